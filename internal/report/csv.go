@@ -55,7 +55,7 @@ func csvRow(runID string, one *schemas.Rollout, e *schemas.Evaluated) []string {
 	if one.Error != nil {
 		category, message = one.Error.Category, one.Error.Message
 	}
-	if len(triggersOf(one)) > 0 {
+	if len(TriggersOf(one)) > 0 {
 		waiting = waitingFor(one)[len("waiting for "):]
 	}
 	row = append(row, category, message, waiting, strconv.Itoa(one.Segments))

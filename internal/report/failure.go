@@ -138,7 +138,7 @@ func (f *failure) fault(fault *schemas.Fault) {
 }
 
 func (f *failure) waits(one *schemas.Rollout) {
-	for _, t := range triggersOf(one) {
+	for _, t := range TriggersOf(one) {
 		line := "waiting for " + t.Type + " " + t.ItemKey
 		if t.ResumeTime != nil {
 			line += ", at " + t.ResumeTime.UTC().Format(time.RFC3339)

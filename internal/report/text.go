@@ -62,7 +62,7 @@ func (r *Report) census() (census, error) {
 			c.broken++
 		}
 		if waits(one) {
-			for _, t := range triggersOf(one) {
+			for _, t := range TriggersOf(one) {
 				c.awaited.Add(t.Type, 1)
 			}
 		}
@@ -170,8 +170,8 @@ func waits(one *schemas.Rollout) bool {
 	return one.Status == schemas.StateSuspended || one.Status == schemas.StateScoring
 }
 
-// triggersOf are what the agent or the evaluators of a rollout wait for.
-func triggersOf(one *schemas.Rollout) []schemas.Trigger {
+// TriggersOf are what the agent or the evaluators of a rollout wait for.
+func TriggersOf(one *schemas.Rollout) []schemas.Trigger {
 	if one.Status == schemas.StateScoring {
 		return one.EvaluatorTriggers
 	}
@@ -183,7 +183,7 @@ func triggersOf(one *schemas.Rollout) []schemas.Trigger {
 
 // waitingFor names the triggers of a rollout that waits.
 func waitingFor(one *schemas.Rollout) string {
-	triggers := triggersOf(one)
+	triggers := TriggersOf(one)
 	if len(triggers) == 0 {
 		return "waiting"
 	}

@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -53,15 +54,15 @@ func (p *Pages) inbox(w http.ResponseWriter, r *http.Request) error {
 	if page.Unreadable, err = unreadable(err); err != nil {
 		return err
 	}
-	runs := map[string]bool{}
+	runs, rollouts := map[string]bool{}, map[string]bool{}
 	for _, one := range all {
-		page.Rollouts += one.Same
+		maps.Copy(rollouts, one.asking)
 		if !runs[one.RunID] {
 			runs[one.RunID] = true
 			page.Runs = append(page.Runs, choice{one.RunID, one.RunID})
 		}
 	}
-	page.Distinct = len(all)
+	page.Distinct, page.Rollouts = len(all), len(rollouts)
 	all = slices.DeleteFunc(all, func(one *question) bool { return !one.matches(page.Q) })
 	sortQuestions(all, page.Sort)
 	at, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page

@@ -45,11 +45,14 @@ type question struct {
 	Folded, Whole bool
 	// Same counts the triggers that ask it, this one included, and Runs their runs.
 	Same, Runs int
+	// Rollouts counts the rollouts that ask it; one may do so several times.
+	Rollouts int
 	// Askers are the agents that ask it.
 	Askers  []asker
 	Overdue bool
 
-	last string // the run that has asked it last
+	last   string // the run that has asked it last
+	asking map[string]bool
 }
 
 // fact is a named value. More is how many bytes of it are not shown, and Rest what is folded.
@@ -72,6 +75,14 @@ func (q *question) add(t runner.Trigger) {
 		q.Runs++
 		q.last = t.RunID
 	}
+	if q.asking[t.RolloutID] {
+		return
+	}
+	if q.asking == nil {
+		q.asking = map[string]bool{}
+	}
+	q.asking[t.RolloutID] = true
+	q.Rollouts++
 	for i := range q.Askers {
 		if q.Askers[i].Agent == t.Agent {
 			q.Askers[i].N++

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -92,16 +93,12 @@ func (o ReportOptions) waiting(r *runner.Report, run *overview) (out []string, e
 	}
 	var waits waitGroups
 	err = r.Rollouts(func(one *schemas.Rollout) error {
-		if one.AgentExecutionOutput == nil {
-			return nil
-		}
-		for _, t := range one.AgentExecutionOutput.Result.Triggers {
+		for _, t := range report.TriggersOf(one) {
 			name := ""
 			if !o.RedactIO {
 				name = nameOfWait(t.Type, t.InterruptID, t.Payload)
 			}
-			g := waits.group(t.Type, name)
-			g.N++
+			g := waits.add(t.Type, name, one.RolloutID)
 			g.Deadline = earlier(g.Deadline, t.Deadline)
 		}
 		return nil
@@ -222,9 +219,9 @@ func (o ReportOptions) detail(r *runner.Report, one *schemas.Rollout) *reportDet
 	d.text("Criteria", o.criteria(one.Criteria))
 	if one.AgentExecutionOutput != nil {
 		d.text("Output", o.value(one.AgentExecutionOutput.Result.Output))
-		for _, t := range one.AgentExecutionOutput.Result.Triggers {
-			d.text("Waits for "+t.Type+" "+t.ItemKey, o.value(t.Payload))
-		}
+	}
+	for _, t := range report.TriggersOf(one) {
+		d.text("Waits for "+t.Type+" "+t.ItemKey, o.value(t.Payload))
 	}
 	return d
 }

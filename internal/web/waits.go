@@ -12,8 +12,9 @@ import (
 // waitGroup is something that several rollouts wait for.
 type waitGroup struct {
 	Type, Name string
-	N          int
-	Oldest     time.Time
+	// N counts the rollouts, each once however many triggers of it wait for this.
+	N      int
+	Oldest time.Time
 	// NextCheck and Deadline are the next ones; zero if there is none.
 	NextCheck, Deadline time.Time
 	Answer              runner.Answer
@@ -38,8 +39,8 @@ func (o *overview) addWaits(ctx context.Context, from interface {
 		if t.Type == string(wait.TypeTimer) && t.NextCheck != nil && t.NextCheck.After(o.ends.NotBefore) {
 			o.ends.NotBefore = *t.NextCheck
 		}
-		g := waits.group(t.Type, name)
-		if g.N++; g.N == 1 {
+		g := waits.add(t.Type, name, t.RolloutID)
+		if g.Oldest.IsZero() {
 			g.Answer = t.Answer
 		}
 		g.Oldest = earlier(g.Oldest, &t.CreatedAt)
@@ -52,13 +53,20 @@ func (o *overview) addWaits(ctx context.Context, from interface {
 
 // waitGroups are what is waited for, in the order in which it was seen.
 type waitGroups struct {
-	all []waitGroup
-	at  map[[2]string]int
+	all     []waitGroup
+	at      map[[2]string]int
+	counted map[waiter]bool
 }
 
-// group is the group of a type and a name, at first an empty one. What is too much for a page is one
-// group, "others".
-func (w *waitGroups) group(typ, name string) *waitGroup {
+// waiter is a rollout that is counted in a group.
+type waiter struct {
+	group   int
+	rollout string
+}
+
+// add gives the group of a type and a name, with the rollout counted in it. What is too much for a page
+// is one group, "others".
+func (w *waitGroups) add(typ, name, rolloutID string) *waitGroup {
 	key := [2]string{typ, name}
 	i, ok := w.at[key]
 	if !ok && len(w.all) >= maxWaits {
@@ -67,11 +75,15 @@ func (w *waitGroups) group(typ, name string) *waitGroup {
 	}
 	if !ok {
 		if w.at == nil {
-			w.at = map[[2]string]int{}
+			w.at, w.counted = map[[2]string]int{}, map[waiter]bool{}
 		}
 		i = len(w.all)
 		w.at[key] = i
 		w.all = append(w.all, waitGroup{Type: typ, Name: name})
+	}
+	if one := (waiter{i, rolloutID}); !w.counted[one] {
+		w.counted[one] = true
+		w.all[i].N++
 	}
 	return &w.all[i]
 }
