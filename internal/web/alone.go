@@ -46,7 +46,7 @@ func (w *reportWriter) body(title, body, script string) {
 	style := string(assets["style.css"].data)
 	policy := fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'; img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'", hashOf(style), hashOf(script))
 	w.write(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="Content-Security-Policy" content="` + policy +
-		`"><meta name="referrer" content="no-referrer"><link rel="icon" href="data:,"><title>` + html.EscapeString(plain(title)) + " – evalrun</title><style>" + style + "</style></head><body>\n" + body)
+		`"><meta name="referrer" content="no-referrer"><link rel="icon" href="data:,"><title>` + html.EscapeString(plain(title)) + " – evalrun</title><style>" + style + "</style></head><body class=\"file\">\n" + body)
 }
 
 func (w *reportWriter) end(script string) {
@@ -74,15 +74,17 @@ func bodyOf(name string, page any) (string, error) {
 }
 
 var (
-	serverLink = regexp.MustCompile(` href="/[^"]*"`)
-	navigation = regexp.MustCompile(`(?s)<nav .*?</nav>`)
-	crumbs     = regexp.MustCompile(`(?s)<p class="crumbs">.*?</p>`)
+	serverLink  = regexp.MustCompile(` href="/[^"]*"`)
+	navigation  = regexp.MustCompile(`(?s)<nav .*?</nav>`)
+	failureKeys = regexp.MustCompile(`<dt><kbd>n</kbd>.*?</dd>`)
+	crumbs      = regexp.MustCompile(`(?s)<p class="crumbs">.*?</p>`)
 )
 
 // alone leaves out of a body what leads to the server, and puts a note before its content.
 func alone(body, note string) string {
 	body = navigation.ReplaceAllString(body, `<span class="note" role="status">report, not live</span>`)
 	body = serverLink.ReplaceAllString(crumbs.ReplaceAllString(body, ""), "")
+	body = failureKeys.ReplaceAllString(body, "")
 	if note != "" {
 		note = `<p class="note">` + html.EscapeString(note) + `</p>`
 	}

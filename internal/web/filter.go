@@ -228,7 +228,6 @@ func partOfList(of, size, page int, link func(page int) string) part {
 
 // from is the query of a rollout's page that remembers the list from which one has come.
 func (f filter) from() string {
-	f.Page = 1
 	q := f.query()
 	if len(q) == 0 {
 		return ""

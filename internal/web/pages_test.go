@@ -363,3 +363,17 @@ func TestUnknownNamesAreSaid(t *testing.T) {
 		t.Error("of a run that was removed: ", w.Code)
 	}
 }
+
+// From a later page of the list the page of a rollout leads back to that page.
+func TestARolloutLeadsBackToThePageOfTheList(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 26, "account") // 104 rollouts
+	list := s.page("/runs/" + s.runID + "?page=2&view=rollouts")
+	link := regexp.MustCompile(`href="(/runs/[^"]*/rollouts/[^"]*)"`).FindStringSubmatch(list)
+	if link == nil {
+		t.Fatal(list)
+	}
+	if page := s.page(html.UnescapeString(link[1])); !strings.Contains(page, `href="/runs/`+s.runID+`?page=2&amp;view=rollouts`) {
+		t.Error("it leads to another page:", regexp.MustCompile(`<p class="crumbs">.*</p>`).FindString(page))
+	}
+}

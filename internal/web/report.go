@@ -162,6 +162,8 @@ func (w *reportWriter) page(run *overview, waiting []string, o ReportOptions) {
 	})
 	body = stateLink.ReplaceAllString(body, `href="#?$1"`)
 	body = liveMark.ReplaceAllString(body, map[bool]string{true: "final", false: "not final"}[run.head.Final])
+	body = strings.Replace(body, `<noscript><button>Apply</button></noscript>`, "", 1)
+	body = strings.Replace(body, `<h2 id="rl">Rollouts</h2>`, `<h2 id="rl">Rollouts</h2>`+withoutScript(page.List), 1)
 	note := "This file contains inputs and outputs of the agents."
 	if o.RedactIO {
 		note = "What the agents were given and have made was left out of this file."
@@ -174,6 +176,19 @@ func (w *reportWriter) page(run *overview, waiting []string, o ReportOptions) {
 	}
 	w.body(page.Title, alone(body, note), reportScript())
 	w.write(`<dialog id="detail" aria-label="Rollout"><button type="button">Close</button><div></div></dialog>` + "\n")
+}
+
+// withoutScript says what a report does not show to whoever has no JavaScript.
+func withoutScript(l list) string {
+	what := "the details of rollouts cannot be opened, and the list cannot be filtered"
+	if l.Of > l.To {
+		noun := "rollout"
+		if l.Filter.View == "matrix" {
+			noun = "evaluation"
+		}
+		what = fmt.Sprintf("only the first %d of %s are shown, ", l.To, counted(l.Of, noun)) + what
+	}
+	return `<noscript><p class="warn">Without JavaScript ` + what + `. The file needs no network for it.</p></noscript>`
 }
 
 // reportDetail is what a report has of one rollout beside its row.

@@ -127,3 +127,24 @@ func TestAReportLeavesOutWhatItIsTold(t *testing.T) {
 		t.Error("what was to be left out, or what is missing")
 	}
 }
+
+// A report says what whoever has no JavaScript does not see, and has no control that would do nothing.
+func TestAReportWithoutScript(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 101, "account")
+	d := &desk{TB: t, store: s.store, runID: s.runID}
+	page := d.report(web.ReportOptions{RedactIO: true})
+	for _, want := range []string{"<noscript><p class=\"warn\">Without JavaScript only the first 100 of 101 evaluations are shown, the details", `<body class="file">`, "@media (scripting:none){.file :is(.filters,[data-pager]){display:none}"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the report lacks %q", want)
+		}
+	}
+	for _, not := range []string{">Apply<", "next and previous failure"} {
+		if strings.Contains(page, not) {
+			t.Errorf("the report has %q", not)
+		}
+	}
+	if page := newDesk(t).report(web.ReportOptions{}); !strings.Contains(page, "Without JavaScript the details of rollouts cannot be opened") {
+		t.Error("of a report of few rollouts")
+	}
+}

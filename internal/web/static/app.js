@@ -141,7 +141,7 @@ function rolloutRow(i, from) {
 function render() {
   data.tagged = data.evaluations.some(e => e.tags?.length);
   const hit = choose(), all = sorted(hit), matrix = state.view !== 'rollouts', size = matrix ? data.matrixRows : 100;
-  const page = Math.max(1, Math.min(Math.ceil(all.length / size), +state.page || 1)), q = queryOf(state, { page: '1' }), from = q && !report ? '?' + new URLSearchParams({ from: q }) : '';
+  const page = Math.max(1, Math.min(Math.ceil(all.length / size), +state.page || 1)), q = queryOf(state, { page: String(page) }), from = q && !report ? '?' + new URLSearchParams({ from: q }) : '';
   const agents = chosen(), one = agents.length === 1 ? agents[0] : -1; // the agent of the column of scores
   const heads = matrix ? ['Evaluation', ...(data.tagged ? ['Tags'] : []), ...data.agents.map(plain), ...(one < 0 ? [] : ['Score']), 'Working, sum', 'First reason'] : ['Status', 'Evaluation', 'Agent', 'Epoch', 'Score', 'Working', 'Waiting', 'First reason'];
   const body = el('tbody'), link = (n, text) => el('a', { class: 'btn', 'data-state': '', href: mark + queryOf(state, { page: String(n) }) }, text);
@@ -344,9 +344,9 @@ function patch(p) {
   const again = $('#rescored'), good = $('#good');
   if (good) good.hidden = !p.good;
   if (again && p.rescored > +again.dataset.n) offer('This run was scored again:', true, 'show');
-  else if (p.final && !ended) offer('The run has ended.');
+  else if (p.final && !ended && !p.gone) offer('The run has ended.');
   else if (table && changed.size && !p.final) announce();
-  ended = p.final; if (ended) say('final');
+  ended = p.final; if (ended) { say(p.gone ? 'removed' : 'final'); const dot = $('.dotlive', live || document); if (dot) dot.hidden = true; }
   if (p.gone) { source?.close(); source = null; }
 }
 function apply([row, status, score]) { data.columns.status[row] = data.statuses.indexOf(status); data.columns.score[row] = score === '–' ? -1 : Math.round(+score * 1e6); }
