@@ -121,3 +121,20 @@ func (b *browser) isAccessible(source, name string) {
 		}
 	}
 }
+
+// An evaluator with a long name does not make the page of a run wider than the window.
+func TestALongNameOfAnEvaluatorFitsANarrowPage(t *testing.T) {
+	name := strings.Repeat("Faithfulness to the knowledge base, ", 2)
+	w := newWorld(t, map[string]string{"set.json": `{"version": "1.0", "id": "s", "name": "S", "agent": {"type": "function", "command": ["sh", "-c", "echo '{\"say\":\"yes\"}'"]},
+ "evaluators": [{"id": "x", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"name": "` + name + `", "targetOutputKey": "say"}}],
+ "evaluations": [{"id": "a", "name": "A", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}]}`})
+	w.evalrun(0, "run", "-q", "--run-id", "desk", "set.json")
+	b, at := open(t, w)
+	b.do(chromedp.Navigate(at+"/runs/desk"), chromedp.WaitReady("html[data-ready]"))
+	for _, width := range []int64{400, 320} {
+		b.do(chromedp.EmulateViewport(width, 900))
+		if wide := ask[int64](b, `document.documentElement.scrollWidth`); wide > width {
+			t.Errorf("at %d pixels the page is %d wide", width, wide)
+		}
+	}
+}
