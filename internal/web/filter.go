@@ -130,11 +130,20 @@ func (f filter) rollouts(o *overview) []int {
 			out = append(out, i)
 		}
 	}
+	var pairs [][]pair
+	if f.Sort == "flaky" {
+		pairs = make([][]pair, len(o.evaluations))
+		for i := range pairs {
+			pairs[i] = o.pairs(&o.evaluations[i])
+		}
+	}
 	key := func(i int) float64 {
 		r := &o.rows[i]
 		switch f.Sort {
 		case "score":
 			return orLast(r.Score)
+		case "flaky":
+			return -pairs[r.evaluation][r.agent].spread
 		case "time":
 			return -float64(r.Clocks.WorkingMs)
 		case "wait":

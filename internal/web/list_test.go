@@ -148,3 +148,30 @@ func TestTheMatrixHasTheScoresOfTheStatistics(t *testing.T) {
 		})
 	}
 }
+
+// Flakiest first goes by evaluation and agent, in both views: what alpha always passes and beta never does
+// is not flaky.
+func TestFlakiestFirstIsForEachAgent(t *testing.T) {
+	t.Parallel()
+	s := pairsSite(t, "mean")
+	for query, want := range map[string]string{
+		"?sort=flaky":                          "flaky own good split env",
+		"?sort=flaky&agent=alpha":              "flaky own good split env",
+		"?sort=flaky&agent=beta":               "own good split flaky env",
+		"?sort=flaky&view=rollouts&agent=beta": "own own own good good good split split split flaky flaky flaky env env env",
+	} {
+		if got := strings.Join(s.order(query), " "); got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	if got := strings.Join(s.order("?sort=flaky&view=rollouts")[:10], " "); got != "flaky flaky flaky own own own own own own good" {
+		t.Errorf("the flakiest rollouts are %s", got)
+	}
+	flaky := 0
+	for _, a := range s.head.Statistics.PerAgent() {
+		flaky += len(a.Flaky)
+	}
+	if flaky != 3 {
+		t.Errorf("the results have %d flaky pairs", flaky)
+	}
+}

@@ -95,7 +95,7 @@ const compare = (a, b) => a < b ? -1 : +(a > b); // Infinity - Infinity is no nu
 function sorted(hit) {
   const C = data.columns, last = v => v < 0 ? Infinity : v, agents = chosen();
   if (state.view === 'rollouts') {
-    const key = { score: i => last(C.score[i]), time: i => -C.working[i], wait: i => -C.waiting[i] }[state.sort];
+    const key = { score: i => last(C.score[i]), flaky: i => -data.spread[C.evaluation[i]][C.agent[i]], time: i => -C.working[i], wait: i => -C.waiting[i] }[state.sort];
     const rows = []; for (let i = 0; i < hit.length; i++) if (hit[i]) rows.push(i);
     return key ? rows.sort((a, b) => compare(key(a), key(b)) || a - b) : rows;
   }
