@@ -10,6 +10,7 @@ import (
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // usage is what a rollout has used of models in all attempts that are over, by model and with its
@@ -32,6 +33,18 @@ func (o Options) usage(rv store.RolloutView) (used []eval.Usage, source string, 
 		dirs = append(dirs, dir)
 	}
 	return eval.MergeUsage(used...), source, nil
+}
+
+// UsageSentences say what each agent of a run has used of models, and what that has cost.
+func UsageSentences(h *schemas.Head) []string { return summary{h}.usageSentences() }
+
+// UsageOf says the same of a rollout; empty if nothing is known of it.
+func UsageOf(u *schemas.Usage) string {
+	if u == nil || u.Total == nil {
+		return ""
+	}
+	s := eval.UsageSummary{Rollouts: 1, Total: *u.Total, Models: u.Models}
+	return "tokens: " + tokensSentence(&s, 1) + "; cost: " + costSentence(&s)
 }
 
 // usageSentences say what each agent has used of models, and what that has cost.

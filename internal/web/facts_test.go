@@ -159,6 +159,39 @@ func TestWhatPagesShowIsInTheResultsDocument(t *testing.T) {
 	}
 }
 
+// What models were used for, and how a score is made of those of the evaluators, is in the results
+// document and on the pages.
+func TestWhatPagesSayOfUsageAndWeights(t *testing.T) {
+	t.Parallel()
+	d := newDeskOf(t, t.TempDir(), `{"version": "1.0", "id": "s", "name": "S", "agent": {"type": "function", "command": ["sh", "agent.sh"]},
+ "prices": {"small": {"input": 1, "output": 10}}, "thresholds": {"pass": 0.9},
+ "evaluators": [{"id": "x", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"name": "Exact", "targetOutputKey": "say"}},
+  {"id": "y", "weight": 2, "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"name": "<b>Heavy", "targetOutputKey": "say"}}],
+ "evaluations": [{"id": "a", "name": "A", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "no"}}, "y": {"expectedOutput": {"say": "yes"}}}}]}`,
+		`echo '{"say": "yes", "__usage__": {"model": "small", "inputTokens": 20000, "outputTokens": 1200}}'
+`)
+	results := d.document()
+	one := results.EvaluationSetResults[0]
+	if one.Usage == nil || one.Usage.Total == nil || one.Usage.Total.Cost == nil || one.Score == nil {
+		t.Fatalf("%+v", one)
+	}
+	evaluators, used := results.Statistics.PerAgent()[0].Evaluators, *one.Usage.Total
+	if used.InputTokens != 20000 || used.OutputTokens != 1200 || fmt.Sprintf("%.4f", *used.Cost) != "0.0320" || evaluators[1].Weight != 2 || results.Statistics.Thresholds.Pass != 0.9 || fmt.Sprintf("%.3f", *one.Score) != "0.667" {
+		t.Errorf("the document has %+v, %+v, %v", used, evaluators[1], *one.Score)
+	}
+	for path, wants := range map[string][]string{
+		"/runs/" + d.runID: {"tokens: 20,000 input, 1,200 output", "cost: $0.032"},
+		"/runs/" + d.runID + "/rollouts/" + one.RolloutID: {"tokens: 20,000 input, 1,200 output; cost: $0.032", "Weights other than 1: <b>Heavy 2.", "A rollout passes with a score of 0.900 or more."},
+	} {
+		shown := d.text(path)
+		for _, want := range wants {
+			if !strings.Contains(shown, want) {
+				t.Errorf("the page lacks %q:\n%s", want, shown)
+			}
+		}
+	}
+}
+
 // A check of which nothing has come leaves the revision of a run. The document says when it was, and the
 // report file, which is the same for the same revision, does not.
 func TestACheckWithoutNewsLeavesTheReportFile(t *testing.T) {

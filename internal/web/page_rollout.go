@@ -39,6 +39,10 @@ type rolloutPage struct {
 	From   string
 	Fault  *faultText
 	Scores []scoreRow
+	// Usage says what the agent has used of models, Scoring how the score is made of those of the
+	// evaluators.
+	Usage   string
+	Scoring []string
 	// NotScored says why there are no scores. NoCriterion are the evaluators that were not asked,
 	// because the evaluation has no criterion for them.
 	NotScored   string
@@ -112,6 +116,8 @@ func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
 	page.place(o, r.URL.Query())
 	page.addFault()
 	page.addScores()
+	page.addScoring(o)
+	page.Usage = report.UsageOf(d.Usage)
 	page.addNotScored(o)
 	all := stretches(d, now)
 	page.Timeline = draw(all)

@@ -44,15 +44,17 @@ type runPage struct {
 	BarText       string
 	Waits         []waitGroup
 	// Waiting says what the run waits for in a file, where nobody can answer.
-	Waiting            []string
-	Ends               ends
-	Gates              []gateRow
-	GatesMore          int
-	Several            bool
-	Agents             []string
-	Evaluators         []evaluatorRow
-	Scores             []agentScore
-	Intervals          bool
+	Waiting    []string
+	Ends       ends
+	Gates      []gateRow
+	GatesMore  int
+	Several    bool
+	Agents     []string
+	Evaluators []evaluatorRow
+	Scores     []agentScore
+	Intervals  bool
+	// Usage says what each agent has used of models, and what that has cost.
+	Usage              []string
 	Flaky              []flakyRow
 	FlakyMore, FlakyOf int
 	List               list
@@ -107,6 +109,7 @@ func newRunPage(o *overview, f filter) *runPage {
 	if o.counts["faulted"] > 0 && len(h.CommandLine) > 0 {
 		page.Commands = append(page.Commands, report.ShellWords(h.CommandLine)+" --retry-of "+h.RunID)
 	}
+	page.Usage = report.UsageSentences(&h)
 	page.count(o, f)
 	page.addGates(o)
 	page.addEvaluators(o)

@@ -62,6 +62,27 @@ func (page *rolloutPage) addScores() {
 	slices.SortStableFunc(page.Scores, func(a, b scoreRow) int { return cmp.Compare(order(a), order(b)) })
 }
 
+// addScoring says which evaluators count more or less than others, and with which score the rollout
+// passes.
+func (page *rolloutPage) addScoring(o *overview) {
+	if len(page.Scores) == 0 {
+		return
+	}
+	var weights []string
+	for _, e := range o.agentSummaries()[0].Evaluators {
+		here := slices.ContainsFunc(page.EvaluationRunResults, func(r schemas.Evaluated) bool { return r.EvaluatorID == e.ID })
+		if here && e.Weight != 1 {
+			weights = append(weights, fmt.Sprintf("%s %g", e.Name, e.Weight))
+		}
+	}
+	if len(weights) > 0 {
+		page.Scoring = append(page.Scoring, "The score is a weighted mean. Weights other than 1: "+strings.Join(weights, ", ")+".")
+	}
+	if o.pass != 1 || page.Row.Status == "failed" {
+		page.Scoring = append(page.Scoring, "A rollout passes with a score of "+formatScore(&o.pass)+" or more.")
+	}
+}
+
 // explain says why it has its score.
 func (row *scoreRow) explain() {
 	row.Votes = votesOf(row.Result)
