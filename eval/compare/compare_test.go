@@ -264,8 +264,8 @@ func TestEvaluationsAreNoPairs(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), "the eval sets differ: evaluation e2 has other inputs or criteria;") {
 		t.Errorf("got %v", err)
 	}
-	d := mustCompare(t, agents(2, scores("a", 1, 0)), agents(2, scores("b", 1)), Options{AllowDifferentSets: true})
-	if len(d.OnlyA) != 1 || len(d.SetDifferences) != 1 {
+	d := mustCompare(t, agents(2, scores("a", 1, 0, 0)), agents(2, scores("b", 1)), Options{AllowDifferentSets: true})
+	if len(d.OnlyA) != 2 || len(d.SetDifferences) != 2 {
 		t.Errorf("got %v, %v", d.OnlyA, d.SetDifferences)
 	}
 }
