@@ -2,7 +2,9 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -153,9 +155,24 @@ func (f *failure) waits(one *schemas.Rollout) {
 	}
 }
 
-// evaluators says of each evaluator that has not given its best score what it has found.
+// WorstFirst has the results of a rollout's evaluators in the order in which they say why it has not
+// passed: those that failed, the lower scores before the higher ones, and at last those not run.
+func WorstFirst(all []schemas.Evaluated) []schemas.Evaluated {
+	order := func(r schemas.EvaluationResult) float64 {
+		switch {
+		case r.NotRun != "":
+			return math.Inf(1)
+		case r.Score == nil:
+			return -1
+		}
+		return *r.Score / cmp.Or(r.Scale, 1)
+	}
+	return slices.SortedStableFunc(slices.Values(all), func(a, b schemas.Evaluated) int { return cmp.Compare(order(a.Result), order(b.Result)) })
+}
+
+// evaluators says of each evaluator that has not given its best score what it has found, the worst first.
 func (f *failure) evaluators(one *schemas.Rollout) {
-	for _, e := range one.EvaluationRunResults {
+	for _, e := range WorstFirst(one.EvaluationRunResults) {
 		if e.IsLineResult {
 			continue // the whole has them
 		}

@@ -1,6 +1,8 @@
 package web_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -173,5 +175,34 @@ func TestFlakiestFirstIsForEachAgent(t *testing.T) {
 	}
 	if flaky != 3 {
 		t.Errorf("the results have %d flaky pairs", flaky)
+	}
+}
+
+// The first reason is the worst that the evaluators have found, and the opened row has them in that order.
+func TestTheFirstReasonIsTheWorst(t *testing.T) {
+	t.Parallel()
+	s := siteOfSet(t, `{"version": "1.0", "id": "s", "name": "Worst", "agent": {"type": "function", "command": ["sh", "agent.sh"]},
+ "evaluators": [{"id": "cmd", "type": "command", "command": ["sh", "-c", "echo '{\"score\": 0.75}'"]},
+  {"id": "good", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"targetOutputKey": "y"}},
+  {"id": "Answer", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"targetOutputKey": "x"}}],
+ "evaluations": [{"id": "one", "name": "One", "inputs": {}, "evaluationCriterias": {"cmd": {}, "good": {"expectedOutput": {"y": 1}}, "Answer": {"expectedOutput": {"x": 2}}}}]}`, `echo '{"x": 1, "y": 1}'`)
+	s.says(s.page("/runs/"+s.runID), "Answer 0: expected 2, got 1")
+	var why struct {
+		Why        string
+		Evaluators []struct{ Name string }
+	}
+	if err := json.Unmarshal(s.get(s.path(s.all[0])+"/why").Body.Bytes(), &why); err != nil {
+		t.Fatal(err)
+	}
+	_, details := s.report(web.ReportOptions{})
+	for name, got := range map[string]string{"row": fmt.Sprint(why.Evaluators), "report": details[0].Evaluators[0].Name + " " + details[0].Evaluators[1].Name + " " + details[0].Evaluators[2].Name} {
+		if strings.Trim(strings.NewReplacer("{", "", "}", "").Replace(got), "[]") != "Answer cmd good" {
+			t.Errorf("the evaluators of the opened %s are %s", name, got)
+		}
+	}
+	for _, text := range []string{why.Why, details[0].Why} {
+		if a, b := strings.Index(text, "Answer 0"), strings.Index(text, "cmd 0.75"); a < 0 || b < a {
+			t.Errorf("the reasons are %s", text)
+		}
 	}
 }

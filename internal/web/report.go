@@ -208,7 +208,7 @@ type reportEvaluator struct {
 
 func (o ReportOptions) detail(r *runner.Report, one *schemas.Rollout) *reportDetail {
 	d := &reportDetail{ID: one.RolloutID}
-	for _, e := range one.EvaluationRunResults {
+	for _, e := range report.WorstFirst(one.EvaluationRunResults) {
 		v := reportEvaluator{Name: e.EvaluatorName, Score: formatScore(e.Result.Score)}
 		if !o.RedactIO {
 			v.Said = o.cut(saidBy(e.Result))

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+
+	"github.com/evalrun/evalrun/internal/report"
 )
 
 // whyDetail is what a list shows of a rollout whose row was opened.
@@ -29,7 +31,8 @@ func (p *Pages) why(w http.ResponseWriter, r *http.Request) error {
 		out.Title += ", score " + formatScore(d.Score)
 	}
 	out.Why, _ = cut(d.Why, maxValue)
-	for _, e := range d.EvaluationRunResults[:min(len(d.EvaluationRunResults), maxScores)] {
+	worst := report.WorstFirst(d.EvaluationRunResults)
+	for _, e := range worst[:min(len(worst), maxScores)] {
 		said, _ := cut(saidBy(e.Result), maxValue)
 		out.Evaluators = append(out.Evaluators, reportEvaluator{Name: e.EvaluatorName, Score: formatScore(e.Result.Score), Said: said})
 	}
