@@ -161,6 +161,9 @@ func (h summary) rowsOf(a eval.AgentSummary, escape func(string) string) (rows [
 	return rows
 }
 
+// Tags are the tags that have a row of scores, as summary.tags says, which h has statistics of.
+func Tags(h *schemas.Head) (tags []string, more string) { return summary{h}.tags() }
+
 // tags are those that have a row: all, or where there are many those of the most evaluations. more
 // says that there are others.
 func (h summary) tags() (tags []string, more string) {

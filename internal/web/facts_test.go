@@ -167,7 +167,7 @@ func TestWhatPagesSayOfUsageAndWeights(t *testing.T) {
  "prices": {"small": {"input": 1, "output": 10}}, "thresholds": {"pass": 0.9},
  "evaluators": [{"id": "x", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"name": "Exact", "targetOutputKey": "say"}},
   {"id": "y", "weight": 2, "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"name": "<b>Heavy", "targetOutputKey": "say"}}],
- "evaluations": [{"id": "a", "name": "A", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "no"}}, "y": {"expectedOutput": {"say": "yes"}}}}]}`,
+ "evaluations": [{"id": "a", "name": "A", "tags": ["first line"], "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "no"}}, "y": {"expectedOutput": {"say": "yes"}}}}]}`,
 		`echo '{"say": "yes", "__usage__": {"model": "small", "inputTokens": 20000, "outputTokens": 1200}}'
 `)
 	results := d.document()
@@ -178,6 +178,13 @@ func TestWhatPagesSayOfUsageAndWeights(t *testing.T) {
 	evaluators, used := results.Statistics.PerAgent()[0].Evaluators, *one.Usage.Total
 	if used.InputTokens != 20000 || used.OutputTokens != 1200 || fmt.Sprintf("%.4f", *used.Cost) != "0.0320" || evaluators[1].Weight != 2 || results.Statistics.Thresholds.Pass != 0.9 || fmt.Sprintf("%.3f", *one.Score) != "0.667" {
 		t.Errorf("the document has %+v, %+v, %v", used, evaluators[1], *one.Score)
+	}
+	if tags := results.Statistics.PerAgent()[0].Tags; len(tags) != 1 || tags[0].Tag != "first line" || fmt.Sprintf("%.3f %.0f %d", *tags[0].Score.Mean, *tags[0].PassRate.Mean, tags[0].Score.N) != "0.667 0 1" {
+		t.Errorf("the document has %+v", tags)
+	}
+	const row = `<tr data-tag="first line"><th scope="row" class="u">first line</th><td class="num">0.667</td><td class="num">0.000</td><td class="num">1</td></tr>`
+	if _, page := d.do("GET", "/runs/"+d.runID, nil); !strings.Contains(page, row) {
+		t.Error("the page lacks the scores of the tag", page)
 	}
 	for path, wants := range map[string][]string{
 		"/runs/" + d.runID: {"tokens: 20,000 input, 1,200 output", "cost: $0.032"},

@@ -53,6 +53,9 @@ type runPage struct {
 	Evaluators []evaluatorRow
 	Scores     []agentScore
 	Intervals  bool
+	// Tags have the scores by tag, TagsMore says that there are others.
+	Tags     []tagRow
+	TagsMore string
 	// Usage says what each agent has used of models, and what that has cost.
 	Usage              []string
 	Flaky              []flakyRow
@@ -113,6 +116,7 @@ func newRunPage(o *overview, f filter) *runPage {
 	page.count(o, f)
 	page.addGates(o)
 	page.addEvaluators(o)
+	page.addTags(o)
 	page.addFlaky(o)
 	return page
 }
@@ -268,6 +272,33 @@ func (page *runPage) addEvaluators(o *overview) {
 			row.Cells = append(row.Cells, cell)
 		}
 		page.Evaluators = append(page.Evaluators, row)
+	}
+}
+
+// tagRow is a tag with the scores of each agent in the evaluations that have it.
+type tagRow struct {
+	Tag   string
+	Cells []tagCell
+}
+
+type tagCell struct {
+	N               int
+	Score, PassRate *float64
+}
+
+func (page *runPage) addTags(o *overview) {
+	var tags []string
+	tags, page.TagsMore = report.Tags(&o.head)
+	for _, tag := range tags {
+		row := tagRow{Tag: tag}
+		for _, a := range o.agentSummaries() {
+			var cell tagCell
+			if i := slices.IndexFunc(a.Tags, func(t eval.TagSummary) bool { return t.Tag == tag }); i >= 0 {
+				cell = tagCell{a.Tags[i].Score.N, a.Tags[i].Score.Mean, a.Tags[i].PassRate.Mean}
+			}
+			row.Cells = append(row.Cells, cell)
+		}
+		page.Tags = append(page.Tags, row)
 	}
 }
 
