@@ -10,6 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -181,13 +182,24 @@ func TriggersOf(one *schemas.Rollout) []schemas.Trigger {
 	return one.AgentExecutionOutput.Result.Triggers
 }
 
+// waitName is how many characters of the name of a wait a line has.
+const waitName = 80
+
+// nameOf is what people know a wait by, else the key of its job.
+func nameOf(t schemas.Trigger) string {
+	if names := wait.Names(t.Payload); len(names) > 0 {
+		return shorten(redact.Line(names[0]), waitName)
+	}
+	return t.ItemKey
+}
+
 // waitingFor names the triggers of a rollout that waits.
 func waitingFor(one *schemas.Rollout) string {
 	triggers := TriggersOf(one)
 	if len(triggers) == 0 {
 		return "waiting"
 	}
-	out := "waiting for " + triggers[0].Type + " " + triggers[0].ItemKey
+	out := "waiting for " + triggers[0].Type + " " + nameOf(triggers[0])
 	if len(triggers) > 1 {
 		out += fmt.Sprintf(" and %d more", len(triggers)-1)
 	}

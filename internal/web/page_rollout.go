@@ -231,7 +231,7 @@ func (page *rolloutPage) addFault() {
 
 func (page *rolloutPage) addWaitCards() {
 	for _, w := range page.Detail.Waits {
-		card := waitCard{Wait: w, Name: wantedBy(w), Status: "suspended", Asked: valueParts(w.Asked), Answered: valueParts(w.Answered)}
+		card := waitCard{Wait: w, Name: nameOfWait(w.Type, w.InterruptID, w.Asked), Status: "suspended", Asked: valueParts(w.Asked), Answered: valueParts(w.Answered)}
 		switch {
 		case w.Status == "successful":
 			card.Status = "passed"
@@ -249,17 +249,6 @@ func (page *rolloutPage) addWaitCards() {
 		}
 		page.Waits = append(page.Waits, card)
 	}
-}
-
-// wantedBy is what one wait waits for: the question that a person is asked, else its name.
-func wantedBy(w report.Wait) string {
-	var asked struct {
-		Title string `json:"title"`
-	}
-	if w.Type == string(wait.TypeTask) && json.Unmarshal(w.Asked, &asked) == nil && strings.TrimSpace(asked.Title) != "" {
-		return asked.Title
-	}
-	return nameOfWait(w.Type, w.InterruptID, w.Asked)
 }
 
 // addTable adds the part of the timeline's table that the query asks for.

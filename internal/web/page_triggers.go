@@ -83,7 +83,8 @@ func (page *triggersPage) chooses(t triggerRow, now time.Time) bool {
 			return false
 		}
 	}
-	text := strings.ToLower(strings.Join([]string{t.Name, t.EvaluationName, t.EvaluationID, t.Agent, t.RunID, t.TriggerID, t.ItemKey}, "\n"))
+	known := append(wait.Names(t.Payload), t.Name, t.EvaluationName, t.EvaluationID, t.Agent, t.RunID, t.TriggerID, t.ItemKey)
+	text := strings.ToLower(strings.Join(known, "\n"))
 	return strings.Contains(text, strings.ToLower(page.Q))
 }
 

@@ -42,3 +42,34 @@ func TestAReportSaysWhatEvaluatorsWaitFor(t *testing.T) {
 		t.Error("what raters are asked is in a report without inputs and outputs")
 	}
 }
+
+// A question has its title for a name wherever it is waited for, and not that of the application that asks
+// many; it is found by both.
+func TestAWaitIsNamedByItsQuestion(t *testing.T) {
+	t.Parallel()
+	d := newDeskOf(t, t.TempDir(), `{"version": "1.0", "id": "s", "name": "S", "agent": {"type": "function", "command": ["sh", "agent.sh"]}, "evaluators": [],
+ "evaluations": [{"id": "a", "name": "A", "inputs": {"title": "Pay 12?", "app_name": "Payroll"}, "evaluationCriterias": {}},
+  {"id": "b", "name": "B", "inputs": {"title": "Hire Bo?", "app_name": "Payroll"}, "evaluationCriterias": {}}]}`, approvalAgentWithoutData)
+	for path, want := range map[string][]string{
+		"/runs/" + d.runID:      {"TASK Pay 12?1", "TASK Hire Bo?1", "waiting for TASK Pay 12?", "waiting for TASK Hire Bo?"},
+		"/triggers?q=pay+12":    {"TASK Pay 12?"},
+		"/triggers?q=payroll":   {"TASK Pay 12?", "TASK Hire Bo?"},
+		"/inbox?q=payroll":      {"Pay 12?", "Hire Bo?"},
+		"/triggers?q=task-0000": {},
+	} {
+		text := d.text(path)
+		for _, name := range want {
+			if !strings.Contains(text, name) {
+				t.Errorf("%s lacks %q: %s", path, name, text)
+			}
+		}
+		if len(want) < 2 && strings.Contains(text, "Hire Bo?") {
+			t.Errorf("%s has what was not looked for", path)
+		}
+	}
+}
+
+// approvalAgentWithoutData asks what its input says.
+const approvalAgentWithoutData = `read -r line
+printf '{"__interrupt__":[{"id":"q","value":{"type":"CreateTask",%s]}\n' "$(echo "$line" | sed 's/.*"input":{//; s/},"resume".*/}}/')"
+`

@@ -125,7 +125,7 @@ func TestAReportSaysWhatIsWaitedFor(t *testing.T) {
 		options web.ReportOptions
 		want    string
 	}{
-		{web.ReportOptions{}, fmt.Sprintf("<li class=\"u\">TASK Refunds: %d rollouts</li>", asked)},
+		{web.ReportOptions{}, fmt.Sprintf("<li class=\"u\">TASK Refund?: %d rollouts</li>", asked)},
 		{web.ReportOptions{RedactIO: true}, fmt.Sprintf("<li class=\"u\">TASK: %d rollouts</li>", asked)},
 	} {
 		if page, _ := s.report(c.options); asked < 2 || !strings.Contains(page, c.want) {

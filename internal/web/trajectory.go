@@ -143,7 +143,7 @@ func (page *rolloutPage) happened() (out []step) {
 }
 
 func waitSteps(w report.Wait) []step {
-	name := w.Type + " " + wantedBy(w)
+	name := w.Type + " " + nameOfWait(w.Type, w.InterruptID, w.Asked)
 	out := []step{{At: w.CreatedAt, Kind: "wait", Who: name, Status: "asked", Text: valueParts(w.Asked), Folded: true, URL: "#t" + w.TriggerID}}
 	if !w.DeliveredAt.IsZero() {
 		out = append(out, step{At: w.DeliveredAt, Kind: "wait", Who: name, Status: w.Status + " by " + deliverer(w.DeliveredBy, w.Person), Text: valueParts(w.Answered), Folded: true, URL: "#t" + w.TriggerID})

@@ -95,19 +95,11 @@ func earlier(a time.Time, b *time.Time) time.Time {
 	return *b
 }
 
-// nameOfWait is what is waited for: the process, the application that asks, or the interrupt.
+// nameOfWait is what is waited for: the process, the question, the application that asks, or the
+// interrupt.
 func nameOfWait(typ, interruptID string, asked json.RawMessage) string {
-	var payload struct {
-		Process string `json:"process_name"`
-		Name    string `json:"name"`
-		App     string `json:"app_name"`
-		Title   string `json:"title"`
-	}
-	_ = json.Unmarshal(asked, &payload) // it may be anything
-	for _, name := range []string{payload.Process, payload.App, payload.Title, payload.Name} {
-		if name != "" {
-			return name
-		}
+	if names := wait.Names(asked); len(names) > 0 {
+		return names[0]
 	}
 	if typ == string(wait.TypeTimer) {
 		return "until a time"
