@@ -232,21 +232,27 @@ func (a answers) sameQuestion(ctx context.Context, page *answerPage) (ids []stri
 	return ids, err
 }
 
-// tooLate says who was faster, when, and with what.
+// tooLate says that an answer was not sent: who was faster, when, and with what.
 func (a answers) tooLate(w http.ResponseWriter, r *http.Request, status int, t runner.Trigger) error {
+	return a.tell(w, r, status, a.ended(r, t, "%s was faster, at %s. Your answer was not sent."))
+}
+
+// ended says what has become of a trigger: in the words of the text who has answered it, and when, and
+// with what.
+func (a answers) ended(r *http.Request, t runner.Trigger, text string) answered {
 	out := answered{Outcome: "late", Text: "Nobody waits for this answer any more: the trigger is " + t.State + ".", RunID: t.RunID, Rollout: t.RolloutID}
 	for _, d := range t.Deliveries {
 		if d.Disposition != runner.Accepted {
 			continue
 		}
 		at := d.ReceivedAt.UTC().Format("2006-01-02 15:04:05 UTC")
-		out.Text = fmt.Sprintf("%s was faster, at %s. Your answer was not sent.", deliverer(d.By, d.Person), at)
+		out.Text = fmt.Sprintf(text, deliverer(d.By, d.Person), at)
 		if me, _, _ := answerer(r); d.Person != "" && d.Person == me {
 			out.Mine, out.Text = true, fmt.Sprintf("You have answered this already (%s), at %s. That is what counts.", d.By, at)
 		}
 		out.Payload = textOf(d.Payload)
 	}
-	return a.tell(w, r, status, out)
+	return out
 }
 
 // tell answers the script with a document, and a form with a page.

@@ -25,6 +25,8 @@ const (
 // waited longest.
 type openQuestions struct {
 	Open []string `json:"open"`
+	// Asked are the digests of the questions, at the places of their triggers.
+	Asked []string `json:"asked"`
 	// Complete says that there are no others.
 	Complete bool `json:"complete"`
 }
@@ -50,9 +52,9 @@ func (p *Pages) inboxLive(w http.ResponseWriter, r *http.Request) error {
 		if _, err := unreadable(err); err != nil {
 			return nil //nolint:nilerr // the browser comes again
 		}
-		now := openQuestions{Open: make([]string, 0, len(all)), Complete: len(all) <= mostTold}
+		now := openQuestions{Open: make([]string, 0, len(all)), Asked: make([]string, 0, len(all)), Complete: len(all) <= mostTold}
 		for _, q := range all[:min(len(all), mostTold)] {
-			now.Open = append(now.Open, q.TriggerID)
+			now.Open, now.Asked = append(now.Open, q.TriggerID), append(now.Asked, q.Digest)
 		}
 		if first || !slices.Equal(told, now.Open) {
 			told = now.Open
@@ -100,5 +102,5 @@ func (a answers) outcome(w http.ResponseWriter, r *http.Request) error {
 	if t.Open {
 		return a.tell(w, r, http.StatusOK, answered{Outcome: "open"})
 	}
-	return a.tooLate(w, r, http.StatusOK, t)
+	return a.tell(w, r, http.StatusOK, a.ended(r, t, "Answered by %s, at %s.")) // nothing was entered here
 }

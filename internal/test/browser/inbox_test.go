@@ -248,8 +248,34 @@ func TestTwoBrowsersAnswerTheSameQuestion(t *testing.T) {
 	pay := one.card("Pay 12?")
 	w.evalrun(0, "approve", strings.TrimPrefix(strings.ReplaceAll(pay, `\`, ""), "#q-"), "--by", "eve", "-q")
 	for _, b := range []*browser{one, other} {
-		b.until(`document.querySelector('` + pay + `').innerText.includes('eve (approve) was faster')`)
+		b.until(`document.querySelector('` + pay + `').innerText.includes('Answered by eve (approve), at ')`)
+		if text := b.text(pay); strings.Contains(text, "faster") || strings.Contains(text, "Your answer") {
+			t.Errorf("who has entered nothing is told %s", text)
+		}
 	}
+}
+
+// Of a question that several rollouts ask, the answer of one elsewhere makes no new question.
+func TestWhatIsAskedAgainIsNotNew(t *testing.T) {
+	const same = `{"id": "ID", "name": "N", "inputs": {"title": "TITLE", "data": {"n": 1}}, "evaluationCriterias": {}}`
+	set := func(questions ...string) string {
+		for i, title := range questions {
+			questions[i] = strings.NewReplacer("ID", "e"+string(rune('a'+i)), "TITLE", title).Replace(same)
+		}
+		return `{"version": "1.0", "id": "s", "name": "S", "agent": {"type": "function", "command": ["sh", "agent.sh"]}, "evaluators": [], "evaluations": [` + strings.Join(questions, ",") + `]}`
+	}
+	w := newWorld(t, map[string]string{"set.json": set("Same?", "Same?", "Same?"), "other.json": set("Other?"), "agent.sh": agent})
+	w.evalrun(75, "run", "-q", "--run-id", "r", "set.json")
+	links, _ := w.serve("serve", "--listen", "127.0.0.1:0")
+	b := newBrowser(t)
+	b.open(links[0], "/inbox")
+	b.until(`document.documentElement.dataset.inbox === 'ready'`)
+	card := b.card("Same?")
+	w.evalrun(0, "approve", strings.TrimPrefix(strings.ReplaceAll(card, `\`, ""), "#q-"), "--by", "eve", "-q")
+	b.until(`document.querySelector('` + card + `').innerText.includes('Answered by eve (approve), at ')`)
+	b.until(`document.querySelector('#more').checkVisibility() && document.querySelector('#more').innerText === 'Other rollouts still ask what was answered: show them'`)
+	w.evalrun(75, "run", "-q", "--run-id", "other", "other.json") // the page hears of this one, too
+	b.until(`document.querySelector('#more').checkVisibility() && document.querySelector('#more').innerText.includes('New questions have come')`)
 }
 
 // forget leaves out what the browser itself has noted of a failed request that was wanted.

@@ -39,6 +39,7 @@ async function post(card, body, again) {
   if (reply.outcome === 'wrong') { back(card, reply.text); $('.said', card).classList.add('failed'); $('.said', card).scrollIntoView({ block: 'nearest' }); return; }
   card.classList.add('done');
   say(card, reply.text, reply.outcome === 'late' ? 'alert' : 'status', reply.payload);
+  offer();
 }
 function answer(card, form, submitter) {
   const body = new URLSearchParams(new FormData(form, submitter)), verb = body.get('verb');
@@ -105,21 +106,31 @@ document.addEventListener('keydown', e => {
 });
 
 // ---- what others do meanwhile
-const shown = new Set($$('article.ask', asks).map(c => c.dataset.trigger));
+const digest = card => $('input[name=fence]', card)?.value;
+const shown = new Set($$('article.ask', asks).map(digest));
 async function closed(card) {
   if (card.classList.contains('done') || waiting.has(card.dataset.trigger) || $('.outcome', card)) return;
   try {
     const r = await fetch('/triggers/' + card.dataset.trigger + '/answer', { headers: { Accept: 'application/json' } }), reply = await r.json();
-    if (reply.outcome === 'late' && $('form', card) && !$('form', card).hidden) { card.classList.add('done'); say(card, reply.text, 'status', reply.payload); }
+    if (reply.outcome === 'late' && $('form', card) && !$('form', card).hidden) { card.classList.add('done'); say(card, reply.text, 'status', reply.payload); offer(); }
   } catch { /* it is asked again with the next change */ }
+}
+let now = { open: [], asked: [] };
+function offer() { // says what can be seen by loading the page again
+  // A question is new if no card has it. Of one that was answered here, others may go on to ask it.
+  const fresh = now.asked.some(d => !shown.has(d)), rest = $$('article.ask.done', asks).some(c => now.asked.includes(digest(c)));
+  if (!$('#more')) return;
+  $('#more').hidden = !(fresh || rest) || (now.open.length > shown.size && !!$('.pager a'));
+  $('#more a').textContent = fresh ? 'New questions have come: show them' : 'Other rollouts still ask what was answered: show them';
 }
 function listen() {
   const stream = new EventSource('/inbox/live');
   stream.addEventListener('error', () => { if (stream.readyState === 2) setTimeout(listen, 5000); }); // something else answered in its place
   stream.addEventListener('open-questions', e => {
-    const now = JSON.parse(e.data), open = new Set(now.open);
+    now = JSON.parse(e.data);
+    const open = new Set(now.open);
     if (now.complete) for (const card of $$('article.ask', asks)) if (!open.has(card.dataset.trigger)) closed(card);
-    if ($('#more')) $('#more').hidden = !now.open.some(id => !shown.has(id)) || (now.open.length > shown.size && !!$('.pager a'));
+    offer();
   });
 }
 listen();
