@@ -37,6 +37,20 @@ func slowly(t *testing.T, s gateway.Server) (slow gateway.Server, come func()) {
 	return s, func() { close(there) }
 }
 
+// muting are tasks that keep a subscription that has been acknowledged from going on for a while.
+type muting struct {
+	gateway.Tasks
+	until <-chan struct{}
+}
+
+func (m muting) Mute(ctx context.Context, r *mcp.Request) {
+	select {
+	case <-m.until:
+	case <-ctx.Done():
+	}
+	m.Tasks.Mute(ctx, r)
+}
+
 // A server that takes long to connect is left out, and announced when it comes.
 func TestAggregateAnnouncesSlowServers(t *testing.T) {
 	for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
@@ -89,6 +103,42 @@ func TestAggregateAnnouncesSlowServers(t *testing.T) {
 			}
 		})
 	}
+	t.Run("one that comes as soon as the client listens", func(t *testing.T) {
+		t.Parallel()
+		_, quick := startCatalog(t, "quick", "tool")
+		_, other := startCatalog(t, "slow", "tool")
+		slow, come := slowly(t, other)
+		g := aggregated(t, slow, quick)
+		g.aggregate.connecting = 50 * time.Millisecond
+		there := make(chan struct{})
+		g.aggregate.tasks = muting{g.aggregate.tasks, there}
+		c := g.client(mcp.Modern)
+		notes := make(chan string, 100)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = c.Call(ctx, mcp.Call{ // it is ended below
+				Method: mcp.MethodListen, Params: json.RawMessage(`{"notifications":{"toolsListChanged":true}}`),
+				Notified: func(method string, _ json.RawMessage) { notes <- method },
+			})
+		}()
+		defer func() { cancel(); <-ended }()
+		if got := gatewaytest.WaitFor(t, notes); got != mcp.NoteAcknowledged {
+			t.Fatal(got)
+		}
+		if list := string(c.Must(mcp.MethodToolsList, "{}").JSON()); strings.Contains(list, "slow_tool") {
+			t.Error(list)
+		}
+		come()
+		gatewaytest.Eventually(t, "the server does not come", func() bool {
+			return strings.Contains(string(c.Must(mcp.MethodToolsList, "{}").JSON()), "slow_tool")
+		})
+		close(there)
+		if got := gatewaytest.WaitFor(t, notes); got != noteToolsChanged {
+			t.Error(got)
+		}
+	})
 	t.Run("one that is alone is waited for", func(t *testing.T) {
 		t.Parallel()
 		_, other := startCatalog(t, "slow", "tool")

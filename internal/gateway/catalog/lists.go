@@ -170,13 +170,19 @@ func (a *aggregate) listen(ctx context.Context, r *mcp.Request) (json.RawMessage
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
 	}
 	granted := params.Object("notifications")
+	// Before the client knows that it listens: of a server that it is answered without from then on
+	// it is told.
+	arriving := make([]*arrival, len(a.endpoints))
+	for i, e := range a.endpoints {
+		arriving[i] = a.arrive(e, r)
+	}
 	if err := a.tasks.Acknowledge(r, jsonobj.Object{{Key: "notifications", Value: granted.JSON()}, {Key: "_meta", Value: gateway.SubscriptionMeta(r)}}.JSON()); err != nil {
 		return nil, err
 	}
 	a.tasks.Mute(ctx, r)
 	var all sync.WaitGroup
-	for _, e := range a.endpoints {
-		all.Go(func() { a.listenAt(ctx, e, r, granted) })
+	for i, e := range a.endpoints {
+		all.Go(func() { a.listenAt(ctx, e, r, granted, arriving[i]) })
 	}
 	all.Wait()
 	<-ctx.Done()
@@ -186,10 +192,9 @@ func (a *aggregate) listen(ctx context.Context, r *mcp.Request) (json.RawMessage
 // listenAt listens for a client at one server until the context ends or the server does not want to
 // tell. One that cannot be reached, takes long to connect, or has cut the subscription, is tried
 // again; what has changed meanwhile nobody knows, and so the client is told that everything has.
-func (a *aggregate) listenAt(ctx context.Context, e *gateway.Endpoint, r *mcp.Request, wants jsonobj.Object) {
+func (a *aggregate) listenAt(ctx context.Context, e *gateway.Endpoint, r *mcp.Request, wants jsonobj.Object, v *arrival) {
 	again := false
-	for delay := gateway.RelistenFirst; ; delay = min(2*delay, gateway.RelistenLast) {
-		v := a.arrive(e, r)
+	for delay := gateway.RelistenFirst; ; delay, v = min(2*delay, gateway.RelistenLast), a.arrive(e, r) {
 		select {
 		case <-v.done:
 		case <-ctx.Done():
