@@ -43,8 +43,7 @@ type Difference struct {
 	// DF are the degrees of freedom of the t test: clusters less one.
 	DF int `json:"df"`
 	// Low and High bound the 95 % confidence interval; nil if there is none. Interval names its
-	// method: t, or where every score is 0 or 1, or all pairs differ by the same, bonett-price, with
-	// clusters bonett-price-clustered.
+	// method: t, or where every score is 0 or 1, bonett-price, with clusters bonett-price-clustered.
 	Low      *float64 `json:"low"`
 	High     *float64 `json:"high"`
 	Interval string   `json:"interval,omitempty"`
@@ -136,12 +135,12 @@ const negligible = 1e-9
 func (p *Paired) interval(delta float64, se *float64, clusters int) (low, high *float64, method string) {
 	var l, h float64
 	switch {
-	case clusters == p.Len() && (p.binary() || p.flat(se)):
+	case p.binary() && clusters == p.Len():
 		method = "bonett-price"
 		l, h = p.bonettPrice(z)
 	case se == nil:
 		return nil, nil, ""
-	case p.binary() || p.flat(se):
+	case p.binary():
 		method = "bonett-price-clustered"
 		l, h = p.bonettPrice(studentQuantile(float64(clusters - 1)))
 	default:
@@ -162,13 +161,10 @@ func (p *Paired) binary() bool {
 // Varies reports whether the pairs do not all differ by the same. One pair alone tells nothing of it.
 func (d Difference) Varies() bool { return d.StandardError != nil && *d.StandardError >= negligible }
 
-// flat reports whether all clusters of scores differ by the same.
-func (p *Paired) flat(se *float64) bool { return !p.Unbounded && se != nil && *se < negligible }
-
 // bonettPrice is the interval of Bonett and Price (2012) of the difference of two paired shares: that
 // of the mean difference of the pairs and two more, one that became worse and one that became better.
-// It has a width where no pair differs, and so it serves for scores that all differ by the same. With
-// clusters each of them is one observation, and the two more are clusters of mean size.
+// It has a width where no pair differs. With clusters each of them is one observation, and the two more
+// are clusters of mean size.
 func (p *Paired) bonettPrice(quantile float64) (low, high float64) {
 	sums, sizes := p.d.sums(0)
 	n, size := float64(len(sums)+2), float64(p.Len())/float64(len(sums))

@@ -2,7 +2,6 @@ package stats
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 )
@@ -52,8 +51,9 @@ func (p *Paired) unbounded() *Paired {
 	return p
 }
 
-// Where all pairs differ by the same, nothing is known of how much they vary.
-func TestNoIntervalOfScoresHasWidthZero(t *testing.T) {
+// Where all verdicts are the same, little is known of how much they vary. Scores that all differ by the
+// same have the interval of Student's t, which is that difference.
+func TestIntervalsWhereNothingVaries(t *testing.T) {
 	// z·√2/(n+2), of which z is Student's t where there are clusters
 	const of17, of17Clusters = 0.145884613, 0.157789412
 	for _, c := range []struct {
@@ -65,9 +65,8 @@ func TestNoIntervalOfScoresHasWidthZero(t *testing.T) {
 		{"verdicts of one agent", twice(1, same(17, 0, 0)...), "bonett-price", of17},
 		{"verdicts of two agents", twice(2, same(17, 0, 0)...), "bonett-price-clustered", of17Clusters},
 		{"verdicts of nine agents", twice(9, same(17, 1, 1)...), "bonett-price-clustered", of17Clusters},
-		{"scores of one agent", twice(1, same(17, 0.3, 0.3)...), "bonett-price", of17},
-		{"scores of two agents", twice(2, same(17, 0.3, 0.3)...), "bonett-price-clustered", of17Clusters},
-		{"scores that differ by less than can be told", twice(1, append(same(16, 0.3, 0.3), [2]float64{0.3, 0.3 + 1e-10})...), "bonett-price", of17},
+		{"scores of one agent", twice(1, same(17, 0.3, 0.3)...), "t", 0},
+		{"scores of two agents", twice(2, same(17, 0.3, 0.3)...), "t", 0},
 	} {
 		d := c.p.Difference(DefaultSettings)
 		if d.Interval != c.method || d.MDE != nil {
@@ -76,12 +75,6 @@ func TestNoIntervalOfScoresHasWidthZero(t *testing.T) {
 		near(t, c.name+", low", *d.Low, -c.half)
 		near(t, c.name+", high", *d.High, c.half)
 	}
-
-	better := twice(1, same(3, 0.25, 0.5)...).Difference(DefaultSettings)
-	// the three pairs, one of +1 and one of -1: mean 0.15, variance (3·0.0625+2)/5 - 0.15²
-	half := z * math.Sqrt((0.4375-0.0225)/5)
-	near(t, "the same improvement, low", *better.Low, 0.15-half)
-	near(t, "the same improvement, high", *better.High, 0.15+half)
 
 	tokens := twice(1, same(3, 0, 1)...).unbounded().Difference(DefaultSettings)
 	if tokens.Interval != "t" || *tokens.Low != 1 || *tokens.High != 1 || tokens.McNemarExact != nil {

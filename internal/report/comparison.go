@@ -291,7 +291,7 @@ func ComparisonLimits(d *compare.Document) (out []string) {
 		sentence = fmt.Sprintf("With %s, a true difference of %s is detected in %.0f %% of comparisons", ofEvaluations(first), figure(first.By, *first.MDE, decimal(*first.MDE)), 100*first.Power)
 	case first.Varies() && first.MDE == nil:
 		sentence = fmt.Sprintf("With %s, not even a true difference of 1 is detected in %.0f %% of comparisons", ofEvaluations(first), 100*first.Power)
-	case !first.LowerIsBetter && first.Regressions+first.Improvements == 0 && first.High != nil:
+	case !first.LowerIsBetter && first.Regressions+first.Improvements == 0 && first.High != nil && *first.High > 0:
 		sentence = fmt.Sprintf("No %s differs; with %s, a true difference of %s is still possible", unit(d), ofEvaluations(first), decimal(*first.High))
 	}
 	if sentence != "" {

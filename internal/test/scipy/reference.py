@@ -79,7 +79,7 @@ def difference(a, b, clusters, resamples, seed):
         out["mcnemarExact"] = mcnemar(table, exact=True).pvalue if worse + better else 1.0
         mid = out["mcnemarExact"] - stats.binom.pmf(min(worse, better), worse + better, 0.5)
         out["mcnemarMidP"] = 1.0 if worse == better else mid
-    if (binary or flat) and (single or se is not None):
+    if binary and (single or se is not None):
         # Bonett and Price: a cluster of mean size became worse, and one better, beside those that there are
         size = len(d) / len(order)
         sums2, sizes2 = np.append(sums, [-size, size]), np.append(sizes, [size, size])
