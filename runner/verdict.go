@@ -111,6 +111,19 @@ func JudgeHead(h schemas.Head, accept Accept) Verdict {
 	return v
 }
 
+// VerdictOf is the verdict on a run that has ended, by the results document that the store keeps of it;
+// ok is false if the run is open or the document is of an earlier revision.
+func (s *Store) VerdictOf(r Run) (v Verdict, ok bool) {
+	if !r.Final {
+		return 0, false
+	}
+	head, err := s.DocumentStatistics(r.ID)
+	if err != nil || head.RunID != r.ID || head.Revision != r.Revision || head.Statistics == nil {
+		return 0, false
+	}
+	return JudgeHead(head, Accept{}), true
+}
+
 // judgeHead judges a run by its statistics. example is an evaluation that has no score.
 func judgeHead(h schemas.Head, accept Accept, example string) (Verdict, string) {
 	stats, n := *h.Statistics, h.Statistics.Rollouts

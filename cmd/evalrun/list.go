@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"text/tabwriter"
 	"time"
 
@@ -16,6 +17,7 @@ type runJSON struct {
 	EvaluationSetID   string         `json:"evaluationSetId"`
 	EvaluationSetName string         `json:"evaluationSetName"`
 	Status            string         `json:"status"`
+	Verdict           string         `json:"verdict,omitempty"`
 	Final             bool           `json:"final"`
 	CreatedAt         time.Time      `json:"createdAt"`
 	FinishedAt        *time.Time     `json:"finishedAt"`
@@ -41,6 +43,16 @@ func listStatus(r runner.Run) string {
 	return string(r.Status)
 }
 
+// listVerdict is the verdict on a run that has ended, in a word; empty if it is open, or the store's
+// results document is not up to date.
+func listVerdict(s *runner.Store, r runner.Run) string {
+	v, ok := s.VerdictOf(r)
+	if !ok {
+		return ""
+	}
+	return v.String()
+}
+
 func listCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
@@ -58,14 +70,15 @@ func listCommand(g *globals) *cobra.Command {
 					for _, r := range runs {
 						run := newRunJSON(r)
 						run.Status = listStatus(r)
+						run.Verdict = listVerdict(s, r)
 						out = append(out, run)
 					}
 					return printJSON(cmd, out)
 				}
 				t := tabwriter.NewWriter(stdout(cmd), 0, 0, 2, ' ', 0)
-				printf(t, "RUN\tSTATUS\tCOMPLETED\tSUSPENDED\tFAULTED\tTOTAL\tCREATED\tEVAL SET\n")
+				printf(t, "RUN\tSTATUS\tVERDICT\tCOMPLETED\tSUSPENDED\tFAULTED\tTOTAL\tCREATED\tEVAL SET\n")
 				for _, r := range runs {
-					printf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", r.ID, listStatus(r), r.Counts.Completed, r.Counts.Suspended, r.Counts.Faulted,
+					printf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", r.ID, listStatus(r), cmp.Or(listVerdict(s, r), "-"), r.Counts.Completed, r.Counts.Suspended, r.Counts.Faulted,
 						r.Counts.Total, r.CreatedAt.Local().Format(time.DateTime), redact.Line(r.EvaluationSetName))
 				}
 				return t.Flush()

@@ -90,3 +90,13 @@ func TestTheScriptShowsTheListOfTheServer(t *testing.T) {
 	check(at+"/runs/r", "?")
 	check((&url.URL{Scheme: "file", Path: filepath.Join(w.dir, "report.html")}).String(), "#?")
 }
+
+// A row at the lower edge of the window that is opened by key is seen.
+func TestAnOpenedRowIsSeen(t *testing.T) {
+	b, at := open(t, listed(t))
+	b.do(chromedp.EmulateViewport(1400, 500), chromedp.Navigate(at+"/runs/r?view=rollouts&status=failed"), chromedp.WaitReady("html[data-ready]"))
+	b.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("j"), chromedp.KeyEvent("j"))
+	b.do(chromedp.Evaluate(`document.querySelector('tr.cur').scrollIntoView({ block: 'end' })`, nil), chromedp.KeyEvent("x"))
+	b.until(`document.querySelector('tr.opened b')`)
+	b.until(`(r => r.top >= 0 && r.bottom <= innerHeight + 1)(document.querySelector('tr.opened').getBoundingClientRect())`)
+}

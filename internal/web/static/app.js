@@ -216,6 +216,7 @@ async function toggle(button) {
   const box = el('td', { colspan: row.children.length, role: 'status' }, 'Loading'), link = $('th a', row);
   row.after(el('tr', { class: 'opened' }, box));
   try { box.replaceChildren(...await (own ? why : outputs)(link)); } catch { box.textContent = 'The server does not answer. The name leads to the page of the ' + (own ? 'rollout.' : 'outputs.'); }
+  box.scrollIntoView({ block: 'nearest' });
 }
 for (const t of opens) {
   t.addEventListener('click', e => { const b = e.target.closest('button.open'); if (b) toggle(b); });
