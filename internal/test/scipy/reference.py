@@ -88,7 +88,8 @@ def difference(a, b, clusters, resamples, seed):
         low, high = (stats.norm.interval(0.95, middle, scale) if single else stats.t.interval(0.95, df, middle, scale))
         out["deltaLow"], out["deltaHigh"] = max(-1, low), min(1, high)
     elif se is not None:
-        low, high = stats.t.interval(0.95, df, loc=d.mean(), scale=se)
+        half = stats.t.ppf(0.975, df) * se  # t.interval gives nan where se is 0
+        low, high = d.mean() - half, d.mean() + half
         out["deltaLow"], out["deltaHigh"] = max(-1, low), min(1, high)
     if len(order) > 1:
         index = ((splitmix(seed, resamples * len(order)) >> np.uint64(32)) * np.uint64(len(order)) >> np.uint64(32)).astype(int).reshape(resamples, -1)
