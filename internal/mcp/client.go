@@ -181,7 +181,8 @@ func (c *Client) end(cause error, endSession bool) error {
 		}
 	}
 	c.closing.Do(func() {
-		if c.link != nil { // else it was never opened
+		c.life.telling.Wait() // not every server cancels the calls of a session that ends
+		if c.link != nil {    // else it was never opened
 			c.closeErr = c.link.close(endSession)
 		}
 	})

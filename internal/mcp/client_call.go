@@ -259,7 +259,7 @@ func (c *Client) tellCancelled(p *clientCall, cause error) {
 	m := message{Method: NoteCancelled, Params: jsonobj.Object{
 		{Key: "requestId", Value: p.rawID()}, {Key: "reason", Value: jsonobj.Quote(cause.Error())},
 	}.JSON()}
-	c.life.spawn(func() {
+	c.life.tell(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), clientTellTimeout)
 		defer cancel()
 		_ = c.link.send(ctx, m) // a server that cannot be told is not in the way

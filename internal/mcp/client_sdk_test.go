@@ -27,8 +27,9 @@ import (
 )
 
 // clientSDKServer is a foreign peer: a server of the public Go SDK. cancelled gets a value when the
-// context of a call of "wait" ends.
-func clientSDKServer(cancelled chan<- struct{}) *sdk.Server {
+// context of a call of "wait" ends; the call ends with the test's context, too: a session of the
+// SDK that closes waits for the calls that nobody has cancelled.
+func clientSDKServer(test context.Context, cancelled chan<- struct{}) *sdk.Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "foreign", Version: "1"}, nil)
 	schema := map[string]any{"type": "object", "properties": map[string]any{"region": map[string]any{"type": "string", "x-mcp-header": "Region"}}}
 	s.AddTool(&sdk.Tool{Name: "echo", InputSchema: schema}, func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -43,7 +44,11 @@ func clientSDKServer(cancelled chan<- struct{}) *sdk.Server {
 	})
 	s.AddTool(&sdk.Tool{Name: "wait", InputSchema: schema}, func(ctx context.Context, _ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		s.AddTool(&sdk.Tool{Name: "late", InputSchema: schema}, nil) // the clients are told
-		<-ctx.Done()
+		select {
+		case <-test.Done():
+			return nil, test.Err()
+		case <-ctx.Done():
+		}
 		if cancelled != nil {
 			cancelled <- struct{}{}
 		}
@@ -57,7 +62,7 @@ func TestClientHelperProcess(*testing.T) {
 	if os.Getenv("EVALRUN_MCP_CLIENT_HELPER") == "" {
 		return
 	}
-	if err := clientSDKServer(nil).Run(context.Background(), &sdk.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
+	if err := clientSDKServer(context.Background(), nil).Run(context.Background(), &sdk.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(0)
@@ -104,13 +109,13 @@ func clientCommand(env string, name string, args ...string) Target {
 // clientSDKTargets are the foreign servers on every transport.
 func clientSDKTargets(t *testing.T, cancelled chan<- struct{}) map[string]Target {
 	handler := func(o *sdk.StreamableHTTPOptions) string {
-		server := clientSDKServer(cancelled)
+		server := clientSDKServer(t.Context(), cancelled)
 		s := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, o))
 		t.Cleanup(s.Close)
 		t.Cleanup(s.CloseClientConnections)
 		return s.URL
 	}
-	server := clientSDKServer(cancelled)
+	server := clientSDKServer(t.Context(), cancelled)
 	sse := httptest.NewServer(sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return server }, nil))
 	t.Cleanup(sse.Close)
 	t.Cleanup(sse.CloseClientConnections)
@@ -214,7 +219,7 @@ func TestClientCancelsCallsOfServersOfTheSDK(t *testing.T) {
 }
 
 func TestClientLosesTheSessionWithItsServer(t *testing.T) {
-	server := clientSDKServer(nil)
+	server := clientSDKServer(t.Context(), nil)
 	var handler atomic.Pointer[sdk.StreamableHTTPHandler]
 	closeSessions := func() {
 		for session := range server.Sessions() {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -378,5 +379,56 @@ func TestClientEndsTheSessionThoughItsConnectionEndsWithAnotherRequest(t *testin
 	c := clientDial(t, Target{URL: s.URL, HTTPClient: &http.Client{Transport: transport}}, ClientOptions{Protocol: Legacy})
 	if err := c.Close(); err != nil || ended.Load() != 1 {
 		t.Errorf("the session was ended %d times, %v", ended.Load(), err)
+	}
+}
+
+// Not every server cancels the calls of a session that ends: it is told first which nobody waits for.
+func TestClientTellsOfCancelledCallsBeforeItEndsTheSession(t *testing.T) {
+	for _, sse := range []bool{false, true} {
+		t.Run(fmt.Sprintf("SSE %v", sse), func(t *testing.T) {
+			began, told, ended := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+			answers := make(chan string, 1)
+			s := clientServe(t, func(x clientExchange) {
+				switch {
+				case x.Method == MethodInitialize && sse:
+					answers <- `{"jsonrpc":"2.0","id":` + string(x.ID) + `,"result":` + initializeAnswer + `}`
+				case x.Method == MethodInitialize:
+					x.w.Header().Set("Mcp-Session-Id", "s1")
+					x.json(initializeAnswer)
+				case x.r.Method == http.MethodGet:
+					x.stream()
+					x.write("event: endpoint\ndata: messages\n\n")
+					x.event("", <-answers)
+					<-x.r.Context().Done()
+					close(ended)
+				case x.r.Method == http.MethodDelete:
+					close(ended)
+				case x.Method == "x":
+					x.stream()
+					began <- struct{}{}
+					if !sse {
+						<-x.r.Context().Done()
+					}
+				case x.Method == NoteCancelled:
+					select {
+					case <-ended:
+						t.Error("the session has ended before the server was told")
+					case <-time.After(50 * time.Millisecond): // in which a client that does not wait would have ended it
+					}
+					close(told)
+				}
+			})
+			c := clientDial(t, Target{URL: s.URL, SSE: sse}, ClientOptions{Protocol: Legacy, NoStream: true})
+			ctx, cancel := context.WithCancel(clientSoon(t))
+			call := clientGo(ctx, c, Call{Method: "x"})
+			testenv.Receive(t, began)
+			cancel()
+			testenv.Receive(t, call)
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			testenv.Receive(t, told)
+			testenv.Receive(t, ended)
+		})
 	}
 }

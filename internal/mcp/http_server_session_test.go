@@ -108,7 +108,10 @@ func TestSessionIsRestoredOnce(t *testing.T) {
 	h := newTestServer()
 	e := serveHTTP(t, h, ServerOptions{Restore: func(_ context.Context, s *Session) (string, bool) {
 		asked <- s.ID()
-		<-restored
+		select {
+		case <-restored:
+		case <-t.Context().Done(): // the test has failed
+		}
 		s.SetValue("restored")
 		return Version2025_11_25, true
 	}})

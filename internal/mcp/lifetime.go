@@ -13,6 +13,7 @@ type lifetime struct {
 	mu      sync.Mutex
 	ended   bool // no goroutine may be started any more
 	running sync.WaitGroup
+	telling sync.WaitGroup // what is running for the server to know before the connection ends
 }
 
 func newLifetime() *lifetime {
@@ -33,11 +34,16 @@ func (l *lifetime) end(cause error) {
 }
 
 // spawn runs f on a goroutine that wait waits for. It reports false once the connection has ended.
-func (l *lifetime) spawn(f func()) bool {
+func (l *lifetime) spawn(f func()) bool { return l.spawnIn(&l.running, f) }
+
+// tell is spawn for what the server is to know before the connection ends. f must end by itself.
+func (l *lifetime) tell(f func()) { l.spawnIn(&l.telling, f) }
+
+func (l *lifetime) spawnIn(group *sync.WaitGroup, f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.ended {
-		l.running.Go(f)
+		group.Go(f)
 	}
 	return !l.ended
 }

@@ -103,7 +103,11 @@ func (h *testServer) call(ctx context.Context, r *Request, params jsonobj.Object
 			return nil, err
 		}
 		h.started <- r
-		<-h.proceed
+		select {
+		case <-h.proceed:
+		case <-ctx.Done(): // the test has failed, or its client has gone
+			return nil, ctx.Err()
+		}
 		if err := r.Notify("notifications/message", json.RawMessage(`{"n":2}`)); err != nil {
 			return nil, err
 		}

@@ -21,9 +21,10 @@ type sseLink struct {
 
 // openSSE opens the stream and waits for the address.
 func openSSE(ctx context.Context, c *Client, t Target) error {
-	bound, detach, cancel := c.life.bind(ctx)
+	// Not bound to c.life: it is close that ends the stream, and with it the session.
+	bound, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := &sseLink{c: c, clientHTTP: newClientHTTP(t), cancel: cancel}
-	c.link, c.detach = l, detach
+	c.link, c.detach = l, context.AfterFunc(ctx, cancel)
 	body, base, err := l.open(bound)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -116,6 +117,9 @@ func (l *sseLink) call(ctx context.Context, p *clientCall) (json.RawMessage, err
 func (l *sseLink) send(ctx context.Context, m message) error {
 	bound, _, cancel := l.c.life.bind(ctx)
 	defer cancel()
+	if m.Method == NoteCancelled { // it may outlive the connection for a moment
+		bound = ctx
+	}
 	req, err := l.request(bound, http.MethodPost, l.endpoint, m.Encode())
 	if err != nil {
 		return err

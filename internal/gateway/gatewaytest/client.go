@@ -62,10 +62,13 @@ func ConnectTaskClient(t *testing.T, a *gateway.Access, era mcp.Era, server stri
 	return ConnectTaskClientWith(t, a, server, mcp.ClientOptions{Protocol: era, Capabilities: capabilities})
 }
 
-// ConnectTaskClientWith is ConnectTaskClient with options.
+// ConnectTaskClientWith is ConnectTaskClient with options. Each request has a connection of its own:
+// a test that restarts the gateway would lose one to a connection whose end the client has not
+// noticed yet.
 func ConnectTaskClientWith(t *testing.T, a *gateway.Access, server string, o mcp.ClientOptions) *TaskClient {
 	t.Helper()
-	return ConnectTaskClientTo(t, mcp.Target{URL: a.URLWithToken(server)}, o)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	return ConnectTaskClientTo(t, mcp.Target{URL: a.URLWithToken(server), HTTPClient: client}, o)
 }
 
 // ConnectTaskClientTo connects a client that knows tasks with any server.

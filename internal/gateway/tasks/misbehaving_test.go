@@ -113,7 +113,7 @@ func TestTasksOfServersThatMisbehave(t *testing.T) {
 			c := g.client(mcp.Era(era), "tasks")
 			first := c.Task("compute", `{"ms":2000,"text":"first"}`)
 			running := g.tasks.index.byID(first)
-			c.Refused(mcp.CodeInternal, mcp.MethodToolsCall, `{"name":"compute","arguments":{"ms":10,"text":"second"},"task":{}}`)
+			c.Refused(mcp.CodeInternal, mcp.MethodToolsCall, `{"name":"compute","arguments":{"ms":2000,"text":"second"},"task":{}}`)
 			if _, _, err := c.Result(first); err == nil || !strings.Contains(err.Error(), "one task id") {
 				t.Error(err)
 			}

@@ -88,8 +88,7 @@ func (g *taskGateway) stop() {
 	g.gateway = nil
 }
 
-// restart is what clients see of a new process. A client that has not noticed yet that the old one
-// has gone loses its next request to it; so a test that restarts is not parallel to others.
+// restart is what clients see of a new process.
 func (g *taskGateway) restart(between func()) {
 	g.t.Helper()
 	address := g.gateway.Addr().String()
