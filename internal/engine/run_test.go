@@ -191,7 +191,7 @@ func TestTheRolloutLimitCountsAllSegments(t *testing.T) {
 	p := newProject(t)
 	s := p.open()
 	runID := p.plan(s, 1, `case $in in *'"resume":null'*) sleep 0.2; echo '{"__interrupt__": [{"id": "t", "value": {"resume_time": "2020-01-01T00:00:00Z"}}]}';; *) sleep 60;; esac`,
-		func(set *eval.Set) { set.Limits.Timeout = 600 * time.Millisecond })
+		func(set *eval.Set) { set.Limits.Timeout = 2 * time.Second })
 	if err := p.runner(s, runID).Run(t.Context(), engine.UntilFinal); err != nil {
 		t.Fatal(err)
 	}

@@ -150,7 +150,7 @@ func TestSessionsSurviveARestart(t *testing.T) {
 
 func TestIdleSessionsEnd(t *testing.T) {
 	p, s := gatewaytest.StartPlainServer(t)
-	g := startTaskGateway(t, Options{SessionIdle: 100 * time.Millisecond, Cleanup: 20 * time.Millisecond}, s)
+	g := startTaskGateway(t, Options{SessionIdle: time.Second, Cleanup: 20 * time.Millisecond}, s)
 	c := g.clientWith("plain", mcp.ClientOptions{Protocol: mcp.Legacy, NoStream: true})
 	c.Task("slow", "{}")
 	gatewaytest.WaitFor(t, p.Began)

@@ -47,7 +47,7 @@ func TestServersThatDoNotAnswer(t *testing.T) { // not beside other tests: the l
 		t.Run("the call "+params, func(t *testing.T) {
 			t.Parallel()
 			s, _ := startSilent(t, mcp.MethodToolsCall)
-			s.Timeout = 100 * time.Millisecond
+			s.Timeout = time.Second
 			g := startTaskGateway(t, Options{}, s)
 			if e := g.client(mcp.Legacy, "scripted").Refused(mcp.CodeInternal, mcp.MethodToolsCall, "%s", params); !strings.Contains(e.Message, gateway.ErrTimeout.Error()) {
 				t.Error(e)
@@ -59,7 +59,7 @@ func TestServersThatDoNotAnswer(t *testing.T) { // not beside other tests: the l
 	t.Run("the list of tools", func(t *testing.T) {
 		t.Parallel()
 		s, began := startSilent(t, mcp.MethodToolsList)
-		s.Timeout = 100 * time.Millisecond
+		s.Timeout = time.Second
 		c := startTaskGateway(t, Options{}, s).client(mcp.Legacy, "scripted")
 		c.Refused(mcp.CodeInvalidParams, mcp.MethodToolsCall, asTask) // of a tool that nobody knows
 		if n := len(began); n != 1 {
@@ -70,7 +70,7 @@ func TestServersThatDoNotAnswer(t *testing.T) { // not beside other tests: the l
 	t.Run("a call whose time to live is over", func(t *testing.T) {
 		t.Parallel()
 		s, _ := startSilent(t, mcp.MethodToolsCall)
-		g := startTaskGateway(t, Options{MaxTTL: 100 * time.Millisecond, Cleanup: 20 * time.Millisecond}, s)
+		g := startTaskGateway(t, Options{MaxTTL: time.Second, Cleanup: 20 * time.Millisecond}, s)
 		g.client(mcp.Legacy, "scripted").Refused(mcp.CodeInternal, mcp.MethodToolsCall, asTask)
 		gatewaytest.Eventually(t, "the task is still looked after", func() bool { return g.active() == 0 })
 	})
@@ -83,8 +83,8 @@ func TestServersThatDoNotAnswer(t *testing.T) { // not beside other tests: the l
 				cancelled <- method
 			}
 		}))
-		g := startTaskGateway(t, Options{MaxTTL: 100 * time.Millisecond}, s)
-		if e := g.client(mcp.Legacy, "scripted").Refused(mcp.CodeInternal, mcp.MethodToolsCall, plain); !strings.Contains(e.Message, "within 100ms") {
+		g := startTaskGateway(t, Options{MaxTTL: time.Second}, s)
+		if e := g.client(mcp.Legacy, "scripted").Refused(mcp.CodeInternal, mcp.MethodToolsCall, plain); !strings.Contains(e.Message, "within 1s") {
 			t.Error(e)
 		}
 		gatewaytest.WaitFor(t, cancelled)
