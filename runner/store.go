@@ -101,11 +101,6 @@ func (s *Store) DocumentHead(runID string) (schemas.Head, error) {
 	return report.ReadHead(s.DocumentPath(runID))
 }
 
-// DocumentStatistics is DocumentHead with the run's statistics, which may be large.
-func (s *Store) DocumentStatistics(runID string) (schemas.Head, error) {
-	return report.ReadStatistics(s.DocumentPath(runID))
-}
-
 // Run is what the store says of a run.
 type Run struct {
 	ID                string

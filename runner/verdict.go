@@ -8,6 +8,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -114,14 +115,21 @@ func JudgeHead(h schemas.Head, accept Accept) Verdict {
 // VerdictOf is the verdict on a run that has ended, by the results document that the store keeps of it;
 // ok is false if the run is open or the document is of an earlier revision.
 func (s *Store) VerdictOf(r Run) (v Verdict, ok bool) {
-	if !r.Final {
-		return 0, false
-	}
-	head, err := s.DocumentStatistics(r.ID)
-	if err != nil || head.RunID != r.ID || head.Revision != r.Revision || head.Statistics == nil {
+	head, ok := s.EndedHead(r)
+	if !ok {
 		return 0, false
 	}
 	return JudgeHead(head, Accept{}), true
+}
+
+// EndedHead is the head of the results document of a run that has ended, with its statistics, which may
+// be large; ok is false as that of VerdictOf.
+func (s *Store) EndedHead(r Run) (head schemas.Head, ok bool) {
+	if !r.Final {
+		return head, false
+	}
+	head, err := report.ReadStatistics(s.DocumentPath(r.ID))
+	return head, err == nil && head.RunID == r.ID && head.Revision == r.Revision && head.Statistics != nil
 }
 
 // judgeHead judges a run by its statistics. example is an evaluation that has no score.

@@ -265,3 +265,13 @@ func (c *Client) tellCancelled(p *clientCall, cause error) {
 		_ = c.link.send(ctx, m) // a server that cannot be told is not in the way
 	})
 }
+
+// sending returns the context in which a message is sent over HTTP: it ends with the connection, but
+// for what the server is to know before that.
+func (c *Client) sending(ctx context.Context, m message) (context.Context, context.CancelFunc) {
+	if m.Method == NoteCancelled {
+		return ctx, func() {}
+	}
+	bound, _, cancel := c.life.bind(ctx)
+	return bound, cancel
+}

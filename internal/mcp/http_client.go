@@ -176,11 +176,8 @@ func (l *httpLink) addState(h http.Header) {
 
 func (l *httpLink) send(ctx context.Context, m message) error {
 	session := l.sessionID()
-	bound, _, cancel := l.c.life.bind(ctx)
+	bound, cancel := l.c.sending(ctx, m)
 	defer cancel()
-	if m.Method == NoteCancelled { // it may outlive the connection for a moment
-		bound = ctx
-	}
 	resp, err := l.post(bound, m, nil)
 	switch {
 	case err == nil:

@@ -115,11 +115,8 @@ func (l *sseLink) call(ctx context.Context, p *clientCall) (json.RawMessage, err
 }
 
 func (l *sseLink) send(ctx context.Context, m message) error {
-	bound, _, cancel := l.c.life.bind(ctx)
+	bound, cancel := l.c.sending(ctx, m)
 	defer cancel()
-	if m.Method == NoteCancelled { // it may outlive the connection for a moment
-		bound = ctx
-	}
 	req, err := l.request(bound, http.MethodPost, l.endpoint, m.Encode())
 	if err != nil {
 		return err

@@ -45,14 +45,12 @@ type question struct {
 	Folded, Whole bool
 	// Same counts the triggers that ask it, this one included, and Runs their runs.
 	Same, Runs int
-	// Rollouts counts the rollouts that ask it; one may do so several times.
-	Rollouts int
 	// Askers are the agents that ask it.
 	Askers  []asker
 	Overdue bool
 
-	last   string // the run that has asked it last
-	asking map[string]bool
+	last   string          // the run that has asked it last
+	asking map[string]bool // the rollouts that ask it, each perhaps several times
 }
 
 // fact is a named value. More is how many bytes of it are not shown, and Rest what is folded.
@@ -68,6 +66,9 @@ type asker struct {
 	N     int
 }
 
+// Rollouts counts the rollouts that ask it.
+func (q *question) Rollouts() int { return len(q.asking) }
+
 // add counts one more trigger that asks the same. The triggers of a run follow each other.
 func (q *question) add(t runner.Trigger) {
 	q.Same++
@@ -82,7 +83,6 @@ func (q *question) add(t runner.Trigger) {
 		q.asking = map[string]bool{}
 	}
 	q.asking[t.RolloutID] = true
-	q.Rollouts++
 	for i := range q.Askers {
 		if q.Askers[i].Agent == t.Agent {
 			q.Askers[i].N++

@@ -65,8 +65,8 @@ func (q *standings) of(r runner.Run) standing {
 	if ok && known.revision == r.Revision {
 		return known.standing
 	}
-	head, err := q.store.DocumentStatistics(r.ID)
-	if err != nil || head.RunID != r.ID || head.Revision != r.Revision || head.Statistics == nil {
+	head, ok := q.store.EndedHead(r)
+	if !ok {
 		if r.Status == schemas.Successful {
 			return standing{Status: "ended", Class: "unscored"}
 		}
@@ -88,10 +88,7 @@ func (q *standings) of(r runner.Run) standing {
 
 // missingOf says which gates of a run are not met or undecided, and what its scores leave out.
 func missingOf(head schemas.Head) (out []string) {
-	n := map[eval.GateVerdict]int{}
-	for _, g := range head.Statistics.Gates {
-		n[g.Verdict]++
-	}
+	n := gateVerdicts(head.Statistics)
 	of := counted(len(head.Statistics.Gates), "gate")
 	if n[eval.GateFail] > 0 {
 		out = append(out, fmt.Sprintf("%d of %s not met", n[eval.GateFail], of))

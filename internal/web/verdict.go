@@ -45,10 +45,7 @@ func verdictOf(o *overview) verdict {
 		v.Word, v.Class = "running", "running"
 	}
 	s := o.head.Statistics
-	n := map[eval.GateVerdict]int{}
-	for _, g := range s.Gates {
-		n[g.Verdict]++
-	}
+	n := gateVerdicts(s)
 	add := func(format string, args ...any) { v.Sentences = append(v.Sentences, fmt.Sprintf(format, args...)) }
 	switch {
 	case len(s.Gates) == 0:
@@ -85,6 +82,15 @@ func verdictOf(o *overview) verdict {
 		}
 	}
 	return v
+}
+
+// gateVerdicts counts the gates of a run by their verdicts.
+func gateVerdicts(s *eval.Summary) map[eval.GateVerdict]int {
+	n := map[eval.GateVerdict]int{}
+	for _, g := range s.Gates {
+		n[g.Verdict]++
+	}
+	return n
 }
 
 // allowances are the flags of a run's command that let it have another exit code, in words; empty if it

@@ -251,19 +251,7 @@ func TestAggregateListensAgain(t *testing.T) {
 		<-refused
 	}
 	notes := make(chan string, 100)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = c.Call(ctx, mcp.Call{ // it is ended below
-			Method: mcp.MethodListen, Params: json.RawMessage(`{"notifications":{"toolsListChanged":true,"promptsListChanged":true}}`),
-			Notified: func(method string, _ json.RawMessage) { notes <- method },
-		})
-	}()
-	defer func() { cancel(); <-ended }()
-	if got := gatewaytest.WaitFor(t, notes); got != mcp.NoteAcknowledged {
-		t.Fatal(got)
-	}
+	listen(t, c.Client, `{"toolsListChanged":true,"promptsListChanged":true}`, notes)
 	gatewaytest.WaitFor(t, refused)
 	up.Store(true)
 	for range 2 {
@@ -281,19 +269,7 @@ func TestAggregateTellsModernClientsOfChanges(t *testing.T) {
 	g := aggregated(t, first, second)
 	c := g.client(mcp.Modern)
 	notes := make(chan string, 100)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = c.Call(ctx, mcp.Call{ // it is ended below
-			Method: mcp.MethodListen, Params: json.RawMessage(`{"notifications":{"toolsListChanged":true}}`),
-			Notified: func(method string, _ json.RawMessage) { notes <- method },
-		})
-	}()
-	defer func() { cancel(); <-ended }()
-	if got := gatewaytest.WaitFor(t, notes); got != mcp.NoteAcknowledged {
-		t.Fatal(got)
-	}
+	listen(t, c.Client, `{"toolsListChanged":true}`, notes)
 	// That the servers have the subscription, too, nobody tells us. The SDK tells a change when
 	// there has been none for 10 ms, and so never if there is always another.
 	var changed time.Time

@@ -81,16 +81,7 @@ func TestAggregateAnnouncesSlowServers(t *testing.T) {
 				return string(list)
 			}
 			if era == mcp.Modern {
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan struct{})
-				go func() {
-					defer close(ended)
-					_, _ = client.Call(ctx, mcp.Call{Method: mcp.MethodListen, Params: json.RawMessage(`{"notifications":{"toolsListChanged":true}}`), Notified: notified}) // it is ended below
-				}()
-				defer func() { cancel(); <-ended }()
-				if got := gatewaytest.WaitFor(t, notes); got != mcp.NoteAcknowledged {
-					t.Fatal(got)
-				}
+				listen(t, client, `{"toolsListChanged":true}`, notes)
 			}
 			if list := tools(); !strings.Contains(list, "quick_tool") || strings.Contains(list, "slow_tool") {
 				t.Error(list)
@@ -114,19 +105,7 @@ func TestAggregateAnnouncesSlowServers(t *testing.T) {
 		g.aggregate.tasks = muting{g.aggregate.tasks, there}
 		c := g.client(mcp.Modern)
 		notes := make(chan string, 100)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_, _ = c.Call(ctx, mcp.Call{ // it is ended below
-				Method: mcp.MethodListen, Params: json.RawMessage(`{"notifications":{"toolsListChanged":true}}`),
-				Notified: func(method string, _ json.RawMessage) { notes <- method },
-			})
-		}()
-		defer func() { cancel(); <-ended }()
-		if got := gatewaytest.WaitFor(t, notes); got != mcp.NoteAcknowledged {
-			t.Fatal(got)
-		}
+		listen(t, c.Client, `{"toolsListChanged":true}`, notes)
 		if list := string(c.Must(mcp.MethodToolsList, "{}").JSON()); strings.Contains(list, "slow_tool") {
 			t.Error(list)
 		}

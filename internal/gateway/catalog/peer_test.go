@@ -113,3 +113,22 @@ func (g *allGateway) clientWith(server string, o mcp.ClientOptions) *gatewaytest
 	g.t.Helper()
 	return gatewaytest.ConnectTaskClientWith(g.t, g.access, server, o)
 }
+
+// listen has a modern client listen until the test ends, and returns when the server has acknowledged
+// that. The methods of what it is told after that come on notes.
+func listen(t *testing.T, c *mcp.Client, wants string, notes chan string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = c.Call(ctx, mcp.Call{ // it is ended below
+			Method: mcp.MethodListen, Params: json.RawMessage(`{"notifications":` + wants + `}`),
+			Notified: func(method string, _ json.RawMessage) { notes <- method },
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	if got := gatewaytest.WaitFor(t, notes); got != mcp.NoteAcknowledged {
+		t.Fatal(got)
+	}
+}
