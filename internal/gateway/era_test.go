@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -141,6 +142,47 @@ func eraAsks(t *testing.T, c *eraClient) {
 	r, err := c.CallTool(soon(t), &sdk.CallToolParams{Name: "ask"})
 	if got, want := textOf(t, r, err), "accept Ada, something, file:///root"; got != want {
 		t.Errorf("the server has heard %q, want %q", got, want)
+	}
+}
+
+// TestRequestsOfServersReachTheSDK has a server of 2025-11-25 make each request that such servers
+// can make, as bare as the protocol allows, in the middle of a call of an SDK client of either era.
+func TestRequestsOfServersReachTheSDK(t *testing.T) {
+	requests := []struct{ method, params, want string }{
+		{"ping", "", `{}`},
+		{"roots/list", "", `file:///root`}, // G29: without params, as Playwright's server asks
+		{"roots/list", "{}", `file:///root`},
+		{"sampling/createMessage", `{"maxTokens":10,"messages":[{"role":"user","content":{"type":"text","text":"Say something"}}]}`, `something`},
+		{"elicitation/create", `{"message":"Your name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`, `Ada`},
+	}
+	for _, p := range pairs() {
+		if p.server != mcp.Legacy {
+			continue
+		}
+		t.Run(p.String(), func(t *testing.T) {
+			t.Parallel()
+			s := &rawServer{era: mcp.Legacy, serve: func(q *rawRequest) string {
+				if q.Method != mcp.MethodToolsCall {
+					return `"result":{"tools":[{"name":"ask","inputSchema":{"type":"object"}}]}`
+				}
+				var heard []string
+				for _, r := range requests {
+					m := q.ask(r.method, r.params)
+					heard = append(heard, string(m.Result)+string(m.Error))
+				}
+				said, _ := json.Marshal(strings.Join(heard, "\n"))
+				return `"result":{"content":[{"type":"text","text":` + string(said) + `}]}`
+			}}
+			a := open(t, gateway.Server{Name: "era", Target: s.target(t, p.upstream)})
+			c := newEraClient(t, a, p.client, p.downstream)
+			r, err := c.CallTool(soon(t), &sdk.CallToolParams{Name: "ask"})
+			heard := strings.Split(textOf(t, r, err), "\n")
+			for i, request := range requests {
+				if !strings.Contains(heard[i], request.want) || strings.Contains(heard[i], `"code"`) {
+					t.Errorf("%s %s: the server has heard %s, want %s", request.method, request.params, heard[i], request.want)
+				}
+			}
+		})
 	}
 }
 

@@ -116,11 +116,7 @@ func (p *pendingCall) conclude(result json.RawMessage, err error) {
 
 // ask puts a question to the client and waits for its answer.
 func (p *pendingCall) ask(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
-	ask := jsonobj.Object{{Key: "method", Value: jsonobj.Quote(method)}}
-	if params != nil {
-		ask = ask.Set("params", params)
-	}
-	q := &question{key: rand.Text(), ask: ask.JSON(), answer: make(chan json.RawMessage, 1)}
+	q := &question{key: rand.Text(), ask: mcp.InputRequest(method, params), answer: make(chan json.RawMessage, 1)}
 	p.idle.Pause()
 	defer p.idle.Resume()
 	p.mu.Lock()

@@ -67,7 +67,7 @@ type rawRequest struct {
 	ctx context.Context
 }
 
-// ask asks the client and waits for the answer.
+// ask asks the client and waits for the answer. Without params the request has none.
 func (q *rawRequest) ask(method, params string) rawMessage {
 	s := q.server
 	s.mu.Lock()
@@ -79,7 +79,10 @@ func (q *rawRequest) ask(method, params string) rawMessage {
 	}
 	s.asked[id] = answer
 	s.mu.Unlock()
-	q.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params))
+	if params != "" {
+		params = `,"params":` + params
+	}
+	q.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q%s}`, id, method, params))
 	select {
 	case m := <-answer:
 		return m

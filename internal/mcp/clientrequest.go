@@ -56,6 +56,15 @@ func Supports(capabilities jsonobj.Object, method string) bool {
 	return false
 }
 
+// InputRequest is what a server asks, as one of inputRequests. A request of 2025-11-25 may come
+// without params, which roots/list does not need; the Go SDK's client reads them all the same.
+func InputRequest(method string, params json.RawMessage) json.RawMessage {
+	if params == nil {
+		params = json.RawMessage("{}")
+	}
+	return jsonobj.Object{{Key: "method", Value: jsonobj.Quote(method)}, {Key: "params", Value: params}}.JSON()
+}
+
 // WithResponses are the params of a call that is made again, with the answers to what its server
 // asked and the state that it gave.
 func WithResponses(params, responses jsonobj.Object, state json.RawMessage) jsonobj.Object {

@@ -55,11 +55,8 @@ type answer struct {
 }
 
 func newQuestion(method string, params json.RawMessage) *question {
-	request := jsonobj.Object{{Key: "method", Value: jsonobj.Quote(method)}}
-	if params != nil {
-		request = request.Set("params", mcp.WithoutMeta(params, append([]string{mcp.MetaRelatedTask}, gateway.HopKeys...)...))
-	}
-	return &question{key: rand.Text(), request: request.JSON(), answer: make(chan answer, 1)}
+	params = mcp.WithoutMeta(params, append([]string{mcp.MetaRelatedTask}, gateway.HopKeys...)...)
+	return &question{key: rand.Text(), request: mcp.InputRequest(method, params), answer: make(chan answer, 1)}
 }
 
 // show makes the record of the task say what is open.
