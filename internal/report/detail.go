@@ -30,6 +30,8 @@ type Detail struct {
 	Again string
 	// Why says in lines why it has not passed, or what it waits for; empty if it has passed.
 	Why string
+	// Verifier has the last lines that the verifier of a task has printed; empty if there is none.
+	Verifier []string
 }
 
 // Folder is where the files of a rollout are.
@@ -122,7 +124,7 @@ func (d *Detail) read(v store.View, o Options) error {
 	statistics := eval.NewStatistics(&o.Plan.Set).Summary()
 	r.Statistics = &statistics
 	d.Rollout, d.Row, d.CreatedAt, d.StateSince = *one, r.RowOf(one), rv.CreatedAt, rv.StateSince
-	d.Again, d.Why = explainer{Report: r}.again(one), r.Explain(one, Showing{})
+	d.Again, d.Why, d.Verifier = explainer{Report: r}.again(one), r.Explain(one, Showing{}), r.verifierEnd(one)
 	for _, s := range rv.Segments {
 		a := Attempt{Segment: s.Number, Attempt: s.Attempt, Outcome: string(s.Outcome), StartedAt: s.StartedAt, EndedAt: s.EndedAt, Error: o.fault(s.Fault)}
 		for _, f := range s.Files {

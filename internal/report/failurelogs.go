@@ -47,11 +47,11 @@ func (x explainer) logs(f *failure, one *schemas.Rollout) {
 
 // verifierLog is what the verifier of a task, or of its last step, has printed; empty if there is
 // none.
-func (x explainer) verifierLog(one *schemas.Rollout) string {
-	if x.storeDir == "" {
+func (r *Report) verifierLog(one *schemas.Rollout) string {
+	if r.storeDir == "" {
 		return ""
 	}
-	dir := workspace.RolloutDir(x.storeDir, x.RunID, one.RolloutID)
+	dir := workspace.RolloutDir(r.storeDir, r.RunID, one.RolloutID)
 	log := filepath.Join(dir, "verifier", rollout.VerifierLog)
 	for _, step := range one.Steps {
 		if own := filepath.Join(dir, "steps", step.Name, "verifier", rollout.VerifierLog); isFile(own) {
@@ -62,6 +62,15 @@ func (x explainer) verifierLog(one *schemas.Rollout) string {
 		return ""
 	}
 	return log
+}
+
+// verifierEnd are the last lines that the verifier of a task has printed, nil if there is none.
+func (r *Report) verifierEnd(one *schemas.Rollout) []string {
+	log := r.verifierLog(one)
+	if log == "" {
+		return nil
+	}
+	return lastLines(log, logLines)
 }
 
 func isFile(path string) bool {

@@ -1,6 +1,8 @@
 package report
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/fault"
@@ -80,7 +82,30 @@ func (r *Report) RowOf(one *schemas.Rollout) Row {
 		row.Scores[e.EvaluatorID] = score
 	}
 	row.Reason = firstReason(v, one)
+	if v == failed && !hasFinding(one) {
+		if last := r.verifierEnd(one); len(last) > 0 {
+			row.Reason = shorten(redact.Line(row.Reason+": "+telling(last)), reasonWidth)
+		}
+	}
 	return row
+}
+
+// hasFinding reports whether an evaluator says anything of a score that is not the best.
+func hasFinding(one *schemas.Rollout) bool {
+	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool {
+		s := e.Result.Score
+		return s != nil && *s < cmp.Or(e.Result.Scale, 1) && len(findings(e.Result)) > 0
+	})
+}
+
+// telling is the last of some lines that is not only a frame, as test runners draw around their summary.
+func telling(lines []string) string {
+	for _, line := range slices.Backward(lines) {
+		if text := strings.Trim(line, "=-_#* "); text != "" && text == strings.TrimSpace(line) {
+			return text
+		}
+	}
+	return strings.TrimSpace(lines[len(lines)-1])
 }
 
 // agentsFault reports whether a rollout has faulted by a failure of the agent.

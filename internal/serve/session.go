@@ -69,6 +69,10 @@ func (s *sessions) take(key string) bool {
 // the cookie with a redirect of a link that stands on another site.
 func (s *sessions) open(w http.ResponseWriter, r *http.Request) error {
 	if !s.take(r.URL.Query().Get("key")) {
+		if s.signedIn(r) {
+			s.lead(w, r)
+			return nil
+		}
 		web.Refuse(w, http.StatusUnauthorized, "This link was used before, or is of another start of the server: a link works once. Ask for a new one, or give a token.")
 		return nil
 	}
@@ -107,6 +111,21 @@ func (s *sessions) logout(w http.ResponseWriter, r *http.Request) {
 
 func (s *sessions) enter(w http.ResponseWriter, r *http.Request, token string, until time.Time) {
 	http.SetCookie(w, &http.Cookie{Name: cookieOf(r), Value: token, Path: "/", Expires: until, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: s.isSecure(r)})
+	s.lead(w, r)
+}
+
+// signedIn reports whether the browser may see the pages already.
+func (s *sessions) signedIn(r *http.Request) bool {
+	token, ok := cookieToken(r)
+	if !ok {
+		return false
+	}
+	identity, err := access.Check(r.Context(), s.o.Service.Store(), token, s.o.Now())
+	return err == nil && identity.May(access.Read)
+}
+
+// lead sends the browser on to the page that its link names.
+func (s *sessions) lead(w http.ResponseWriter, r *http.Request) {
 	to := r.URL.Query().Get("to")
 	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\;") { // only to a page of ours
 		to = "/"

@@ -85,6 +85,10 @@ func TestALinkWorksOnceAndBecomesACookie(t *testing.T) {
 	if a := w.visit(browser, "/", nil); a.StatusCode != http.StatusOK {
 		t.Error("with the cookie: ", a.StatusCode)
 	}
+	// W11: a link that was used leads a browser on that is signed in.
+	if a := w.visit(browser, link, nil); a.StatusCode != http.StatusOK || len(a.Cookies()) > 0 || a.Header.Get("Refresh") != "0; url=/inbox" {
+		t.Error("a used link of a browser that is signed in: ", a.StatusCode, a.Cookies(), a.Header)
+	}
 	stranger := newBrowser(t)
 	for _, path := range []string{link, "/open?key=none", "/open"} {
 		if a := w.visit(stranger, path, nil); a.StatusCode != http.StatusUnauthorized || len(a.Cookies()) > 0 || !strings.Contains(a.body, "a link works once") {

@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,7 +26,11 @@ func TestTheTrajectoryIsOnThePage(t *testing.T) {
 	if err := tr.Close(); err != nil {
 		t.Fatal(err)
 	}
+	s.joinTrajectory(one.RolloutID, "1.1")
 	page := s.page(s.path(one))
+	if n := strings.Count(page, "web: search"); n != 1 { // W1: the file of the rollout has the segment's lines once more
+		t.Errorf("the call is %d times on the page", n)
+	}
 	_, page, _ = strings.Cut(page, `id="steps"`)
 	last := -1
 	for _, want := range []string{"began</span>", ">prompt<", "&lt;script&gt;alert(1)", ">thought<", ">web: search<", "&#34;&lt;b&gt;&#34;", "found", ">agent<", "All done.", ">suspended</span>", `">more</a>`} {
@@ -43,5 +48,58 @@ func TestTheTrajectoryIsOnThePage(t *testing.T) {
 	}
 	if page := s.page(s.path(one) + "?kind=none"); !strings.Contains(page, ">none<") {
 		t.Error("a kind that there is not")
+	}
+}
+
+// joinTrajectory makes the file of a rollout of those of segments, as a rollout does when one has ended.
+func (s *site) joinTrajectory(rolloutID string, attempts ...string) {
+	s.Helper()
+	dir := filepath.Join(s.store.Dir(), "runs", s.runID, "rollouts", rolloutID)
+	var all []byte
+	for _, attempt := range attempts {
+		data, err := os.ReadFile(filepath.Join(dir, "segments", attempt, agent.FileTrajectory))
+		if err != nil {
+			s.Fatal(err)
+		}
+		all = append(all, data...)
+	}
+	if err := os.WriteFile(filepath.Join(dir, agent.FileTrajectory), all, 0o600); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// W1: of an attempt that was repeated nothing is shown, nor of a file of the same name that an agent has
+// left; a rollout whose segments are gone has the file of the whole.
+func TestOfEachSegmentTheLastAttemptIsShown(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1, "ask")
+	one := s.rollout("ask")
+	dir := filepath.Join(s.store.Dir(), "runs", s.runID, "rollouts", one.RolloutID)
+	for attempt, said := range map[string]string{"segments/1.9": "interrupted", "segments/1.10": "repeated", "segments/2.1": "resumed", "artifacts": "forged", ".": "whole"} {
+		if err := os.MkdirAll(filepath.Join(dir, attempt), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		tr := agent.OpenTrajectory(filepath.Join(dir, attempt), nil, func() time.Time { return one.StartedAt.Add(time.Millisecond) })
+		tr.Say(agent.EventMessage, "s", "what was "+said)
+		if err := tr.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page := s.page(s.path(one))
+	for _, said := range []string{"interrupted", "forged", "whole"} {
+		if strings.Contains(page, "what was "+said) {
+			t.Errorf("the page has what was %s", said)
+		}
+	}
+	for _, said := range []string{"repeated", "resumed"} {
+		if strings.Count(page, "what was "+said) != 1 {
+			t.Errorf("the page has %d times what was %s", strings.Count(page, "what was "+said), said)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "segments")); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(s.page(s.path(one)), "what was whole") {
+		t.Error("without its segments the rollout has no trajectory")
 	}
 }

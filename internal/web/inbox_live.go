@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,7 +32,8 @@ type openQuestions struct {
 	Complete bool `json:"complete"`
 }
 
-// inboxLive streams which questions are open, whenever that changes.
+// inboxLive streams which questions are open, whenever that changes: those that the inbox shows with the
+// same filters.
 func (p *Pages) inboxLive(w http.ResponseWriter, r *http.Request) error {
 	select {
 	case p.inboxes <- struct{}{}:
@@ -48,10 +50,12 @@ func (p *Pages) inboxLive(w http.ResponseWriter, r *http.Request) error {
 	var told []string
 	for first := true; ; first = false {
 		changed := p.o.Service.Store().Changed("")
-		all, err := p.questions(r.Context(), p.o.Now(), "")
+		all, err := p.questions(r.Context(), p.o.Now(), r.URL.Query().Get("run"))
 		if _, err := unreadable(err); err != nil {
 			return nil //nolint:nilerr // the browser comes again
 		}
+		text := strings.TrimSpace(r.URL.Query().Get("q"))
+		all = slices.DeleteFunc(all, func(one *question) bool { return !one.matches(text) })
 		now := openQuestions{Open: make([]string, 0, len(all)), Asked: make([]string, 0, len(all)), Complete: len(all) <= mostTold}
 		for _, q := range all[:min(len(all), mostTold)] {
 			now.Open, now.Asked = append(now.Open, q.TriggerID), append(now.Asked, q.Digest)

@@ -423,3 +423,58 @@ func TestALargeQuestionIsFolded(t *testing.T) {
 		t.Error("a question that is not there:", code)
 	}
 }
+
+// W5: names of values are bounded, and all that is asked can be had. A value that is deep takes no more room
+// than it has; nothing that is asked is left out because its name is long.
+func TestTheHostileQuestion(t *testing.T) {
+	t.Parallel()
+	key := strings.Repeat("k", 230)
+	deep := strings.Repeat("[", 480) + strings.Repeat("]", 480)
+	d := newDeskOf(t, t.TempDir(), `{"version": "1.0", "id": "s", "name": "S", "agent": {"type": "function", "command": ["sh", "agent.sh"]}, "evaluators": [],
+ "evaluations": [{"id": "a", "name": "A", "inputs": {"title": "Pay", "data": {"`+key+`": "12 EUR", "`+strings.Repeat("é", 300)+`": 1, "to": "Pay mallory"}}, "evaluationCriterias": {}},
+  {"id": "deep", "name": "Deep", "inputs": {"title": "Deep?", "data": {"x": `+deep+`}}, "evaluationCriterias": {}}]}`, approvalAgent)
+	_, page := d.do("GET", "/inbox", nil)
+	for _, want := range []string{"12 EUR", "Pay mallory", key[:80] + " …", "/question\" download"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the inbox lacks %q", want)
+		}
+	}
+	if strings.Contains(page, key) {
+		t.Error("the inbox has the whole of a name of 230 characters")
+	}
+	if len(page) > 100_000 {
+		t.Errorf("the inbox has %d bytes", len(page))
+	}
+	if _, page := d.do("GET", "/runs/"+d.runID+"/rollouts/"+d.trigger("deep").RolloutID, nil); len(page) > 100_000 {
+		t.Errorf("the page of the rollout has %d bytes", len(page))
+	}
+}
+
+// W11: an inbox that shows some of the questions is told of these alone.
+func TestTheStreamOfAFilteredInbox(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for query, want := range map[string]int{"": 2, "?q=room": 1, "?q=nothing": 0, "?run=" + d.runID: 2} {
+		ctx, stop := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, d.URL+"/inbox/live"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := d.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			text := line(t, a.Body)
+			if data, ok := strings.CutPrefix(text, "data: "); ok {
+				var told struct{ Open []string }
+				if err := json.Unmarshal([]byte(data), &told); err != nil || len(told.Open) != want {
+					t.Errorf("%q is told of %d questions: %s %v", query, len(told.Open), data, err)
+				}
+				break
+			}
+		}
+		stop()
+		_ = a.Body.Close() // it was only read
+	}
+}

@@ -84,7 +84,13 @@ func newSite(t testing.TB, n int, kinds ...string) *site {
 // newSiteOf runs the set in a folder.
 func newSiteOf(t testing.TB, dir string) *site {
 	t.Helper()
-	loaded, err := runner.Load([]string{filepath.Join(dir, "set.json")}, runner.LoadOptions{})
+	return newSiteFrom(t, dir, filepath.Join(dir, "set.json"), runner.LoadOptions{})
+}
+
+// newSiteFrom runs a set, or the folder of a task, with a store in dir.
+func newSiteFrom(t testing.TB, dir, set string, o runner.LoadOptions) *site {
+	t.Helper()
+	loaded, err := runner.Load([]string{set}, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,8 @@ const (
 	// maxShown is how many characters of a value of a question are shown, and maxFacts how many values.
 	maxShown = 2400
 	maxFacts = 100
+	// maxKey is how many characters of a value's name are shown.
+	maxKey = 80
 	// maxUnfolded is how many bytes a question may have that is not folded.
 	maxUnfolded = 64 << 10
 )
@@ -114,6 +116,7 @@ func newQuestion(t runner.Trigger, now time.Time) *question {
 			}
 		}
 	}
+	whole := q.Title
 	title, more := cut(cmp.Or(q.Title, t.InterruptID), maxShown)
 	if q.Title = title; more > 0 {
 		q.Title, q.Whole = title+" …", true
@@ -124,19 +127,19 @@ func newQuestion(t runner.Trigger, now time.Time) *question {
 	} else {
 		q.Fields = readForm(formOf(t.Payload))
 	}
-	q.addFacts(o)
+	q.addFacts(o, whole)
 	return q
 }
 
 // addFacts shows what was asked: the members of data, if it has any, else all but the title.
-func (q *question) addFacts(o jsonobj.Object) {
+func (q *question) addFacts(o jsonobj.Object, title string) {
 	data := o.Object("data")
 	if len(data) == 0 {
 		data = o
 	}
 	for _, m := range data {
 		value := textOf(m.Value)
-		if value == q.Title || q.Whole && strings.HasPrefix(value, strings.TrimSuffix(q.Title, " …")) || len(q.Fields) > 0 && (m.Key == "input" || m.Key == "requestedSchema" || m.Key == "schema") {
+		if value == title && title != "" || len(q.Fields) > 0 && (m.Key == "input" || m.Key == "requestedSchema" || m.Key == "schema") {
 			continue
 		}
 		if jsonobj.IsNull(m.Value) {
@@ -159,6 +162,9 @@ func (q *question) addFact(name, value string) {
 	}
 	shown, more := cut(value, maxShown)
 	f := fact{Name: name, Value: shown, More: more}
+	if name, more := cut(name, maxKey); more > 0 {
+		f.Name, q.Whole = name+" …", true
+	}
 	switch {
 	case more > 0 && q.Folded:
 		q.Whole = true
@@ -187,9 +193,5 @@ func textOf(raw json.RawMessage) string {
 	if text, isText := jsonobj.Unquote(raw); isText {
 		return text
 	}
-	var out bytes.Buffer
-	if json.Indent(&out, raw, "", "  ") != nil {
-		return string(raw)
-	}
-	return readable(out.String())
+	return indented(raw)
 }

@@ -29,6 +29,8 @@ type scoreRow struct {
 	// Failed is the end of what an evaluator that has failed has said.
 	Failed string
 	Votes  *votes
+	// Log are the last lines of a task's verifier, where that says nothing else.
+	Log []string
 }
 
 // addScores has the evaluators, the worst first.
@@ -48,6 +50,9 @@ func (page *rolloutPage) addScores() {
 			row.Status = "failed"
 		}
 		row.explain()
+		if row.Status == "failed" && row.saysNothing() {
+			row.Log = page.Verifier
+		}
 		page.Scores = append(page.Scores, row)
 	}
 	order := func(r scoreRow) float64 {
@@ -108,6 +113,11 @@ func (row *scoreRow) explain() {
 	case row.Result.NotRun == "":
 		row.Findings = report.Findings(row.Result)
 	}
+}
+
+// saysNothing reports whether a row has nothing but its score.
+func (row *scoreRow) saysNothing() bool {
+	return row.Failed == "" && row.Result.NotRun == "" && !row.Compared && row.Leaves == nil && len(row.Findings) == 0 && row.Text == "" && row.Votes == nil
 }
 
 // inWords is what an evaluator says: a text as it is, and an object as its members, by name.

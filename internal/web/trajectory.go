@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
@@ -59,13 +60,49 @@ func (page *rolloutPage) addTrajectory(q url.Values) {
 	page.Steps = all[page.StepsPart.From-1 : page.StepsPart.To]
 }
 
-// said is what the agent's trajectory says, and whether there is more of it than was read.
-func (page *rolloutPage) said() (out []step, more bool) {
+// trajectories are the files of the agent's trajectory: of each segment that of its last attempt, since
+// an attempt that was repeated does not count. The file of the whole rollout has the same once more, and
+// is read only where the segments have none any more. What an agent has left under that name elsewhere is
+// not its trajectory.
+func (page *rolloutPage) trajectories() (out []string) {
+	whole := false
+	last := map[string]int{} // the place among out by segment
 	for _, f := range page.Files {
-		if path.Base(f.Path) != agent.FileTrajectory {
+		if f.Path == agent.FileTrajectory {
+			whole = true
+		}
+		rest, ok := strings.CutPrefix(f.Path, "segments/")
+		if !ok || path.Base(f.Path) != agent.FileTrajectory {
 			continue
 		}
-		data, _, size, err := readFile(page.Folder, f.Path, 0, maxTrajectory)
+		attempt, _, _ := strings.Cut(rest, "/")
+		segment, _, _ := strings.Cut(attempt, ".")
+		at, known := last[segment]
+		switch {
+		case !known:
+			last[segment], out = len(out), append(out, f.Path)
+		case numberOfAttempt(f.Path) >= numberOfAttempt(out[at]):
+			out[at] = f.Path
+		}
+	}
+	if len(out) == 0 && whole {
+		out = []string{agent.FileTrajectory}
+	}
+	return out
+}
+
+// numberOfAttempt is the attempt to which a file of a segment belongs: 2 of segments/1.2/NAME.
+func numberOfAttempt(name string) int {
+	_, rest, _ := strings.Cut(name, ".")
+	number, _, _ := strings.Cut(rest, "/")
+	n, _ := strconv.Atoi(number) // evalrun has named the folder
+	return n
+}
+
+// said is what the agent's trajectory says, and whether there is more of it than was read.
+func (page *rolloutPage) said() (out []step, more bool) {
+	for _, name := range page.trajectories() {
+		data, _, size, err := readFile(page.Folder, name, 0, maxTrajectory)
 		if err != nil {
 			continue // it was removed a moment ago
 		}

@@ -34,9 +34,8 @@ func valueParts(raw json.RawMessage) []textPart {
 		return []textPart{{"", begin, more}}
 	}
 	text := string(raw)
-	var pretty bytes.Buffer
-	if len(raw) < 64*maxValue && json.Indent(&pretty, raw, "", "  ") == nil {
-		text = readable(pretty.String())
+	if len(raw) < 64*maxValue {
+		text = indented(raw)
 	}
 	begin, more := cut(text, maxValue)
 	out := []textPart{{"", begin, more}}
@@ -51,6 +50,40 @@ func valueParts(raw json.RawMessage) []textPart {
 		})
 	}
 	return out
+}
+
+// maxIndented is how deep a value may be that is indented: the spaces before a deep one are many times what
+// it says.
+const maxIndented = 40
+
+// indented is a value as JSON in lines; one that is deep, or no JSON, as it is.
+func indented(raw json.RawMessage) string {
+	var out bytes.Buffer
+	if deeper(raw, maxIndented) || json.Indent(&out, raw, "", "  ") != nil {
+		return readable(string(raw))
+	}
+	return readable(out.String())
+}
+
+// deeper reports whether a value has more levels than so many.
+func deeper(raw []byte, most int) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			if depth++; depth > most {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return false
 }
 
 // eachText calls f with each long text in a value and its path, until f returns false.

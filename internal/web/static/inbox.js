@@ -124,7 +124,7 @@ function offer() { // says what can be seen by loading the page again
   $('#more a').textContent = fresh ? 'New questions have come: show them' : 'Other rollouts still ask what was answered: show them';
 }
 function listen() {
-  const stream = new EventSource('/inbox/live');
+  const stream = new EventSource('/inbox/live' + (location.pathname === '/inbox' ? location.search : ''));
   stream.addEventListener('error', () => { if (stream.readyState === 2) setTimeout(listen, 5000); }); // something else answered in its place
   stream.addEventListener('open-questions', e => {
     now = JSON.parse(e.data);
