@@ -11,12 +11,36 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
+// expectedClassKey are the criteria of a classification.
+var expectedClassKey = key{name: "expectedClass", kind: input.String, required: true, about: "the class that the output should name, in any case"}
+
+var binaryType = evaluatorType{
+	read: binaryClassification,
+	about: "Scores 1 if the output names the expected class, else 0. Over the whole set it gives precision, recall or F-score of the " +
+		"positive class.",
+	keys: append([]key{
+		{name: "positiveClass", kind: input.String, required: true, about: "the class of which the metric is"},
+		{name: "metricType", kind: input.String, otherwise: "precision", values: metricTypes, about: "the score of the set"},
+		fValueKey,
+	}, classKeys...),
+	criteria: []key{expectedClassKey},
+}
+
+// classKeys are the keys of outputKeys that a classification knows: it has no lines.
+var classKeys = []key{
+	outputKeys[0],
+	{name: "lineByLineEvaluator", kind: input.Bool, otherwise: false, about: "is refused if it is true: a classification has no lines"},
+	outputKeys[2],
+}
+
+var metricTypes = []string{"precision", "recall", "f-score"}
+
 // binaryClassification scores 1 if the predicted class is the expected one; over the set it gives
 // precision, recall or F-score of the positive class.
 func binaryClassification(e *evaluator, c *config) {
-	positive := toLower(c.RequiredString("positiveClass"))
-	metric := c.Enum("metricType", "precision", "precision", "recall", "f-score")
-	beta := c.Float("fValue", 1, 0, 1000)
+	positive := toLower(c.String("positiveClass"))
+	metric := c.String("metricType")
+	beta := c.Float("fValue")
 	e.dataset = &classification{
 		classes: []string{positive, ""},
 		classOf: func(label string) (int, bool) { return int(1 - truth(label == positive)), true },
@@ -28,15 +52,28 @@ func binaryClassification(e *evaluator, c *config) {
 	e.score = classify(c, nil)
 }
 
+var multiclassType = evaluatorType{
+	read: multiclassClassification,
+	about: "Scores 1 if the output names the expected class, else 0; one that names none of the classes scores 0. Over the whole set it " +
+		"gives precision, recall or F-score, averaged over the classes.",
+	keys: append([]key{
+		{name: "classes", kind: input.Array, required: true, about: "all classes, in any case"},
+		{name: "metricType", kind: input.String, otherwise: "f-score", values: metricTypes, about: "the score of the set"},
+		{name: "averaging", kind: input.String, otherwise: "macro", values: []string{"micro", "macro"}, about: "`macro` averages the classes' metrics, `micro` counts all predictions together"},
+		fValueKey,
+	}, classKeys...),
+	criteria: []key{expectedClassKey},
+}
+
 // multiclassClassification does the same for any number of classes, with micro or macro averages.
 func multiclassClassification(e *evaluator, c *config) {
 	classes := lower(c.Strings("classes"))
 	if n := c.Required("classes", input.Array); n != nil && len(n.Items) == 0 {
 		c.r.Errorf(n, "expected at least one class")
 	}
-	metric := c.Enum("metricType", "f-score", "precision", "recall", "f-score")
-	averaging := c.Enum("averaging", "macro", "micro", "macro")
-	beta := c.Float("fValue", 1, 0, 1000)
+	metric := c.String("metricType")
+	averaging := c.String("averaging")
+	beta := c.Float("fValue")
 	e.dataset = &classification{
 		classes: classes,
 		classOf: indexOf(classes),
@@ -275,12 +312,18 @@ type aggregator struct {
 	beta      float64
 }
 
+var aggregatorsKey = key{name: "aggregators", kind: input.Array, items: []key{
+	{name: "type", kind: input.String, required: true, values: []string{"precision", "recall", "fscore", "confusion_matrix"}, about: "the metric"},
+	{name: "averaging", kind: input.String, otherwise: "macro", values: []string{"macro", "micro"}, about: "as above; not of a `confusion_matrix`"},
+	{name: "fValue", kind: input.Number, otherwise: 1.0, least: math.SmallestNonzeroFloat64, most: 1000, about: "beta of an `fscore`"},
+}, about: "metrics over the whole set, of outputs that are labels; not with `caseSensitive`, `negated` or `lineByLineEvaluator`"}
+
 // readAggregators reads the `classes` and `aggregators` of an exact match evaluator; nil if there
 // are none.
 func readAggregators(c *config, name string, byLine, caseSensitive, negated bool) *classification {
 	classes := c.Strings("classes")
-	n := c.Optional("aggregators", input.Array)
-	if n == nil || len(n.Items) == 0 {
+	n, items := c.Array("aggregators")
+	if len(items) == 0 {
 		return nil
 	}
 	switch at := c.Get("classes"); {
@@ -296,17 +339,13 @@ func readAggregators(c *config, name string, byLine, caseSensitive, negated bool
 		c.r.Errorf(at, "expected labels that are not blank, not padded with white space and different without regard to case")
 	}
 	d := &classification{classes: classes, classOf: indexOf(lower(classes))}
-	for _, item := range n.Items {
-		f := c.r.Object(item)
-		a := aggregator{kind: f.Enum("type", "", "precision", "recall", "fscore", "confusion_matrix")}
-		if a.kind == "" && f.Get("type") == nil {
-			f.RequiredString("type")
-		}
+	for _, f := range items {
+		a := aggregator{kind: f.String("type")}
 		if a.kind != "confusion_matrix" {
-			a.averaging = f.Enum("averaging", "macro", "macro", "micro")
+			a.averaging = f.String("averaging")
 		}
 		if a.kind == "fscore" {
-			a.beta = f.Float("fValue", 1, math.SmallestNonzeroFloat64, 1000)
+			a.beta = f.Float("fValue")
 		}
 		f.Done()
 		if !slices.Contains(d.aggregators, a) {

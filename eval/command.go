@@ -52,6 +52,15 @@ type commandEvaluation struct {
 	ExpectedAgentBehavior string                     `json:"expectedAgentBehavior,omitempty"`
 }
 
+// typeCommand is the type of the evaluator that is a program.
+const typeCommand = "command"
+
+var commandType = evaluatorType{
+	read:  command,
+	about: "Runs your own program, which reads the rollout as JSON on stdin and prints `{\"score\": …}`: [evalsets.md](evalsets.md#evaluators).",
+	keys:  []key{{name: "command", kind: input.Array, required: true, about: "the program and its arguments; it runs in the folder of the eval set"}},
+}
+
 // command is an evaluator that is a program: the rollout as one JSON document on stdin, and on
 // stdout
 //

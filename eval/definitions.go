@@ -227,8 +227,8 @@ func readDefinition(r *input.Reader, node *input.Node) Definition {
 	if config == nil {
 		config = &input.Node{Kind: input.Object, File: node.File, Line: node.Line, Column: node.Column, Path: node.Path}
 	}
-	if keys, ok := ownKeys[def.Type]; ok {
-		config = ownConfig(f, config, keys)
+	if def.Type == typeCommand || def.Type == TypeHuman {
+		config = ownConfig(f, config, types[def.Type].keys)
 	}
 	def.Config = config.JSON()
 	def.Name = f.String("name", "")
@@ -249,7 +249,7 @@ func validate(r *input.Reader, def *Definition, kind, config *input.Node) {
 		def.NotRun = "a custom evaluator of UiPath's is a Python class (" + strings.TrimPrefix(def.Type, customPrefix) + "), which evalrun cannot run; write it as a command evaluator"
 		return
 	}
-	if _, ok := builders[def.Type]; !ok || strings.HasPrefix(def.Type, "legacy-") {
+	if _, ok := types[def.Type]; !ok || strings.HasPrefix(def.Type, "legacy-") {
 		current := slices.DeleteFunc(Types(), func(t string) bool { return strings.HasPrefix(t, "legacy-") })
 		r.Errorf(kind, "unknown evaluator type %q; expected one of %s, or file://…%s", def.Type, list(current), input.Suggest(def.Type, current))
 		return
@@ -257,15 +257,12 @@ func validate(r *input.Reader, def *Definition, kind, config *input.Node) {
 	configure(r, *def, config)
 }
 
-// ownKeys are the keys of evalrun's own types that may stand beside the configuration.
-var ownKeys = map[string][]string{"command": {"command"}, TypeHuman: humanKeys}
-
 // ownConfig puts what stands beside the configuration into it.
-func ownConfig(f *input.Fields, config *input.Node, keys []string) *input.Node {
+func ownConfig(f *input.Fields, config *input.Node, keys []key) *input.Node {
 	merged := *config
-	for _, key := range append([]string{"defaultEvaluationCriteria"}, keys...) {
-		if n := f.Get(key); n != nil && config.Member(key) == nil {
-			merged.Members = append(slices.Clip(merged.Members), input.Member{Key: key, Line: n.Line, Column: n.Column, Value: n})
+	for _, k := range append(slices.Clip(keys), key{name: "defaultEvaluationCriteria"}) {
+		if n := f.Get(k.name); n != nil && config.Member(k.name) == nil {
+			merged.Members = append(slices.Clip(merged.Members), input.Member{Key: k.name, Line: n.Line, Column: n.Column, Value: n})
 		}
 	}
 	return &merged

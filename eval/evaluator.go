@@ -208,54 +208,34 @@ func (e *evaluator) criteria(raw, expectedOutput json.RawMessage) (*object, erro
 	return nil, errors.New("MISSING_EVALUATION_CRITERIA: the evaluation has no criteria for this evaluator and the evaluator no defaultEvaluationCriteria")
 }
 
-// builders has one entry for each evaluator type: it reads the configuration into the evaluator.
-var builders = map[string]func(e *evaluator, c *config){
-	"uipath-exact-match":                             exactMatch,
-	"uipath-contains":                                contains,
-	"uipath-json-similarity":                         jsonSimilarity,
-	"uipath-binary-classification":                   binaryClassification,
-	"uipath-multiclass-classification":               multiclassClassification,
-	"uipath-tool-call-order":                         toolCallOrder,
-	"uipath-tool-call-count":                         toolCallCount,
-	"uipath-tool-call-args":                          toolCallArgs,
-	"uipath-tool-call-output":                        toolCallOutput,
-	"uipath-llm-judge-output-semantic-similarity":    outputJudge(semanticSimilarity),
-	"uipath-llm-judge-output-strict-json-similarity": outputJudge(strictJSONSimilarity),
-	"uipath-llm-judge-trajectory-similarity":         trajectoryJudge(trajectorySimilarity),
-	"uipath-llm-judge-trajectory-simulation":         trajectoryJudge(trajectorySimulation),
-	"legacy-equals":                                  legacyEquals,
-	"legacy-json-similarity":                         legacyJSONSimilarity,
-	"legacy-csv-column-exact-match":                  legacyCSV,
-	"legacy-llm-judge":                               legacyOutputJudge,
-	"legacy-trajectory":                              legacyTrajectoryJudge,
-	typeLLMJudge:                                     readLLMJudge,
-	typePairwise:                                     readPairwise,
-	"command":                                        command,
-	TypeHuman:                                        human,
-}
-
-// config is an evaluator's configuration while it is read.
-type config struct {
-	*input.Fields
-	r *input.Reader
-}
-
-// Bool returns an optional boolean. UiPath also takes the words and numbers that mean one.
-func (c *config) Bool(name string, otherwise bool) bool {
-	n := c.Get(name)
-	if n == nil || n.Kind != input.String && n.Kind != input.Number {
-		return c.Fields.Bool(name, otherwise)
-	}
-	var v bool
-	switch strings.ToLower(n.Text) {
-	case "1", "t", "true", "y", "yes", "on":
-		v = true
-	case "0", "f", "false", "n", "no", "off":
-	default:
-		return c.Fields.Bool(name, otherwise)
-	}
-	c.r.Warnf(n, "expected a boolean; %s is read as %t", n.JSON(), v)
-	return v
+// types are the types of evaluators that evalrun knows.
+var types = map[string]evaluatorType{
+	"uipath-exact-match":               exactMatchType,
+	"uipath-contains":                  containsType,
+	"uipath-json-similarity":           jsonSimilarityType,
+	"uipath-binary-classification":     binaryType,
+	"uipath-multiclass-classification": multiclassType,
+	"uipath-tool-call-order":           toolCallOrderType,
+	"uipath-tool-call-count":           toolCallCountType,
+	"uipath-tool-call-args":            toolCallArgsType,
+	"uipath-tool-call-output":          toolCallOutputType,
+	"uipath-llm-judge-output-semantic-similarity": outputJudge(semanticSimilarity,
+		"Asks a model how like the output is to the expected one, by meaning."),
+	"uipath-llm-judge-output-strict-json-similarity": outputJudge(strictJSONSimilarity,
+		"Asks a model how like the output is to the expected JSON document, key by key."),
+	"uipath-llm-judge-trajectory-similarity": trajectoryJudge(trajectorySimilarity,
+		"Asks a model whether the agent's tool calls are the behaviour that was expected."),
+	"uipath-llm-judge-trajectory-simulation": trajectoryJudge(trajectorySimulation,
+		"The same, of an agent whose tools were simulated."),
+	"legacy-equals":                 legacyEqualsType,
+	"legacy-json-similarity":        legacyJSONSimilarityType,
+	"legacy-csv-column-exact-match": legacyCSVType,
+	"legacy-llm-judge":              legacyJudgeType,
+	"legacy-trajectory":             legacyTrajectoryType,
+	typeLLMJudge:                    llmJudgeType,
+	typePairwise:                    pairwiseType,
+	typeCommand:                     commandType,
+	TypeHuman:                       humanType,
 }
 
 // configure reads a configuration into an evaluator and validates it.
@@ -264,12 +244,12 @@ func configure(r *input.Reader, def Definition, node *input.Node) *evaluator {
 	if strings.HasPrefix(def.Type, customPrefix) {
 		return e // a custom evaluator's configuration is its own
 	}
-	read, ok := builders[def.Type]
+	kind, ok := types[def.Type]
 	if !ok {
 		r.Errorf(node, "unknown evaluator type %q%s", def.Type, input.Suggest(def.Type, Types()))
 		return e
 	}
-	c := &config{r.Object(node), r}
+	c := &config{r.Object(node), r, kind.keys}
 	c.Ignore("name", "description")
 	if n := c.Optional("defaultEvaluationCriteria", input.Object); n != nil {
 		v, err := parseValue(n.JSON())
@@ -277,16 +257,14 @@ func configure(r *input.Reader, def Definition, node *input.Node) *evaluator {
 			r.Errorf(n, "%v", err)
 		} else if o := v.(*object); len(o.Keys) > 0 {
 			e.defaults = o
-			if c, ok := criteriaOf[def.Type]; ok {
-				c.checkKeys(r, n)
-			}
+			kind.checkKeys(r, n)
 		}
 	}
-	read(e, c)
+	kind.read(e, c)
 	c.Done()
 	return e
 }
 
 // Types lists the evaluator types that evalrun knows, sorted; those of legacy evaluator files begin
 // with "legacy-".
-func Types() []string { return slices.Sorted(maps.Keys(builders)) }
+func Types() []string { return slices.Sorted(maps.Keys(types)) }

@@ -17,9 +17,6 @@ import (
 // TypeHuman is the type of the evaluator that is people: it asks raters, and waits for them.
 const TypeHuman = "human"
 
-// humanKeys are the keys of its configuration that may stand beside it.
-var humanKeys = []string{"question", "rubric", "answer", "labels", "passingLabels", "raters", "assignees", "reduce", "blind"}
-
 const maxRaters = 100
 
 // humans asks people. Every one of them is needed.
@@ -34,12 +31,26 @@ type humans struct {
 	blind            bool
 }
 
+var humanType = evaluatorType{
+	read:  human,
+	about: "Asks people, and waits for their answers: [evalsets.md](evalsets.md#evaluators).",
+	keys: []key{
+		{name: "question", kind: input.String, required: true, about: "what raters are asked"},
+		{name: "rubric", kind: input.String, about: "how to judge"},
+		answerKey, labelsKey, passingKey,
+		{name: "raters", kind: input.Number, whole: true, otherwise: 1, least: 1, most: maxRaters, about: "how many people; all of them are needed"},
+		{name: "assignees", kind: input.Array, about: "a name for each rater; it is shown, but anybody may answer"},
+		reduceKey,
+		{name: "blind", kind: input.Bool, otherwise: true, about: "raters see neither the agent nor what other evaluators say; if false, they are asked last"},
+	},
+}
+
 // human reads the configuration of an evaluator that is people.
 func human(e *evaluator, c *config) {
-	h := &humans{id: e.def.ID, question: c.RequiredString("question"), rubric: c.String("rubric", ""),
-		answer: c.Enum("answer", answerScore, answerScore, answerBoolean, answerLabels),
+	h := &humans{id: e.def.ID, question: c.String("question"), rubric: c.String("rubric"),
+		answer: c.String("answer"),
 		labels: c.Strings("labels"), passing: c.Strings("passingLabels"), assignees: c.Strings("assignees"),
-		raters: c.Int("raters", 1, 1, maxRaters), blind: c.Bool("blind", true)}
+		raters: c.Int("raters"), blind: c.Bool("blind")}
 	if h.answer == answerScore {
 		h.reduce = c.Enum("reduce", reduceMean, reduceMean, reduceMedian)
 	} else {

@@ -22,16 +22,23 @@ type legacy struct {
 	lines string
 }
 
+// legacyKeys are the keys of all legacy evaluators.
+var legacyKeys = []key{
+	{name: "targetOutputKey", kind: input.String, otherwise: "*", about: "the part of the output that is compared; `*` for all of it"},
+	{name: "lineByLineEvaluation", kind: input.Bool, otherwise: false, about: "compares line by line; the score is the share of lines that match"},
+	{name: "lineDelimiter", kind: input.String, otherwise: "\n", about: "what ends a line"},
+}
+
 func readLegacy(e *evaluator, c *config) *legacy {
 	e.scale, e.expectsOutput = legacyScale, true
 	c.Ignore("id", "fileName", "category", "type", "createdAt", "updatedAt", "prompt", "model", "maxTokens", "temperature",
 		"targetSubOutputKey", "projectId", "weight")
-	l := &legacy{path: c.String("targetOutputKey", "*")}
+	l := &legacy{path: c.String("targetOutputKey")}
 	if l.path == "" {
 		l.path = "*"
 	}
-	byLine := c.Bool("lineByLineEvaluation", false)
-	if delimiter := c.String("lineDelimiter", "\n"); byLine && delimiter != "" {
+	byLine := c.Bool("lineByLineEvaluation")
+	if delimiter := c.String("lineDelimiter"); byLine && delimiter != "" {
 		l.lines = delimiter
 	}
 	return l
@@ -44,6 +51,13 @@ func sides(s Subject, criteria *object) (expected, actual any, err error) {
 	}
 	expected, err = expectedOutput(criteria)
 	return expected, actual, err
+}
+
+var legacyEqualsType = evaluatorType{
+	read:     legacyEquals,
+	about:    "UiPath's legacy category 0, type 1: scores 100 if both sides are the same JSON, else 0. A path that is missing on either side is a match.",
+	keys:     legacyKeys,
+	criteria: []key{expectedOutputKey},
 }
 
 // legacyEquals scores 100 if both sides are the same JSON. If the target path is missing on either
@@ -116,6 +130,13 @@ func writeCanonical(b *strings.Builder, v any) {
 	}
 }
 
+var legacyJSONSimilarityType = evaluatorType{
+	read:     legacyJSONSimilarity,
+	about:    "UiPath's legacy category 0, type 6: `uipath-json-similarity` from 0 to 100.",
+	keys:     legacyKeys,
+	criteria: []key{expectedOutputKey},
+}
+
 // legacyJSONSimilarity is jsonSimilarity from 0 to 100. A path that is missing gives an empty
 // object on its own side.
 func legacyJSONSimilarity(e *evaluator, c *config) {
@@ -145,12 +166,21 @@ func legacyJSONSimilarity(e *evaluator, c *config) {
 	}
 }
 
+var legacyCSVType = evaluatorType{
+	read:  legacyCSV,
+	about: "UiPath's legacy category 0, type 10: scores 100 if columns of the first row of a CSV text are the same on both sides; line by line, the share of rows.",
+	keys: append([]key{
+		{name: "targetSubOutputKey", kind: input.String, required: true, about: "the names of the columns, separated by commas, in any case"},
+	}, legacyKeys...),
+	criteria: []key{expectedOutputKey},
+}
+
 // legacyCSV scores 100 if the named columns of the first data row are the same on both sides; line
 // by line it compares every row.
 func legacyCSV(e *evaluator, c *config) {
 	l := readLegacy(e, c)
 	var columns []string
-	names := c.RequiredString("targetSubOutputKey")
+	names := c.String("targetSubOutputKey")
 	for name := range strings.SplitSeq(names, ",") {
 		if name = strings.TrimSpace(name); name != "" {
 			columns = append(columns, name)

@@ -58,11 +58,45 @@ type judgeModel struct {
 	weight      float64
 }
 
+// Keys of evalrun's own judges, and of people.
+var (
+	systemKey = key{name: "system", kind: input.String, otherwise: ownJudgeSystem, about: "the system prompt"}
+	judgesKey = key{name: "judges", kind: input.Array, about: "the models that are asked; one without a name if there are none", items: []key{
+		{name: "model", kind: input.String, about: "the model; without one, or with `same-as-agent`, as [judges.md](judges.md) says"},
+		{name: "temperature", kind: input.Number, least: 0, most: 2, about: "of the model; its own by default"},
+		{name: "seed", kind: input.Number, whole: true, least: -1 << 53, most: 1 << 53, about: "of the model, where its provider has seeds"},
+		{name: "maxTokens", kind: input.Number, whole: true, least: 1, most: 1<<31 - 1, about: "how long its answer may be"},
+		{name: "weight", kind: input.Number, otherwise: 1.0, least: 0, most: maxWeight, about: "how much it counts beside the others"},
+	}}
+	quorumKey  = key{name: "quorum", kind: input.Number, otherwise: 0.5, least: 0, most: 1, about: "the share of the questions that must have been answered"}
+	unknownKey = key{name: "unknown", kind: input.Bool, otherwise: true, about: "whether a judge may say that it cannot judge"}
+	answerKey  = key{name: "answer", kind: input.String, otherwise: answerScore, values: []string{answerScore, answerBoolean, answerLabels},
+		about: "what is asked for: a number, pass or fail, or one of `labels`"}
+	labelsKey  = key{name: "labels", kind: input.Array, about: "the labels, at least two, if `answer` is `labels`"}
+	passingKey = key{name: "passingLabels", kind: input.Array, about: "the labels that score 1; the others score 0"}
+	reduceKey  = key{name: "reduce", kind: input.String, values: []string{reduceMean, reduceMedian, reduceMajority},
+		about: "how several scores become one: `mean` (the default of scores) or `median`; of labels, and by default of pass or fail, the `majority`"}
+)
+
+var llmJudgeType = evaluatorType{
+	read:  readLLMJudge,
+	about: "Asks one or more models what your prompt asks: [judges.md](judges.md).",
+	keys: []key{
+		{name: "prompt", kind: input.String, required: true, about: "with `{{input}}`, `{{output}}`, `{{expected}}`, `{{history}}` (the tool calls), " +
+			"`{{criteria.NAME}}` and `{{workspace.FILE}}`"},
+		systemKey, answerKey,
+		{name: "range", kind: input.Array, otherwise: []float64{0, 1}, about: "the worst and the best score"},
+		labelsKey, passingKey, judgesKey,
+		{name: "samples", kind: input.Number, whole: true, otherwise: 1, least: 1, most: 100, about: "how often each model is asked"},
+		reduceKey, quorumKey, unknownKey,
+	},
+}
+
 func readLLMJudge(e *evaluator, c *config) {
 	const most = 1e9
-	j := &llmJudge{id: e.def.ID, system: c.String("system", ownJudgeSystem), answer: c.Enum("answer", answerScore, answerScore, answerBoolean, answerLabels),
-		low: 0, high: 1, samples: c.Int("samples", 1, 1, 100), quorum: c.Float("quorum", 0.5, 0, 1), unknown: c.Bool("unknown", true)}
-	c.RequiredString("prompt")
+	j := &llmJudge{id: e.def.ID, system: c.String("system"), answer: c.String("answer"),
+		low: 0, high: 1, samples: c.Int("samples"), quorum: c.Float("quorum"), unknown: c.Bool("unknown")}
+	c.String("prompt")
 	j.prompt = readJudgeTemplate(c.r, c.Get("prompt"))
 	if n := c.Optional("range", input.Array); n != nil {
 		var bounds []float64
@@ -74,11 +108,9 @@ func readLLMJudge(e *evaluator, c *config) {
 	}
 	j.readLabels(c)
 	j.readModels(c)
-	usual := reduceMean
-	if j.answer != answerScore {
-		usual = reduceMajority
+	if j.reduce = c.String("reduce"); j.reduce == "" {
+		j.reduce = usualReduce(j.answer)
 	}
-	j.reduce = c.Enum("reduce", usual, reduceMean, reduceMedian, reduceMajority)
 	if n := c.Get("reduce"); j.answer == answerScore && j.reduce == reduceMajority {
 		c.r.Errorf(n, "expected mean or median: scores have no majority")
 	} else if j.answer == answerLabels && j.reduce != reduceMajority {
@@ -88,6 +120,14 @@ func readLLMJudge(e *evaluator, c *config) {
 	j.templateHash = hashOf(j.system, j.prompt.text)
 	e.expectsOutput, e.criteriaOptional = true, true
 	e.score = j.score
+}
+
+// usualReduce is how answers become one unless an evaluator says it.
+func usualReduce(answer string) string {
+	if answer == answerScore {
+		return reduceMean
+	}
+	return reduceMajority
 }
 
 func (j *llmJudge) readLabels(c *config) {
@@ -112,7 +152,7 @@ func (j *llmJudge) readLabels(c *config) {
 }
 
 func (j *llmJudge) readModels(c *config) {
-	n := c.Optional("judges", input.Array)
+	n, items := c.Array("judges")
 	if n == nil {
 		j.judges = []judgeModel{{weight: 1}}
 		return
@@ -120,18 +160,17 @@ func (j *llmJudge) readModels(c *config) {
 	if len(n.Items) == 0 {
 		c.r.Errorf(n, "expected at least one judge")
 	}
-	for _, item := range n.Items {
-		f := c.r.Object(item)
-		if item.Kind != input.Object {
+	for _, f := range items {
+		if f.Node.Kind != input.Object {
 			continue
 		}
-		m := judgeModel{model: f.String("model", ""), maxTokens: f.Int("maxTokens", 0, 1, 1<<31-1), weight: f.Float("weight", 1, 0, maxWeight)}
+		m := judgeModel{model: f.String("model"), maxTokens: f.Int("maxTokens"), weight: f.Float("weight")}
 		if f.Has("temperature") {
-			t := f.Float("temperature", 0, 0, 2)
+			t := f.Float("temperature")
 			m.temperature = &t
 		}
 		if f.Has("seed") {
-			seed := int64(f.Int("seed", 0, -1<<53, 1<<53))
+			seed := int64(f.Int("seed"))
 			m.seed = &seed
 		}
 		f.Done()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // comparison is the details object of the evaluators that compare two texts.
@@ -12,12 +14,28 @@ type comparison struct {
 	Actual   string `json:"actual"`
 }
 
+// The keys that evaluators have in common.
+var (
+	caseSensitiveKey = key{name: "caseSensitive", kind: input.Bool, otherwise: false, about: "whether upper and lower case differ"}
+	negatedKey       = key{name: "negated", kind: input.Bool, otherwise: false, about: "turns the score round: 1 becomes 0 and 0 becomes 1"}
+	strictKey        = key{name: "strict", kind: input.Bool, otherwise: false, about: "all or nothing: the score is 1 if everything is as expected, else 0"}
+	fValueKey        = key{name: "fValue", kind: input.Number, otherwise: 1.0, least: 0, most: 1000, about: "beta of the F-score: how much more recall counts than precision"}
+)
+
+var exactMatchType = evaluatorType{
+	read: exactMatch,
+	about: "Scores 1 if the output, or a part of it, equals the expected output, else 0. If one side is a text, both are compared " +
+		"as Python prints them: `\"8.0\"` equals 8. Inside objects and arrays, texts are compared as they are.",
+	keys: append([]key{caseSensitiveKey, negatedKey, aggregatorsKey,
+		{name: "classes", kind: input.Array, about: "the labels, for `aggregators`"}}, outputKeys...),
+	criteria: []key{expectedOutputKey},
+}
+
 // exactMatch scores 1 if the output equals the expected output. If one side is a string
 // both are compared as Python prints them, so that "8.0" equals 8.
 func exactMatch(e *evaluator, c *config) {
 	o := readOutput(c)
-	caseSensitive := c.Bool("caseSensitive", false)
-	negated := c.Bool("negated", false)
+	caseSensitive, negated := c.Bool("caseSensitive"), c.Bool("negated")
 	e.expectsOutput, e.score = true, o.score
 	e.dataset = readAggregators(c, e.def.Name, o.lines != "", caseSensitive, negated)
 	o.relation = unless(negated, Equals, NotEquals)
@@ -42,11 +60,18 @@ func matches(expected, actual any, caseSensitive bool) bool {
 	return e == a
 }
 
+var containsType = evaluatorType{
+	read: contains,
+	about: "Scores 1 if the output, or a part of it, contains the search text, else 0. What is no text is searched as Python prints it: " +
+		"`True`, `8.0`, `{'a': 1.0}`.",
+	keys:     append([]key{caseSensitiveKey, negatedKey}, outputKeys...),
+	criteria: []key{{name: "searchText", required: true, about: "the text to be found"}},
+}
+
 // contains scores 1 if the output, as Python prints it, contains the search text.
 func contains(e *evaluator, c *config) {
 	o := readOutput(c)
-	caseSensitive := c.Bool("caseSensitive", false)
-	negated := c.Bool("negated", false)
+	caseSensitive, negated := c.Bool("caseSensitive"), c.Bool("negated")
 	e.score = o.score
 	o.expectedWhole, o.relation = true, unless(negated, Contains, NotContains)
 	o.expected = func(criteria *object) (any, error) {

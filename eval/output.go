@@ -27,6 +27,18 @@ type output struct {
 	compare  func(ctx context.Context, expected, actual any) outcome
 }
 
+// outputKeys are the keys of all evaluators of outputs.
+var outputKeys = []key{
+	{name: "targetOutputKey", otherwise: "*", about: "the part of the output that is compared: a path such as `result.items[0]`, `*` for all of it, " +
+		"or an array of paths. It applies to the expected output too"},
+	{name: "lineByLineEvaluator", kind: input.Bool, otherwise: false, about: "compares line by line; the score is the share of lines that match. " +
+		"Not with an array of paths"},
+	{name: "lineDelimiter", kind: input.String, otherwise: "\n", about: "what ends a line"},
+}
+
+// expectedOutputKey are the criteria of those that compare the output with an expected one.
+var expectedOutputKey = key{name: "expectedOutput", about: "the expected output; the evaluation's own `expectedOutput` if it is missing"}
+
 // readOutput reads the keys that all output evaluators share.
 func readOutput(c *config) *output {
 	o := &output{paths: []string{"*"}, expected: expectedOutput, relation: Equals}
@@ -45,8 +57,8 @@ func readOutput(c *config) *output {
 			}
 		}
 	}
-	byLine := c.Bool("lineByLineEvaluator", false)
-	delimiter := c.String("lineDelimiter", "\n")
+	byLine := c.Bool("lineByLineEvaluator")
+	delimiter := c.String("lineDelimiter")
 	if n := c.Get("lineDelimiter"); n != nil && n.Kind == input.String && n.Text == "" {
 		c.r.Errorf(n, "expected a string that is not empty")
 	}

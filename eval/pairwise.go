@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // typePairwise is the judge that compares the output with the expected one, or with that of another
@@ -34,12 +36,24 @@ B:
 
 Which one serves whoever asked better? Choose "tie" if neither does. Length, order and form do not count by themselves.`
 
+var pairwiseType = evaluatorType{
+	read: readPairwise,
+	about: "Asks models twice which is better, the output or what it is compared with, each standing first once. 1 if it is better in both orders, " +
+		"0 if worse in both, else 0.5.",
+	keys: []key{
+		{name: "prompt", kind: input.String, about: "what is asked, with `{{a}}` and `{{b}}`, the two answers, and what the prompt of an `llm-judge` may have"},
+		systemKey,
+		{name: "reference", otherwise: referenceExpected, about: "with what the output is compared: `expected`, or `{\"run\": ID, \"agent\": NAME}`, the outputs of another run"},
+		judgesKey, quorumKey, unknownKey,
+	},
+}
+
 // readPairwise reads a judge that is asked twice which of two answers is better, the agent's and the
 // one that it is compared with, each standing first once.
 func readPairwise(e *evaluator, c *config) {
-	j := &llmJudge{id: e.def.ID, system: c.String("system", ownJudgeSystem), prompt: judgeTemplate{pairwisePrompt}, answer: answerLabels,
-		labels: []string{sideA, sideB, tie}, samples: 1, reduce: reduceMean, quorum: c.Float("quorum", 0.5, 0, 1), unknown: c.Bool("unknown", true), pairs: true}
-	if c.Has("prompt") && c.String("prompt", "") != "" {
+	j := &llmJudge{id: e.def.ID, system: c.String("system"), prompt: judgeTemplate{pairwisePrompt}, answer: answerLabels,
+		labels: []string{sideA, sideB, tie}, samples: 1, reduce: reduceMean, quorum: c.Float("quorum"), unknown: c.Bool("unknown"), pairs: true}
+	if c.String("prompt") != "" {
 		j.prompt = readJudgeTemplate(c.r, c.Get("prompt"), "a", "b")
 		for _, place := range []string{"a", "b"} {
 			if !j.prompt.has(place) {

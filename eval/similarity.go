@@ -13,6 +13,14 @@ type similarityDetails struct {
 	Total    float64 `json:"total_leaves"`
 }
 
+var jsonSimilarityType = evaluatorType{
+	read: jsonSimilarity,
+	about: "Scores how much of the expected output is in the output, leaf by leaf, from 0 to 1: texts by their edit distance, numbers by how " +
+		"near they are. What only the output has does not count, so an expected output of `{}` is always met.",
+	keys:     outputKeys,
+	criteria: []key{expectedOutputKey},
+}
+
 // jsonSimilarity scores how much of the expected output is found in the actual one, leaf by leaf.
 func jsonSimilarity(e *evaluator, c *config) {
 	o := readOutput(c)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // expectedCall is a call that criteria expect, with its arguments or its output.
@@ -124,12 +126,20 @@ func (m *callModel) unmatched(expected []expectedCall, calls []ToolCall, same fu
 	return &compared{wanted, made, Calls}
 }
 
+var toolCallArgsType = evaluatorType{
+	read:  toolCallArgs,
+	about: "Scores the share of the expected calls that were made with the expected arguments, in any order. Further arguments do not matter.",
+	keys: []key{strictKey,
+		{name: "subset", kind: input.Bool, otherwise: false, about: "has no effect, as in UiPath's"}},
+	criteria: []key{{name: "toolCalls", kind: input.Array, required: true, about: "the calls: `[{\"name\": \"search\", \"args\": {\"query\": \"lease\"}}]`"}},
+}
+
 // toolCallArgs scores the share of expected calls that were made with the expected arguments, in
 // any order; strict is all or nothing. Arguments beyond the expected ones never count: UiPath's
 // `subset` has no effect.
 func toolCallArgs(e *evaluator, c *config) {
-	strict := c.Bool("strict", false)
-	c.Bool("subset", false)
+	strict := c.Bool("strict")
+	c.Bool("subset")
 	e.score = func(_ context.Context, s Subject, criteria *object) outcome {
 		expected, err := expectedCalls(criteria, "toolCalls", "tool_calls", func(call *expectedCall, o *object) error {
 			args, ok := o.Values["args"].(*object)
@@ -178,10 +188,17 @@ func hasArgs(actual, expected *object) bool {
 	return true
 }
 
+var toolCallOutputType = evaluatorType{
+	read:     toolCallOutput,
+	about:    "Scores the share of the expected outputs that the tools gave, compared as exact text.",
+	keys:     []key{strictKey},
+	criteria: []key{{name: "toolOutputs", kind: input.Array, required: true, about: "the outputs: `[{\"name\": \"search\", \"output\": \"3 results\"}]`"}},
+}
+
 // toolCallOutput scores the share of expected outputs that calls gave, as exact text; strict ends
 // with 0 at the first call of the expected name that gave another.
 func toolCallOutput(e *evaluator, c *config) {
-	strict := c.Bool("strict", false)
+	strict := c.Bool("strict")
 	e.score = func(_ context.Context, s Subject, criteria *object) outcome {
 		expected, err := expectedCalls(criteria, "toolOutputs", "tool_outputs", func(call *expectedCall, o *object) error {
 			output, ok := o.Values["output"].(string)

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // orderDetails are the details of the tool call order evaluator.
@@ -15,10 +17,17 @@ type orderDetails struct {
 	LCS      []any  `json:"lcs"`
 }
 
+var toolCallOrderType = evaluatorType{
+	read:     toolCallOrder,
+	about:    "Scores the longest common subsequence of the expected and the actual tool calls, as a share of the expected ones.",
+	keys:     []key{strictKey},
+	criteria: []key{{name: "toolCallsOrder", kind: input.Array, required: true, about: "the names of the tools, or their ids, in the order in which they should be called"}},
+}
+
 // toolCallOrder scores the longest common subsequence of the expected and the actual calls; strict
 // wants them equal.
 func toolCallOrder(e *evaluator, c *config) {
-	strict := c.Bool("strict", false)
+	strict := c.Bool("strict")
 	e.score = func(_ context.Context, s Subject, criteria *object) outcome {
 		v, _ := criteria.get("toolCallsOrder", "tool_calls_order")
 		expected, ok := v.([]any)
@@ -146,10 +155,18 @@ var comparators = map[string]func(actual, expected float64) bool{
 	"!=": func(a, e float64) bool { return a != e },
 }
 
+var toolCallCountType = evaluatorType{
+	read:  toolCallCount,
+	about: "Scores the share of the tools that were called as often as expected.",
+	keys:  []key{strictKey},
+	criteria: []key{{name: "toolCallsCount", kind: input.Object, required: true,
+		about: "for each tool a relation (`=`, `!=`, `>`, `>=`, `<`, `<=`) and a number: `{\"search\": [\">=\", 2]}`"}},
+}
+
 // toolCallCount scores the share of tools that were called as often as expected; strict is all or
 // nothing.
 func toolCallCount(e *evaluator, c *config) {
-	strict := c.Bool("strict", false)
+	strict := c.Bool("strict")
 	e.score = func(_ context.Context, s Subject, criteria *object) outcome {
 		v, _ := criteria.get("toolCallsCount", "tool_calls_count")
 		expected, ok := v.(*object)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -88,16 +89,24 @@ type uipathJudge struct {
 	legacy         bool
 }
 
+// judgeKeys are the keys of UiPath's judges.
+var judgeKeys = []key{
+	{name: "model", kind: input.String, about: "the model that judges; without one, or with `same-as-agent`, as [judges.md](judges.md) says"},
+	{name: "prompt", kind: input.String, about: "what the judge is asked, instead of evalrun's own words"},
+	{name: "temperature", kind: input.Number, otherwise: 0.0, least: 0, most: 2, about: "of the model"},
+	{name: "maxTokens", kind: input.Number, whole: true, least: 1, most: 1<<31 - 1, about: "how long its answer may be"},
+}
+
 // readJudge reads the keys of a judge. Its prompt, if it has none, is that of its kind; what stands
 // for the actual and the expected is appended where the prompt lacks it.
 func readJudge(e *evaluator, c *config, kind judgeTexts, actual, expected string) *uipathJudge {
 	zero := 0.0
-	j := &uipathJudge{id: e.def.ID, system: kind.system, prompt: c.String("prompt", ""), model: c.String("model", ""), maxTokens: c.Int("maxTokens", 0, 1, 1<<31-1), temperature: &zero}
+	j := &uipathJudge{id: e.def.ID, system: kind.system, prompt: c.String("prompt"), model: c.String("model"), maxTokens: c.Int("maxTokens"), temperature: &zero}
 	if j.prompt == "" {
 		j.prompt = kind.prompt
 	}
-	if n := c.Get("temperature"); n != nil && n.Kind != input.Null {
-		t := c.Float("temperature", 0, 0, 2)
+	if c.Has("temperature") {
+		t := c.Float("temperature")
 		j.temperature = &t
 	}
 	for _, needs := range []string{"claude-haiku-4-5", "claude-sonnet-4-5"} {
@@ -190,8 +199,8 @@ func hashOf(texts ...string) string {
 }
 
 // outputJudge asks a model how like the output is to the expected one.
-func outputJudge(kind judgeTexts) func(e *evaluator, c *config) {
-	return func(e *evaluator, c *config) {
+func outputJudge(kind judgeTexts, about string) evaluatorType {
+	read := func(e *evaluator, c *config) {
 		o := readOutput(c)
 		j := readJudge(e, c, kind, actualOutput, expectedOutputs)
 		e.expectsOutput = true
@@ -206,6 +215,7 @@ func outputJudge(kind judgeTexts) func(e *evaluator, c *config) {
 			return one.score(ctx, s, criteria)
 		}
 	}
+	return evaluatorType{read: read, about: about, keys: slices.Concat(judgeKeys, outputKeys), criteria: []key{expectedOutputKey}}
 }
 
 // judgeDetails are the details of UiPath's current judges.
@@ -216,8 +226,8 @@ type judgeDetails struct {
 }
 
 // trajectoryJudge asks a model how the agent went about it.
-func trajectoryJudge(kind judgeTexts) func(e *evaluator, c *config) {
-	return func(e *evaluator, c *config) {
+func trajectoryJudge(kind judgeTexts, about string) evaluatorType {
+	read := func(e *evaluator, c *config) {
 		c.Ignore("targetOutputKey")
 		j := readJudge(e, c, kind, agentRunHistory, expectedBehavior)
 		e.score = func(ctx context.Context, s Subject, criteria *object) outcome {
@@ -235,6 +245,27 @@ func trajectoryJudge(kind judgeTexts) func(e *evaluator, c *config) {
 			return out
 		}
 	}
+	return evaluatorType{read: read, about: about, keys: judgeKeys, criteria: []key{
+		{name: "expectedAgentBehavior", required: true, about: "what the agent should have done, in words"}}}
+}
+
+// legacyPromptKeys are the keys of legacy judges.
+var legacyPromptKeys = []key{
+	{name: "prompt", kind: input.String, required: true, about: "what the judge is asked, with `{{ActualOutput}}` and `{{ExpectedOutput}}`, or of a trajectory `{{AgentRunHistory}}` and `{{ExpectedAgentBehavior}}`"},
+	{name: "model", kind: input.String, about: "the model that judges"},
+}
+
+var legacyJudgeType = evaluatorType{
+	read:     legacyOutputJudge,
+	about:    "UiPath's legacy category 1: asks a model how like the output is to the expected one.",
+	keys:     slices.Concat(legacyPromptKeys, legacyKeys),
+	criteria: []key{expectedOutputKey},
+}
+
+var legacyTrajectoryType = evaluatorType{
+	read:  legacyTrajectoryJudge,
+	about: "UiPath's legacy category 3: asks a model whether the agent's tool calls are the evaluation's `expectedAgentBehavior`.",
+	keys:  slices.Concat(legacyPromptKeys, legacyKeys),
 }
 
 // legacyOutputJudge is UiPath's legacy category 1: the prompt is the file's own, and the score is
@@ -285,7 +316,7 @@ func legacyTrajectoryJudge(e *evaluator, c *config) {
 }
 
 func readLegacyJudge(e *evaluator, c *config) *uipathJudge {
-	return &uipathJudge{id: e.def.ID, model: c.String("model", ""), prompt: c.RequiredString("prompt"), legacy: true}
+	return &uipathJudge{id: e.def.ID, model: c.String("model"), prompt: c.String("prompt"), legacy: true}
 }
 
 // isEmptyExpectation is UiPath's notion of an expectation that expects nothing.
