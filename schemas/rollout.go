@@ -140,13 +140,16 @@ type MCPServer struct {
 	Name      string `json:"name"`
 	Transport string `json:"transport"`
 	// Verdict is sent if the agent was given the server; bridged if it was given a stdio server in
-	// its place; else unsupported, unreachable or no-tools, with a Reason.
+	// its place; else unsupported, unreachable, no-tools, hidden or deferred, with a Reason.
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
 	// Calls counts the calls of its tools, Held those that were held open because what they had
 	// started would not outlive evalrun.
 	Calls int `json:"calls"`
 	Held  int `json:"held,omitempty"`
+	// NotOffered are those of its tools that no request to the agent's model has offered, where
+	// others were.
+	NotOffered []string `json:"notOffered,omitempty"`
 }
 
 // TaskSource says where a task comes from that was fetched from a git repository, or is one of a

@@ -73,6 +73,9 @@ type ServerVerdict struct {
 	// started would not outlive evalrun.
 	Calls int `json:"calls"`
 	Held  int `json:"held,omitempty"`
+	// NotOffered are those of its tools that no request to the agent's model has offered, where
+	// others were.
+	NotOffered []string `json:"notOffered,omitempty"`
 }
 
 // Verdict is what became of a server.
@@ -85,6 +88,8 @@ const (
 	VerdictBridged     Verdict = "bridged"     // declared as a stdio server, since the agent does not take HTTP: the bridge to the gateway
 	VerdictUnreachable Verdict = "unreachable" // nothing answers there, or its program is missing
 	VerdictNoTools     Verdict = "no-tools"    // the agent did not get its tools in time
+	VerdictHidden      Verdict = "hidden"      // the agent has its tools, and no request to its model offered one
+	VerdictDeferred    Verdict = "deferred"    // the same, but the model can search for tools
 )
 
 // StepResult is the end of one step of a task.

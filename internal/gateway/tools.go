@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -14,6 +15,7 @@ import (
 
 // Tool is what the gateway remembers of a tool.
 type Tool struct {
+	Description string
 	// TaskSupport is that of 2025-11-25: forbidden, optional or required; empty means forbidden.
 	TaskSupport string
 	// ReadOnly and idempotent are the hints of its annotations.
@@ -27,7 +29,7 @@ type Tool struct {
 func ToolOf(t jsonobj.Object) Tool {
 	hints := t.Object("annotations")
 	return Tool{
-		TaskSupport: t.Object("execution").Text("taskSupport"), inputSchema: t.Get("inputSchema"),
+		Description: t.Text("description"), TaskSupport: t.Object("execution").Text("taskSupport"), inputSchema: t.Get("inputSchema"),
 		ReadOnly: string(hints.Get("readOnlyHint")) == "true", Idempotent: string(hints.Get("idempotentHint")) == "true",
 	}
 }
@@ -54,6 +56,15 @@ func (t *ToolList) Lookup(name string) (tool Tool, ok bool) {
 	defer t.mu.Unlock()
 	tool, ok = t.known[name]
 	return tool, ok
+}
+
+// Shown are the tools that the client may see, by their names, as far as they were listed.
+func (t *ToolList) Shown() map[string]Tool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	shown := maps.Clone(t.known)
+	maps.DeleteFunc(shown, func(_ string, tool Tool) bool { return tool.hidden })
+	return shown
 }
 
 // note remembers a tool.

@@ -34,6 +34,8 @@ type exchange struct {
 	// begun is set when the first byte of the answer has come, gone when the client has gone,
 	// settled when the call has been counted.
 	begun, gone, settled bool
+	// watched says that what the request offers is to be told.
+	watched bool
 }
 
 func newExchange(s *Session, r *http.Request) *exchange {
@@ -47,6 +49,9 @@ func newExchange(s *Session, r *http.Request) *exchange {
 	s.mu.Unlock()
 	x.call = &Call{Time: x.started, API: api, Model: model, Path: s.redactor.String(r.URL.Path), Turn: turn}
 	x.asked.wanted = wantedOfRequests
+	if x.watched = turn && s.wantsOffers(); x.watched {
+		x.asked.wanted = wantedOfOffers
+	}
 	x.answer.doc.wanted = wantedOfAnswers
 	return x
 }
@@ -149,6 +154,9 @@ func (x *exchange) settle(fault string) {
 	}
 	x.settled = true
 	c := x.call
+	if x.watched {
+		x.session.offered(x.asked.offer())
+	}
 	c.LatencyMs = time.Since(x.started).Milliseconds()
 	c.Model = x.session.redactor.String(cmp.Or(c.Model, x.asked.text("model")))
 	// A request that was not read to its end, or could not be, may offer some.

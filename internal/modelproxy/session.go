@@ -44,6 +44,9 @@ type Upstream struct {
 	// Counted, if not nil, is called with each call that has ended, before its last byte is passed
 	// on and never for two at once. After an error all further calls are refused with it.
 	Counted func(Call) error
+	// Offered, if not nil, is called with what each call of a turn offers its model, never for two
+	// at once, until it returns false.
+	Offered func(Offer) (more bool)
 }
 
 func (u Upstream) parse() (*url.URL, error) {
@@ -105,6 +108,10 @@ type Session struct {
 	ledger   ledger
 	// refusal is why no further call is made; nil if one may be.
 	refusal error
+
+	// offering is held while Upstream.Offered is called. offersEnded says that it wants no more.
+	offering    sync.Mutex
+	offersEnded bool
 }
 
 // URL is the base URL for the agent, without a path and a slash at its end.
@@ -197,6 +204,22 @@ func (s *Session) count(c Call) {
 	}
 	if err := s.upstream.Counted(c); s.refusal == nil {
 		s.refusal = err
+	}
+}
+
+// wantsOffers reports whether somebody wants to know what calls offer.
+func (s *Session) wantsOffers() bool {
+	s.offering.Lock()
+	defer s.offering.Unlock()
+	return s.upstream.Offered != nil && !s.offersEnded
+}
+
+// offered tells what a call offers.
+func (s *Session) offered(o Offer) {
+	s.offering.Lock()
+	defer s.offering.Unlock()
+	if !s.offersEnded {
+		s.offersEnded = !s.upstream.Offered(o)
 	}
 }
 

@@ -104,6 +104,7 @@ func (x explainer) failure(one *schemas.Rollout) failure {
 	if refused := one.RefusedConnections.String(); refused != "" {
 		f.reasons = append(f.reasons, redact.Line(refused))
 	}
+	f.reasons = append(f.reasons, notOffered(one.MCPServers)...)
 	if one.Limit != nil {
 		f.add("ended by", redact.Line(one.Limit.Error()))
 	}

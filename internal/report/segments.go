@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -84,7 +86,7 @@ func addUsage(out *schemas.Rollout, info agent.Info) {
 func servers(verdicts []agent.ServerVerdict, before []schemas.MCPServer) []schemas.MCPServer {
 	out := make([]schemas.MCPServer, 0, len(verdicts))
 	for _, v := range verdicts {
-		one := schemas.MCPServer{Name: v.Name, Transport: v.Transport, Verdict: string(v.Verdict), Reason: v.Reason, Calls: v.Calls, Held: v.Held}
+		one := schemas.MCPServer{Name: v.Name, Transport: v.Transport, Verdict: string(v.Verdict), Reason: v.Reason, Calls: v.Calls, Held: v.Held, NotOffered: v.NotOffered}
 		for _, b := range before {
 			if b.Name == v.Name {
 				one.Calls += b.Calls
@@ -94,6 +96,19 @@ func servers(verdicts []agent.ServerVerdict, before []schemas.MCPServer) []schem
 		out = append(out, one)
 	}
 	return out
+}
+
+// notOffered says of which servers the agent's model was not offered all tools.
+func notOffered(servers []schemas.MCPServer) (lines []string) {
+	for _, s := range servers {
+		switch {
+		case len(s.NotOffered) > 0:
+			lines = append(lines, redact.Line(fmt.Sprintf("MCP server %q: the agent's model was not offered: %s", s.Name, strings.Join(s.NotOffered, ", "))))
+		case s.Verdict == string(agent.VerdictHidden), s.Verdict == string(agent.VerdictDeferred):
+			lines = append(lines, redact.Line(fmt.Sprintf("MCP server %q: %s", s.Name, s.Reason)))
+		}
+	}
+	return lines
 }
 
 func steps(results []agent.StepResult) (out []schemas.Step) {

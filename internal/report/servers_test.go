@@ -17,3 +17,14 @@ func TestCallsOfAServerAreSummed(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A21: what an agent has kept from its model stands beside what came of it.
+func TestToolsThatWereNotOfferedAreTold(t *testing.T) {
+	got := servers([]agent.ServerVerdict{
+		{Name: "a", Verdict: agent.VerdictHidden, Reason: "the agent has its tools"}, {Name: "b", Verdict: agent.VerdictSent, NotOffered: []string{"x", "y"}}, {Name: "c", Verdict: agent.VerdictSent},
+	}, nil)
+	want := []string{`MCP server "a": the agent has its tools`, `MCP server "b": the agent's model was not offered: x, y`}
+	if diff := cmp.Diff(want, notOffered(got)); diff != "" {
+		t.Error(diff)
+	}
+}

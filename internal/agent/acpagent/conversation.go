@@ -24,6 +24,8 @@ type sessionRecord struct {
 	Cwd          string   `json:"cwd"`
 	// Cost is what the session has cost so far, as the agent says.
 	Cost float64 `json:"cost,omitempty"`
+	// Offered are the MCP servers of which the agent's model was offered tools.
+	Offered []string `json:"offered,omitempty"`
 	// Asked is what a person was asked, Approved what one has allowed and the agent has not done
 	// yet. Allowed is how older records say that: the interrupts.
 	Pending  []request  `json:"asked,omitempty"`

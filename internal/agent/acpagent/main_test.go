@@ -26,8 +26,8 @@ import (
 // TestMain lets the test binary be the init of a sandbox, and a program that asks a model.
 func TestMain(m *testing.M) {
 	sandbox.InitMain()
-	if len(os.Args) == 3 && os.Args[1] == "ask-model" {
-		askModel(os.Args[2])
+	if len(os.Args) >= 3 && os.Args[1] == "ask-model" {
+		askModel(os.Args[2], append(os.Args[3:], `{"model":"m","tools":[{}]}`)[0])
 		return
 	}
 	code := m.Run()
@@ -37,8 +37,12 @@ func TestMain(m *testing.M) {
 
 // askModel calls the model that the environment names, as an agent with a model would, and prints
 // the status.
-func askModel(key string) {
-	req, err := http.NewRequest(http.MethodPost, os.Getenv("MODEL_URL")+"/v1/chat/completions", strings.NewReader(`{"model":"m","tools":[{}]}`))
+func askModel(key, body string) {
+	path := "/v1/chat/completions"
+	if strings.Contains(body, `"input"`) {
+		path = "/v1/responses"
+	}
+	req, err := http.NewRequest(http.MethodPost, os.Getenv("MODEL_URL")+path, strings.NewReader(body))
 	if err != nil {
 		fmt.Println(err)
 		return

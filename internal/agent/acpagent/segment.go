@@ -46,6 +46,7 @@ type segment struct {
 	caps        acp.Capabilities
 
 	servers      *servers
+	offers       *offers
 	limits       *limits
 	pending      *pendingRequests
 	calls        *callRecorder
@@ -102,6 +103,7 @@ func (s *segment) turn(ctx context.Context) (agent.Outcome, error) {
 func (s *segment) open(record sessionRecord) (f *fault.Fault, err error) {
 	s.limits, s.pending = newLimits(), newPendingRequests(s.bounds.suspend)
 	s.meter = &meter{log: agent.NewUsageLog(s.seg.Dir), budget: s.seg.Budget, limits: s.limits}
+	s.offers = newOffers(s.entry.ToolName, s.servers)
 	s.model, f = s.openModel()
 	s.calls = newCallRecorder(s.opts.Now, newToolNames(s.entry, s.seg.Servers), s.servers)
 	s.idle = &idleTimer{
@@ -232,6 +234,11 @@ func (s *segment) judge(out agent.Outcome) (agent.Outcome, error) {
 		// call.
 		if failure != nil && out.Interrupts == nil && out.Limit == nil && (out.Fault == nil || out.Fault.Category == fault.AgentError || out.Fault.Category == fault.Exit) {
 			out = agent.Outcome{Fault: fault.New(fault.Model, failure.Error())}
+		}
+		record := &s.conversation.record
+		var hidden *fault.Fault
+		if record.Offered, hidden = s.offers.judge(s.info, record.Offered); hidden != nil && out.Fault == nil && out.Interrupts == nil {
+			out = agent.Outcome{Fault: hidden}
 		}
 	}
 	if s.model == nil {
