@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -68,8 +69,9 @@ func (x *exchange) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find the writer.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// timedBody is a body that must come in time. When it has come there is no deadline any more, which
-// would end a handler that waits.
+// timedBody is a body that must come in time. When all of it has come there is no deadline any more,
+// which would end a handler that waits. A body that does not come keeps its deadline: the server
+// reads on after the handler, and would wait for ever.
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -78,16 +80,10 @@ type timedBody struct {
 // Read implements io.Reader.
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	if errors.Is(err, io.EOF) {
 		b.noDeadline()
 	}
 	return n, err
-}
-
-// Close implements io.Closer.
-func (b *timedBody) Close() error {
-	b.noDeadline()
-	return b.ReadCloser.Close()
 }
 
 func (b *timedBody) noDeadline() { _ = b.control.SetReadDeadline(time.Time{}) }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"strings"
 
 	"github.com/evalrun/evalrun/internal/serve/access"
 )
@@ -23,8 +22,8 @@ type guard struct {
 	metrics *metrics
 }
 
-func newGuard(o *Options, m *metrics, routes []Route) (*guard, error) {
-	g := &guard{o: o, metrics: m, mux: http.NewServeMux(), routes: map[string]Route{}, hosts: newHosts(o.PublicURL), origin: http.NewCrossOriginProtection(), rates: newRates(o), calls: newCalls(o.Service.Store(), o.Now)}
+func newGuard(o *Options, q *rates, m *metrics, routes []Route) (*guard, error) {
+	g := &guard{o: o, metrics: m, mux: http.NewServeMux(), routes: map[string]Route{}, hosts: newHosts(o.PublicURL), origin: http.NewCrossOriginProtection(), rates: q, calls: newCalls(o.Service.Store(), o.Now)}
 	if u := o.PublicURL; u != nil {
 		if err := g.origin.AddTrustedOrigin(u.Scheme + "://" + u.Host); err != nil {
 			return nil, err
@@ -40,23 +39,28 @@ func newGuard(o *Options, m *metrics, routes []Route) (*guard, error) {
 // ServeHTTP implements http.Handler.
 func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	x := &exchange{ResponseWriter: out, remote: r.RemoteAddr}
-	r = r.WithContext(x.in(r.Context()))
+	r, inPath := withoutToken(r.WithContext(x.in(r.Context())))
 	began := g.o.Now()
 	h := x.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	control := http.NewResponseController(out)
 	_ = control.SetWriteDeadline(g.o.Now().Add(maxWait + answerTimeout)) // a writer without deadlines is a test's
-	_ = control.SetReadDeadline(g.o.Now().Add(bodyTimeout))
-	r.Body = &timedBody{http.MaxBytesReader(out, r.Body, maxBody), control}
+	_ = control.SetReadDeadline(g.o.Now().Add(g.o.BodyTimeout))
+	body := &timedBody{http.MaxBytesReader(out, r.Body, maxBody), control}
+	r.Body = body
 
 	unrouted, pattern := g.mux.Handler(r)
 	route, found := g.routes[pattern]
 	defer func() {
 		g.finish(x, r, route, recover())
 		g.metrics.served(route.Pattern, x.status, g.o.Now().Sub(began))
+		g.logRequest(x, r, route, began)
 	}()
-	identity, refusal := g.admit(r, route)
+	if inPath != "" && !route.Mesh {
+		route, found = Route{}, false // nothing else is reached by such a path
+	}
+	identity, refusal := g.admit(r, route, inPath)
 	if refusal != nil {
 		g.refuse(x, route, refusal)
 		return
@@ -67,7 +71,7 @@ func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.ContentLength == 0 {
-		_ = r.Body.Close()
+		body.noDeadline()
 	}
 	ctx := access.With(r.Context(), identity)
 	if route.Open || route.Audit != "" { // what changes something is soon over, and is not left half done
@@ -87,18 +91,18 @@ func invalidToken() *Problem {
 }
 
 // admit says who calls, or why that is refused.
-func (g *guard) admit(r *http.Request, route Route) (access.Identity, *Problem) {
+func (g *guard) admit(r *http.Request, route Route, inPath string) (access.Identity, *Problem) {
 	var nobody access.Identity
 	if !g.hosts.allow(r.Host) {
 		return nobody, problem(http.StatusMisdirectedRequest, "wrong-host", "this server is not called that; reach it at its own address or its public URL")
 	}
-	if err := g.origin.Check(r); err != nil {
+	if g.foreign(r) {
 		return nobody, problem(http.StatusForbidden, "wrong-origin", "a page of another origin must not call this server")
 	}
 	if route.Open {
 		return nobody, nil
 	}
-	token, ok := bearer(r)
+	token, ok := tokenOf(r, route, inPath)
 	if !ok && route.Page {
 		if token, ok = cookieToken(r); !ok { // who only opens the page is no attack, and is asked for a token
 			return nobody, problem(http.StatusUnauthorized, "no-token", "Give a token to see the pages of this server, or open the link that it printed when it started.")
@@ -122,11 +126,15 @@ func (g *guard) admit(r *http.Request, route Route) (access.Identity, *Problem) 
 	return identity, nil
 }
 
-// bearer is the token of a request.
-func bearer(r *http.Request) (string, bool) {
-	kind, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
-	token = strings.TrimSpace(token)
-	return token, ok && strings.EqualFold(kind, "Bearer") && token != ""
+// foreign reports whether a page of another origin sends a request. Links to our pages may be
+// anywhere: a browser that follows one names no origin.
+func (g *guard) foreign(r *http.Request) bool {
+	if r.Header.Get("Origin") != "" {
+		post := *r // what is asked with an origin counts as what changes something, whatever its method
+		post.Method = http.MethodPost
+		r = &post
+	}
+	return g.origin.Check(r) != nil
 }
 
 // refuse answers a request that gets no further.

@@ -30,10 +30,12 @@ type rates struct {
 	mu sync.Mutex
 	// tokens has a bucket for each token, failures one for each address.
 	tokens, failures map[string]*rate.Limiter
+	// log gets a line for each failure.
+	log *failures
 }
 
 func newRates(o *Options) *rates {
-	return &rates{now: o.Now, limit: cmp.Or(o.Rate, DefaultRate), tokens: map[string]*rate.Limiter{}, failures: map[string]*rate.Limiter{}}
+	return &rates{now: o.Now, limit: cmp.Or(o.Rate, DefaultRate), tokens: map[string]*rate.Limiter{}, failures: map[string]*rate.Limiter{}, log: newFailures(o)}
 }
 
 // allow counts a request of a token.
@@ -46,16 +48,27 @@ func (q *rates) allow(token string) bool {
 // failed counts a request without a valid token, and returns the problem that it is answered with.
 // A valid token is let through from the same address all the same.
 func (q *rates) failed(r *http.Request, p *Problem) *Problem {
+	if q.fail(r, p.Type[len(problemPrefix):]) {
+		return p
+	}
+	return problem(http.StatusTooManyRequests, "too-many-requests", tooManyFailures)
+}
+
+const tooManyFailures = "too many requests without a valid token come from this address; try again in a second"
+
+// guess counts a request with a token that is none, where handlers check tokens themselves. It
+// reports whether the address may go on.
+func (q *rates) guess(r *http.Request) bool { return q.fail(r, "invalid-token") }
+
+func (q *rates) fail(r *http.Request, reason string) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = r.RemoteAddr
 	}
+	q.log.note(r, host, reason)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if take(q.failures, host, failedRate, failedBurst, q.now()) {
-		return p
-	}
-	return problem(http.StatusTooManyRequests, "too-many-requests", "too many requests without a valid token come from this address; try again in a second")
+	return take(q.failures, host, failedRate, failedBurst, q.now())
 }
 
 func take(buckets map[string]*rate.Limiter, key string, limit float64, burst int, now time.Time) bool {

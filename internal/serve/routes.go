@@ -23,6 +23,9 @@ type Route struct {
 	Open bool
 	// Page says that the answer is for a person at a browser, who comes with a cookie.
 	Page bool
+	// Mesh says that clients of MCP Mesh call it. They cannot send a header with a token: it may be the
+	// password of Basic authentication, or stand in the path.
+	Mesh bool
 	// Audit names what is done, for the lines of the audit log; empty for what only reads.
 	Audit string
 	// Refuse, if not nil, answers when the request does not get as far as the handler, in the shape
@@ -36,7 +39,7 @@ func (s *Server) routes() ([]Route, error) {
 	evalSets, runs := &evalSetsAPI{s.o.Service}, &runsAPI{s.o.Service}
 	rollouts, triggers := &rolloutsAPI{s.o.Service}, &triggersAPI{s.o.Service}
 	events := &eventsAPI{service: s.o.Service, draining: s.draining, streams: &s.streams}
-	webhooks, err := hooks.New(hooks.Options{Service: s.o.Service, About: about, Logger: s.o.Log})
+	webhooks, err := hooks.New(hooks.Options{Service: s.o.Service, About: about, Unknown: s.rates.guess, Logger: s.o.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +86,7 @@ func (s *Server) changed(ctx context.Context, action, object string) {
 // jobRoutes are the routes of the job interface.
 func jobRoutes(h http.Handler) (out []Route) {
 	for _, e := range jobs.Endpoints {
-		out = append(out, Route{Pattern: e.Pattern, Scope: e.Scope, Audit: e.Audit, Refuse: jobs.Refuse, Handler: h})
+		out = append(out, Route{Pattern: e.Pattern, Scope: e.Scope, Mesh: true, Audit: e.Audit, Refuse: jobs.Refuse, Handler: h})
 	}
 	return out
 }

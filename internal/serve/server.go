@@ -4,6 +4,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -18,8 +19,8 @@ import (
 )
 
 const (
-	// headerTimeout is how long the head of a request may take, bodyTimeout its body, and
-	// answerTimeout what is written after the handler has begun to answer.
+	// headerTimeout is how long the head of a request may take, bodyTimeout its body unless Options
+	// say otherwise, and answerTimeout what is written after the handler has begun to answer.
 	headerTimeout = 10 * time.Second
 	bodyTimeout   = 60 * time.Second
 	answerTimeout = 60 * time.Second
@@ -46,6 +47,8 @@ type Options struct {
 	Audit *Audit
 	// Log gets what goes wrong; nil drops it.
 	Log *slog.Logger
+	// BodyTimeout is how long the body of a request may take; 0 means 60 s.
+	BodyTimeout time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -54,6 +57,7 @@ type Options struct {
 type Server struct {
 	o     Options
 	guard *guard
+	rates *rates
 	mcp   *mcpserver.Server
 	// draining is closed when the server is to end: nobody waits any more.
 	draining  chan struct{}
@@ -71,14 +75,16 @@ func New(o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.BodyTimeout = cmp.Or(o.BodyTimeout, bodyTimeout)
 	s := &Server{o: o, draining: make(chan struct{})}
-	s.sessions.o = &s.o
+	s.rates = newRates(&s.o)
+	s.sessions = sessions{o: &s.o, rates: s.rates}
 	s.metrics = newMetrics(o.Service.Store(), &s.streams)
 	routes, err := s.routes()
 	if err != nil {
 		return nil, err
 	}
-	s.guard, err = newGuard(&s.o, s.metrics, routes)
+	s.guard, err = newGuard(&s.o, s.rates, s.metrics, routes)
 	return s, err
 }
 

@@ -36,7 +36,8 @@ func cookieOf(r *http.Request) string {
 
 // sessions let browsers in: by a link that works once, or by a token that somebody types.
 type sessions struct {
-	o *Options
+	o     *Options
+	rates *rates
 
 	mu sync.Mutex
 	// keys are those of the links that were not used yet.
@@ -73,6 +74,10 @@ func (s *sessions) open(w http.ResponseWriter, r *http.Request) error {
 			s.lead(w, r)
 			return nil
 		}
+		if !s.rates.guess(r) {
+			web.Refuse(w, http.StatusTooManyRequests, tooManyFailures)
+			return nil
+		}
 		web.Refuse(w, http.StatusUnauthorized, "This link was used before, or is of another start of the server: a link works once. Ask for a new one, or give a token.")
 		return nil
 	}
@@ -91,6 +96,10 @@ func (s *sessions) login(w http.ResponseWriter, r *http.Request) error {
 	identity, err := access.Check(r.Context(), s.o.Service.Store(), token, s.o.Now())
 	switch {
 	case errors.Is(err, access.ErrInvalid):
+		if !s.rates.guess(r) {
+			web.Refuse(w, http.StatusTooManyRequests, tooManyFailures)
+			return nil
+		}
 		web.Refuse(w, http.StatusUnauthorized, "This token is not valid: it was revoked or has expired, or it never was one.")
 		return nil
 	case err != nil:

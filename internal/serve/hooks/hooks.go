@@ -33,6 +33,9 @@ type Options struct {
 	MaxBody int64
 	// About, if not nil, is told which trigger a request has a valid token for.
 	About func(r *http.Request, triggerID string)
+	// Unknown, if not nil, is told of a request whose token is none. It reports whether the request is
+	// answered as others are, and not with 429.
+	Unknown func(r *http.Request) bool
 	// Logger gets the errors of the store; nil for none. No token is ever logged.
 	Logger *slog.Logger
 }
@@ -66,6 +69,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	token, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, webhook.Path), "/")
 	triggerID, known := h.key.Trigger(token)
+	if !known && h.o.Unknown != nil && !h.o.Unknown(r) {
+		w.Header().Set("Retry-After", "1")
+		problem(w, http.StatusTooManyRequests, "too-many-requests", "too many webhooks were guessed from this address; try again in a second")
+		return
+	}
 	if !known || rest != "" && rest != "fail" {
 		notFound(w)
 		return

@@ -44,7 +44,7 @@ func (h *handler) answering(serve func(*handler, *http.Request) (response, error
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		out, err := serve(h, r)
 		if err != nil {
-			if r.Context().Err() != nil {
+			if r.Context().Err() != nil && !errors.As(err, new(*requestError)) {
 				return // nobody is there to read it
 			}
 			out = h.failure(r, err)
