@@ -79,6 +79,7 @@ func (v *verifier) separate(ctx context.Context, stage *tasks.Stage) (*sandboxSp
 	s := v.spec
 	own := *s
 	own.compose, own.services = nil, nil // it has an environment of its own
+	own.folders.Link = ""
 	own.folders.Root = filepath.Join(s.folders.Root, "separate")
 	if err := workspace.Remove(own.folders.Root); err != nil {
 		return nil, err

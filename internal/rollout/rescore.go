@@ -155,10 +155,10 @@ func (r *Rescoring) verify(ctx context.Context, h *held, earlier Earlier, there 
 	if err != nil {
 		return nil, false, reasonOf(err)
 	}
+	spec.release()
 	if spec.task.Stages()[0].Name != "" && there {
 		return earlier.Results, true, nil
 	}
-	spec.release()
 	if !(verifierCopy{h}).exists() {
 		return nil, false, unscored{"what its agent has left was not kept, so that the verifier has nothing to look at; --keep-workspaces keeps it"}
 	}

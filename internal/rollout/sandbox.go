@@ -47,6 +47,10 @@ type sandboxSpec struct {
 
 // release lets go of what the sandboxes need.
 func (s *sandboxSpec) release() {
+	if s.folders.Link != "" {
+		_ = os.Remove(s.folders.Link) // the next segment replaces it
+		s.folders.Link = ""
+	}
 	if s.image != nil {
 		s.image.Release()
 	}
@@ -57,6 +61,16 @@ func (s *sandboxSpec) release() {
 func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec, err error) {
 	plan := &h.run.Plan
 	s := &sandboxSpec{isolation: h.isolation(), marker: h.marker(), lookup: plan.Lookup(h.host.Resolve), hidden: []string{h.host.Store.Dir()}, folders: h.layout(), executable: h.host.Executable}
+	defer func() {
+		if err != nil {
+			s.release()
+		}
+	}()
+	if s.isolation == sandbox.IsolationProcess { // else the sandbox shows the folders at short places
+		if s.folders.Link, err = workspace.LinkTo(s.folders.Root, s.marker); err != nil {
+			return nil, setupFault(err)
+		}
+	}
 	for _, hidden := range plan.Hidden {
 		s.hidden = append(s.hidden, h.run.within(hidden))
 	}
@@ -93,15 +107,10 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec,
 	}
 	if h.hasServices() {
 		if s.compose, err = container.ReadCompose(filepath.Join(dir, "environment", container.ComposeFile), s.lookup); err != nil {
-			s.release()
 			return nil, setupFault(err)
 		}
 	}
-	if err := s.resolve(); err != nil {
-		s.release()
-		return nil, err
-	}
-	return s, nil
+	return s, s.resolve()
 }
 
 // fetchAgain brings a task back whose folder is not there any more: the cache was emptied, or the

@@ -124,7 +124,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 // command is the task's test script in its sandbox, with a fresh home, the tests in their place and
 // an empty log folder.
 func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Command, error) {
-	home, results := spec.folders.Dir(workspace.FolderVerifier), filepath.Join(spec.folders.Dir(workspace.FolderLogs), "verifier")
+	home, results := spec.folders.Short(workspace.FolderVerifier), filepath.Join(spec.folders.Dir(workspace.FolderLogs), "verifier")
 	for _, dir := range []string{home, results, spec.folders.Dir(workspace.FolderTests)} {
 		if err := errors.Join(workspace.Remove(dir), os.MkdirAll(dir, 0o700)); err != nil {
 			return sandbox.Command{}, err

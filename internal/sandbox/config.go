@@ -48,7 +48,7 @@ func insideSocket(i int) string { return fmt.Sprintf("%s/forward-%d.sock", insid
 // are.
 //
 // In bwrap the root, unless a Bind puts a folder there that may be written to, is read-only. It
-// holds the system's programs, a short list of what is in /etc, those packages of /opt that the
+// holds the system's programs, what is for everybody in /etc, those packages of /opt that the
 // PATH of the process names, fresh /proc, /dev, /tmp, /var/tmp and /run, and what is named here;
 // nothing else of this machine, and nothing that a stranger may not read. In process isolation only
 // Binds (for Path and HostPath), Forwards, Exposes and Spawns are heeded, and a forwarded or

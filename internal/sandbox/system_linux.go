@@ -19,24 +19,16 @@ var programs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/l
 // there.
 var local = []string{"/usr/local/etc", "/usr/local/var"}
 
-// settings are what a space has of this machine's /etc: what libraries, shells and language
-// runtimes read, and what says how the network and package indexes are reached. Everything else in
-// /etc stays out, whatever its mode is: evalrun may be root, whom modes do not stop. Files are
-// shown as they are when the process is started; the folders among them hold nothing but what
-// everybody reads, and are shown as they are at any time.
-var settings = []string{
-	// The loader, libraries and the choice of programs.
-	"alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-*.path", "host.conf", "nsswitch.conf", "gai.conf",
-	"localtime", "timezone", "locale.alias", "locale.conf", "mime.types", "magic", "magic.mime", "fonts", "terminfo", "mtab",
-	"debian_version", "alpine-release", "redhat-release", "system-release", "lsb-release", "os-release",
-	// Shells.
-	"profile", "profile.d", "bash.bashrc", "bashrc", "inputrc", "shells", "login.defs",
-	// The network and its certificates.
-	"hosts", "hostname", "resolv.conf", "networks", "protocols", "services", "rpc", "ethertypes",
-	"ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf", "crypto-policies",
-	"pki/ca-trust/extracted", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf",
-	// Language runtimes and package managers.
-	"java*", "maven", "perl", "php*", "python*", "R", "gitconfig", "npmrc", "pip.conf", "wgetrc",
+// secrets are what a space does not have of this machine's /etc, although many a machine lets all
+// its users read it: who this machine is and has as users, credentials, and the environments of its
+// services, in which people put tokens. Whatever else every user may read is there, as programs
+// look for their settings under names that only they know. The rest stays out, also if evalrun is
+// root, whom modes do not stop.
+var secrets = []string{
+	"machine-id", "machine-info", "passwd*", "group*", "shadow*", "gshadow*", "subuid*", "subgid*", "sudoers*", "security", "polkit-1", "pam.d",
+	"ssh/*_key", "ssh/*_key.pub", "ssh/authorized_keys*", "ssl/private", "pki/*/private", "letsencrypt", "krb5.keytab", "*.keytab", "fstab", "crypttab", "exports*",
+	"environment", "environment.d", "default", "sysconfig", "conf.d", "systemd", "init.d", "rc*.d", "cron*", "ldap*", "cloud", "netplan", "NetworkManager", "wpa_supplicant", "wireguard", "openvpn", "ppp",
+	"apt", "yum.repos.d", "zypp", "apk", "dnf", "docker", "containers", "kubernetes", "rancher", "cni", "vault*", "consul*", "nomad*", "boto.cfg", "aws", "gcloud", "azure", "google*",
 }
 
 // addSystem adds the programs of this system. Where /bin is a link to usr/bin, as it is on most, it
@@ -57,37 +49,70 @@ func (l layout) addSystem() {
 	l.leaveOut("/usr/local", "/usr/local", rememberedPrivate("/usr/local"))
 }
 
-// addSettings adds what of /etc is for everybody.
+// addSettings adds what of /etc is for everybody. Files and folders are those that are there when the
+// process is started; a folder in which nothing has to be left out is shown as it is at any time.
 func (l layout) addSettings(etc string) {
 	l["/etc"] = mount{kind: folder}
-	for _, pattern := range settings {
-		found, _ := filepath.Glob(filepath.Join(etc, pattern)) // the patterns are valid
-		for _, path := range found {
-			l.addSetting(path, filepath.Join("/etc", strings.TrimPrefix(path, etc)))
+	entries, _ := os.ReadDir(etc) // a system without one is fine
+	for _, e := range entries {
+		if !secret(e.Name()) {
+			l.addSetting(etc, e.Name())
 		}
 	}
 }
 
-// addSetting adds a file or folder. A link remains one if it leads to what is shown too: programs
-// read the time zone's name from that of /etc/localtime. One that leads elsewhere, as
+// secret reports whether a path below /etc is among the secrets.
+func secret(rel string) bool {
+	return slices.ContainsFunc(secrets, func(pattern string) bool {
+		matched, _ := filepath.Match(pattern, rel) // the patterns are valid
+		return matched
+	})
+}
+
+// addSetting adds a file or folder of /etc. A link remains one if it leads to what is shown too:
+// programs read the time zone's name from that of /etc/localtime. One that leads elsewhere, as
 // /etc/resolv.conf does with systemd, is replaced by what is there.
-func (l layout) addSetting(path, inside string) {
+func (l layout) addSetting(etc, name string) {
+	path, inside := filepath.Join(etc, name), filepath.Join("/etc", name)
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return // a link that leads nowhere, or gone meanwhile
 	}
 	info, err := os.Stat(real)
-	if err != nil || isPrivate(info) {
+	if err != nil || isPrivate(info) || !info.IsDir() && !info.Mode().IsRegular() {
 		return
 	}
-	if to, err := os.Readlink(path); err == nil && slices.ContainsFunc([]string{"/usr", "/proc"}, func(dir string) bool { return within(real, dir) }) {
-		l[inside] = mount{link, to}
-		return
+	if to, err := os.Readlink(path); err == nil {
+		if slices.ContainsFunc([]string{"/usr", "/proc"}, func(dir string) bool { return within(real, dir) }) {
+			l[inside] = mount{link, to}
+			return
+		}
+		if rel, err := filepath.Rel(etc, real); err != nil || secret(rel) || !reachable(real) {
+			return
+		}
 	}
 	l[inside] = mount{bind, real}
-	if info.IsDir() {
-		l.leaveOut(real, inside, privateIn(real))
+	if !info.IsDir() {
+		return
 	}
+	l.leaveOut(real, inside, privateIn(real))
+	for _, pattern := range secrets {
+		if below, found := strings.CutPrefix(pattern, name+"/"); found {
+			paths, _ := filepath.Glob(filepath.Join(real, below)) // the patterns are valid
+			l.leaveOut(real, inside, paths)
+		}
+	}
+}
+
+// reachable reports whether every user of this machine may go to where a file or folder is.
+func reachable(path string) bool {
+	for path != "/" {
+		path = filepath.Dir(path)
+		if info, err := os.Stat(path); err != nil || info.Mode()&0o001 == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // addOptional adds those packages of /opt whose programs the process is to find: PATH names them.

@@ -118,9 +118,10 @@ func lookForPrivate(t *testing.T, planted []string) {
 	}
 }
 
-func TestBwrapShowsWhatLanguagesNeedOfEtc(t *testing.T) {
+// T31: programs find their settings in /etc, whatever their names are.
+func TestBwrapShowsWhatProgramsNeedOfEtc(t *testing.T) {
 	s := bwrapSpace(t)
-	for _, name := range []string{"alternatives", "ssl/certs", "ld.so.cache", "localtime", "hosts", "profile", "nsswitch.conf"} {
+	for _, name := range []string{"alternatives", "ssl/certs", "ld.so.cache", "localtime", "hosts", "profile", "nsswitch.conf", "fonts/fonts.conf", "ssh/ssh_config"} {
 		if _, err := os.Stat("/etc/" + name); err != nil {
 			continue
 		}
@@ -128,23 +129,54 @@ func TestBwrapShowsWhatLanguagesNeedOfEtc(t *testing.T) {
 			t.Errorf("/etc/%s: %s", name, got)
 		}
 	}
+	for command, want := range map[string]string{
+		"chromium --headless --no-sandbox --disable-gpu --dump-dom 'data:text/html,<h1>seen</h1>' 2>/dev/null | grep -o '<h1>seen</h1>'": "<h1>seen</h1>",
+		"git config --system --list >/dev/null; git --version | cut -d ' ' -f 1":                                                         "git",
+		"java -version 2>&1 | grep -c Runtime":                  "1",
+		"fc-match -f found sans":                                "found",
+		"ssh -G localhost 2>&1 | grep -c '^hostname localhost'": "1",
+		"python3 -c 'import sys, ssl; print(3)'":                "3",
+		"node -p 1+1":                                           "2",
+	} {
+		program, _, _ := strings.Cut(command, " ")
+		if _, err := exec.LookPath(program); err != nil {
+			t.Logf("%s is not tried: it is not installed", program)
+			continue
+		}
+		c := inSpace(t, s, command+"; true")
+		c.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp"}
+		if _, got := run(t, c); got != want+"\n" && got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+	}
 }
 
 func TestSettingsOfAnEtc(t *testing.T) {
-	etc := filepath.Join(must(filepath.EvalSymlinks(t.TempDir())), "etc")
-	for _, name := range []string{"hosts", "shadow", "fonts/fonts.conf", "ssl/certs/ca.pem", "ssl/private/key.pem", "java-17/security", "../run/stub.conf"} {
+	top := must(filepath.EvalSymlinks(t.TempDir()))
+	for _, dir := range []string{top, filepath.Dir(top)} { // which every user may enter, as /
+		check(os.Chmod(dir, 0o755))
+	}
+	etc := filepath.Join(top, "etc")
+	for _, name := range []string{"hosts", "shadow", "fonts/fonts.conf", "ssl/certs/ca.pem", "ssl/private/key.pem", "java-17/security", "../run/stub.conf", "../home/.ssh/key",
+		"chromium.d/flags", "machine-id", "default/service", "ssh/ssh_config", "ssh/ssh_host_rsa_key", "pki/tls/private/key", "private.d/x"} {
 		write(t, filepath.Join(etc, name), name)
 	}
 	write(t, filepath.Join(etc, "npmrc"), "//registry/:_authToken=x")
 	check(os.Chmod(filepath.Join(etc, "npmrc"), 0o600))
+	check(os.Chmod(filepath.Join(etc, "private.d"), 0o700))
+	check(os.Chmod(filepath.Join(top, "home"), 0o700))
 	check(os.Symlink("../run/stub.conf", filepath.Join(etc, "resolv.conf")))
+	check(os.Symlink("../home/.ssh/key", filepath.Join(etc, "key")))
+	check(os.Symlink("machine-id", filepath.Join(etc, "hostid")))
 	check(os.Symlink("/usr/bin/env", filepath.Join(etc, "localtime")))
 	check(os.Symlink("nowhere", filepath.Join(etc, "services")))
 	l := layout{}
 	l.addSettings(etc)
 	want := layout{
-		"/etc": {kind: folder}, "/etc/hosts": {bind, etc + "/hosts"}, "/etc/fonts": {bind, etc + "/fonts"}, "/etc/ssl/certs": {bind, etc + "/ssl/certs"},
-		"/etc/java-17": {bind, etc + "/java-17"}, "/etc/resolv.conf": {bind, filepath.Dir(etc) + "/run/stub.conf"}, "/etc/localtime": {link, "/usr/bin/env"},
+		"/etc": {kind: folder}, "/etc/hosts": {bind, etc + "/hosts"}, "/etc/fonts": {bind, etc + "/fonts"}, "/etc/java-17": {bind, etc + "/java-17"},
+		"/etc/ssl": {bind, etc + "/ssl"}, "/etc/ssl/private": {kind: absent}, "/etc/ssh": {bind, etc + "/ssh"}, "/etc/ssh/ssh_host_rsa_key": {kind: absent},
+		"/etc/pki": {bind, etc + "/pki"}, "/etc/pki/tls/private": {kind: absent}, "/etc/chromium.d": {bind, etc + "/chromium.d"},
+		"/etc/resolv.conf": {bind, top + "/run/stub.conf"}, "/etc/localtime": {link, "/usr/bin/env"},
 	}
 	if !maps.Equal(l, want) {
 		t.Errorf("got %v, want %v", l, want)

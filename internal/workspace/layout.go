@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"os"
 	"path"
 	"path/filepath"
@@ -49,6 +50,8 @@ const (
 type Layout struct {
 	// Root is the folder on this machine.
 	Root string
+	// Link is a short name of Root, made by [LinkTo]; empty if there is none.
+	Link string
 	// Workdir is the working directory as the sandbox shows it.
 	Workdir string
 	// OwnTree says that the sandbox has a file tree of its own. Whatever the agent writes then
@@ -78,6 +81,10 @@ func (l Layout) Layers() *sandbox.Root {
 
 // Dir is a folder on this machine.
 func (l Layout) Dir(name string) string { return filepath.Join(l.Root, name) }
+
+// Short is Dir by the short name of the root, if it has one. Homes are named so: the path of a Unix
+// socket, which programs make in their homes and temporary folders, has at most 108 characters.
+func (l Layout) Short(name string) string { return filepath.Join(cmp.Or(l.Link, l.Root), name) }
 
 // Home is the agent's home as the sandbox shows it.
 func (l Layout) Home() string {
@@ -109,7 +116,7 @@ func (l Layout) Create() error {
 func (l Layout) Locate(inside string) (below, rel string) {
 	known := l.shared()
 	if l.Image == nil {
-		known = append(known, sandbox.Bind{Host: l.Dir(FolderHome), Inside: l.Home()}, sandbox.Bind{Host: l.Dir(FolderFiles), Inside: "/"})
+		known = append(known, sandbox.Bind{Host: l.Short(FolderHome), Inside: l.Home()}, sandbox.Bind{Host: l.Dir(FolderFiles), Inside: "/"})
 	}
 	return BindOf(known, inside)
 }
@@ -120,7 +127,7 @@ func (l Layout) Locate(inside string) (below, rel string) {
 func (l Layout) Mounts() (binds []sandbox.Bind, err error) {
 	binds = l.shared()
 	if l.Image == nil {
-		binds = append(binds, sandbox.Bind{Host: l.Dir(FolderHome), Inside: l.Home()})
+		binds = append(binds, sandbox.Bind{Host: l.Short(FolderHome), Inside: l.Home()})
 	}
 	for _, b := range binds {
 		if err := os.MkdirAll(b.Host, 0o700); err != nil {

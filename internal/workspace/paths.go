@@ -5,6 +5,11 @@
 package workspace
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -31,6 +36,20 @@ func WorkDir(storeDir, rolloutID string) string { return filepath.Join(storeDir,
 
 // JobDir is the folder of a local job.
 func JobDir(storeDir, triggerID string) string { return filepath.Join(storeDir, "jobs", triggerID) }
+
+// LinkTo makes a link of few characters that leads to a folder, and returns its path: in /tmp, with a
+// name made of a rollout's marker. One that a killed process has left is replaced.
+func LinkTo(dir, marker string) (string, error) {
+	sum := sha256.Sum256([]byte(marker))
+	path := filepath.Join("/tmp", "evalrun-"+hex.EncodeToString(sum[:5]))
+	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink == 0 {
+		return "", fmt.Errorf("%s, which is to be a link to %s, is something else: remove it", path, dir)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // /tmp lets nobody remove what others have made
+		return "", err
+	}
+	return path, os.Symlink(dir, path)
+}
 
 // StateDir is where agents keep their folders that run in a sandbox without isolation:
 // $XDG_STATE_HOME/evalrun, else ~/.local/state/evalrun.
