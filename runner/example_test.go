@@ -109,7 +109,7 @@ func Example() {
 	check(err)
 
 	fmt.Println(run.Rollouts, "rollout,", result.Verdict)
-	// Output: 1 rollout, passed
+	// Output: 1 rollout, finished
 }
 
 // A store that is not there is an error of the input, unless a run makes it.
@@ -174,7 +174,7 @@ func ExampleStore_Resume() {
 	fmt.Println(result.Verdict)
 	// Output:
 	// suspended
-	// passed
+	// finished
 }
 
 // Looks after all runs of a store until its context ends.

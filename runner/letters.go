@@ -173,11 +173,11 @@ func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Red
 // finished says how a run has ended.
 func (l *letters) finished(ctx context.Context, plan plans.Plan, red *redact.Redactor, of told) (out toldFinished, err error) {
 	out.told = of
-	verdict, reason, err := planned{st: l.s.st, runID: of.RunID, plan: plan, red: red}.verdict(ctx, Accept{})
+	j, err := planned{st: l.s.st, runID: of.RunID, plan: plan, red: red}.judge(ctx, Accept{})
 	if err != nil {
 		return out, err
 	}
-	out.Verdict, out.Reason = verdict.String(), reason
+	out.Verdict, out.Reason = j.Verdict.String(), j.Reason
 	return out, report.FromStore(ctx, l.s.st, of.RunID, red, func(r *report.Report) error {
 		out.Status, out.Summary = r.Status, r.Summary
 		return nil

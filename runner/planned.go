@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -79,23 +80,23 @@ func (p planned) saveAnd(ctx context.Context, also string, look func(*report.Rep
 }
 
 // saveAndJudge does what save does, and judges the run as it was saved.
-func (p planned) saveAndJudge(ctx context.Context, also string, accept Accept, interrupted bool) (v Verdict, reason string, err error) {
+func (p planned) saveAndJudge(ctx context.Context, also string, accept Accept, interrupted bool) (j Judgement, err error) {
 	err = p.saveAnd(ctx, also, func(r *report.Report) (err error) {
 		if !r.Final && interrupted {
-			v = Interrupted
+			j = verdict.Interrupt()
 			return nil
 		}
-		v, reason, err = newReport(r).Judge(accept)
+		j, err = r.Judge(accept)
 		return err
 	})
-	return v, reason, err
+	return j, err
 }
 
-// verdict judges the run as it stands in the store.
-func (p planned) verdict(ctx context.Context, accept Accept) (v Verdict, reason string, err error) {
+// judge judges the run as it stands in the store.
+func (p planned) judge(ctx context.Context, accept Accept) (j Judgement, err error) {
 	err = report.FromStore(ctx, p.st, p.runID, p.red, func(r *report.Report) (err error) {
-		v, reason, err = newReport(r).Judge(accept)
+		j, err = r.Judge(accept)
 		return err
 	})
-	return v, reason, err
+	return j, err
 }

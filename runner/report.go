@@ -41,6 +41,9 @@ type Report struct {
 	Color bool
 	// Last, if not empty, are lines that the table has before its summary.
 	Last string
+	// Judgement is the verdict that is told, if it is known; nil for that of a run that may lack
+	// nothing.
+	Judgement *Judgement
 	// Verbose has the format uipath include what the agents did.
 	Verbose bool
 	// Agent is the one of several whose rollouts the format inspect has.
@@ -136,7 +139,7 @@ func (r *Report) WriteRollouts(w io.Writer, chosen func(*schemas.Rollout) bool) 
 }
 
 func (r *Report) showing() report.Showing {
-	return report.Showing{Failures: r.Failures, Resume: r.ResumeCommand, Triggers: r.TriggersCommand, Dir: r.Dir, Last: r.Last,
+	return report.Showing{Failures: r.Failures, Resume: r.ResumeCommand, Triggers: r.TriggersCommand, Dir: r.Dir, Last: r.Last, Judgement: r.Judgement,
 		Terminal: report.Terminal{Width: r.Width, Color: r.Color}}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/failpoint"
@@ -104,7 +105,7 @@ func (s *Store) Score(ctx context.Context, runID string, o ScoreOptions) (Scored
 	}
 	ctx = context.WithoutCancel(ctx)
 	var saved error
-	out.Verdict, out.Reason, saved = p.saveAndJudge(ctx, o.Document, o.Accept, false)
+	out.Judgement, saved = p.saveAndJudge(ctx, o.Document, o.Accept, false)
 	if err := errors.Join(err, saved); err != nil {
 		return out, err
 	}
@@ -265,14 +266,16 @@ func (p planned) judgeScored(ctx context.Context, out *Scored) error {
 		out.Scored, out.NotScored, out.Due = last.Scored, last.Unscored, last.Due
 	}
 	if out.Due > 0 {
-		out.Verdict, out.Reason = Interrupted, ""
+		out.Judgement = verdict.Interrupt()
 		return nil
 	}
 	if out.NotScored == 0 || out.Verdict == Suspended {
 		return nil
 	}
 	example, err := p.firstNotScored(ctx)
-	out.Verdict, out.Reason = Faulted, fmt.Sprintf("%d of %d rollouts were not scored again (%s)", out.NotScored, out.NotScored+out.Scored, example)
+	of := out.NotScored + out.Scored
+	out.Judgement = Judgement{Verdict: Faulted, Word: verdict.NotAllScored, Figures: fmt.Sprintf("%d of %d rollouts not scored again", out.NotScored, of),
+		Reason: fmt.Sprintf("%d of %d rollouts were not scored again (%s)", out.NotScored, of, example)}
 	return err
 }
 

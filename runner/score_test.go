@@ -49,7 +49,7 @@ func TestOnlyTheJudgeThatHasFailedIsAskedAgain(t *testing.T) {
 
 	scored, err := store.Score(t.Context(), run.RunID, runner.ScoreOptions{Failed: true})
 	fatal(t, err)
-	if scored.Verdict != runner.Passed || scored.Scored != 1 || len(server.Requests()) != asked+1 {
+	if scored.Verdict != runner.Finished || scored.Scored != 1 || len(server.Requests()) != asked+1 {
 		t.Errorf("%+v, after %d more questions", scored, len(server.Requests())-asked)
 	}
 	for id, score := range scoresOf(t, store, run.RunID) {

@@ -68,10 +68,8 @@ type RunOptions struct {
 
 // Result is how a run stands when the work on it has ended.
 type Result struct {
-	RunID   string
-	Verdict Verdict
-	// Reason says why the verdict is what it is, if it needs a reason.
-	Reason string
+	RunID string
+	Judgement
 }
 
 // Run works on a run until nothing can go on without waiting, or with Wait or WaitJobs for longer, and
@@ -105,7 +103,7 @@ func (s *Store) work(ctx context.Context, runID string, o RunOptions, askFirst b
 		return result, workErr // there is nothing to write to any more
 	}
 	ctx = context.WithoutCancel(ctx) // what was reached is written after an interruption, too
-	result.Verdict, result.Reason, err = p.saveAndJudge(ctx, o.Document, o.Accept, interrupted)
+	result.Judgement, err = p.saveAndJudge(ctx, o.Document, o.Accept, interrupted)
 	return result, errors.Join(workErr, err)
 }
 

@@ -91,7 +91,7 @@ func (f *calibrateFlags) run(cmd *cobra.Command, g *globals, name string) error 
 		return &exitError{exitFaulted, noPairs}
 	}
 	verdict, reason := runner.VerdictOfCalibration(d)
-	return verdictError(runner.Result{Verdict: verdict, Reason: reason}, "")
+	return verdictError(runner.Judgement{Verdict: verdict, Reason: reason}, "")
 }
 
 // options are what the flags say, checked before anything is read.

@@ -117,7 +117,7 @@ func (f *compareFlags) run(cmd *cobra.Command, g *globals, args []string) error 
 	}
 	undecided := map[string]runner.Verdict{"exit": runner.Undecided, "fail": runner.Failed, "pass": runner.Passed}[f.undecided]
 	verdict, reason := runner.VerdictOf(d, undecided)
-	return verdictError(runner.Result{Verdict: verdict, Reason: reason}, "")
+	return verdictError(runner.Judgement{Verdict: verdict, Reason: reason}, "")
 }
 
 // options are what the flags say, checked before anything is read.

@@ -10,10 +10,10 @@ import (
 
 // The exit codes, in the order in which the first that holds is taken: 4, 2, 130, 75, 3, 1, 5, 0.
 const (
-	exitOK          = 0   // everything finished, thresholds met
+	exitOK          = 0   // everything finished, and no threshold that is not met
 	exitThreshold   = 1   // a threshold was not met
 	exitUsage       = 2   // wrong usage, or an invalid input file
-	exitFaulted     = 3   // rollouts faulted, evaluators failed or evaluations were not scored, beyond what is allowed
+	exitFaulted     = 3   // rollouts faulted, evaluators failed or were not run, or evaluations were not scored, beyond what is allowed
 	exitInternal    = 4   // evalrun itself failed
 	exitUndecided   = 5   // missing scores, or a wide interval, leave a threshold undecided
 	exitSuspended   = 75  // suspended rollouts remain
@@ -21,21 +21,22 @@ const (
 )
 
 const exitCodeHelp = `Exit codes:
-  0    everything finished, thresholds met
+  0    everything finished, thresholds met; or there is none, and so no verdict: finished
   1    a threshold was not met
   2    wrong usage, or an invalid input file (the message names file, line and key)
-  3    rollouts faulted (--fail-on-error), evaluators failed (--fail-on-evaluator-error) or
-       evaluations could not be scored (--allow-unscored), beyond what is allowed
+  3    rollouts faulted (--fail-on-error), evaluators failed (--fail-on-evaluator-error) or were
+       not run (--allow-not-run), or evaluations could not be scored (--allow-unscored), beyond what
+       is allowed
   4    evalrun itself failed
   5    undecided: because of missing scores, or a wide interval, a threshold may be met or not
   75   suspended rollouts remain: resume later (--allow-suspended judges the thresholds anyway)
   130  interrupted (SIGINT, SIGTERM); the run can be resumed`
 
-// verdictError turns a verdict into an error, nil if the run has passed. resume is the command that
+// verdictError turns a verdict into an error, nil if its exit code is 0. resume is the command that
 // resumes the run.
-func verdictError(r runner.Result, resume string) error {
+func verdictError(r runner.Judgement, resume string) error {
 	switch {
-	case r.Verdict == runner.Passed:
+	case r.Verdict.ExitCode() == exitOK:
 		return nil
 	case r.Verdict == runner.Interrupted:
 		return &exitError{exitInterrupted, fmt.Errorf("interrupted; go on with: %s", resume)}

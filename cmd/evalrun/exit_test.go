@@ -39,12 +39,12 @@ func TestVerdictsHaveExitCodes(t *testing.T) {
 			t.Errorf("%v has the code %d, as %v has", v, code, other)
 		}
 		seen[code] = v
-		got := codeOf(verdictError(runner.Result{Verdict: v}, "evalrun resume r"))
+		got := codeOf(verdictError(runner.Judgement{Verdict: v}, "evalrun resume r"))
 		if v != runner.Passed && got != code {
 			t.Errorf("%v ends with %d, expected %d", v, got, code)
 		}
 	}
-	if err := verdictError(runner.Result{}, ""); err != nil {
+	if err := verdictError(runner.Judgement{}, ""); err != nil {
 		t.Errorf("a run that has passed is the error %v", err)
 	}
 	if code := codeOf(internal(&runner.InputError{Err: errors.New("wrong")})); code != exitUsage {

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -18,6 +18,7 @@ type runJSON struct {
 	EvaluationSetName string         `json:"evaluationSetName"`
 	Status            string         `json:"status"`
 	Verdict           string         `json:"verdict,omitempty"`
+	Headline          string         `json:"headline,omitempty"`
 	Final             bool           `json:"final"`
 	CreatedAt         time.Time      `json:"createdAt"`
 	FinishedAt        *time.Time     `json:"finishedAt"`
@@ -43,14 +44,20 @@ func listStatus(r runner.Run) string {
 	return string(r.Status)
 }
 
-// listVerdict is the verdict on a run that has ended, in a word; empty if it is open, or the store's
-// results document is not up to date.
-func listVerdict(s *runner.Store, r runner.Run) string {
-	v, ok := s.VerdictOf(r)
-	if !ok {
-		return ""
+// noVerdict is what a list shows of a run that has no verdict, or none yet.
+const noVerdict = "–"
+
+// listVerdict is the verdict on a run in a word or two, if the store's results document is up to date
+// and the run has ended or failed already.
+func listVerdict(s *runner.Store, r runner.Run) (j runner.Judgement, word string) {
+	j, ok := s.JudgementOf(r)
+	switch {
+	case !ok || !r.Final && j.Word != verdict.FailsAlready:
+		return runner.Judgement{}, noVerdict
+	case j.Verdict == runner.Finished:
+		return j, noVerdict
 	}
-	return v.String()
+	return j, j.Word
 }
 
 func listCommand(g *globals) *cobra.Command {
@@ -70,18 +77,32 @@ func listCommand(g *globals) *cobra.Command {
 					for _, r := range runs {
 						run := newRunJSON(r)
 						run.Status = listStatus(r)
-						run.Verdict = listVerdict(s, r)
+						if j, _ := listVerdict(s, r); j.Word != "" {
+							run.Headline = j.Headline()
+							if r.Final {
+								run.Verdict = j.Verdict.String()
+							}
+						}
 						out = append(out, run)
 					}
 					return printJSON(cmd, out)
 				}
 				t := tabwriter.NewWriter(stdout(cmd), 0, 0, 2, ' ', 0)
 				printf(t, "RUN\tSTATUS\tVERDICT\tCOMPLETED\tSUSPENDED\tFAULTED\tTOTAL\tCREATED\tEVAL SET\n")
+				gateless := 0
 				for _, r := range runs {
-					printf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", r.ID, listStatus(r), cmp.Or(listVerdict(s, r), "-"), r.Counts.Completed, r.Counts.Suspended, r.Counts.Faulted,
+					j, word := listVerdict(s, r)
+					if j.Verdict == runner.Finished {
+						gateless++
+					}
+					printf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", r.ID, listStatus(r), word, r.Counts.Completed, r.Counts.Suspended, r.Counts.Faulted,
 						r.Counts.Total, r.CreatedAt.Local().Format(time.DateTime), redact.Line(r.EvaluationSetName))
 				}
-				return t.Flush()
+				if err := t.Flush(); err != nil || gateless == 0 {
+					return err
+				}
+				printf(stdout(cmd), "%s: the run has no gate. Neither a threshold of its set nor --fail-under says whether its scores are good enough.\n", noVerdict)
+				return nil
 			})
 		},
 	}

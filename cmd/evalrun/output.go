@@ -235,10 +235,13 @@ func (o *output) close() error {
 
 // finish ends the display, and writes the reports that were asked for and what people see, with the
 // verdict before the summary.
-func (o *output) finish(runID string, w *workFlags, verdict error) error {
+func (o *output) finish(runID string, w *workFlags, j runner.Judgement, verdict error) error {
 	err := o.close()
 	ctx := context.Background() // also after an interruption
-	return errors.Join(err, o.store.Report(ctx, runID, o.variables, func(r *runner.Report) error { return o.write(r, runID, w, verdict) }))
+	return errors.Join(err, o.store.Report(ctx, runID, o.variables, func(r *runner.Report) error {
+		r.Judgement = &j
+		return o.write(r, runID, w, verdict)
+	}))
 }
 
 // showsTable reports whether people see a table at the end.

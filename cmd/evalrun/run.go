@@ -170,7 +170,7 @@ func fetch(cmd *cobra.Command, g *globals, paths []string, dataset string) (*run
 // repeated are the flags of a run's stored command line, which the command also has that repeats one
 // evaluation.
 var repeated = []string{"store", "dataset", "strict", "epochs", "wait", "env", "env-file", "isolation", "mcp-config", "mcp", "ignore-dockerfile",
-	"fail-on-error", "fail-on-evaluator-error", "allow-unscored", "allow-suspended"}
+	"fail-on-error", "fail-on-evaluator-error", "allow-unscored", "allow-not-run", "allow-suspended"}
 
 // commandLine is how evalrun was called, without what chooses agents and evaluations, and without
 // outputs.

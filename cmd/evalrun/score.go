@@ -77,11 +77,11 @@ func (f *scoreFlags) run(cmd *cobra.Command, g *globals, name string) error {
 		if errors.Is(err, runner.ErrMoved) || errors.As(err, new(*runner.InputError)) {
 			return internal(errors.Join(err, out.close())) // there is nothing to report
 		}
-		verdict := verdictError(scored.Result, "")
+		verdict := verdictError(scored.Judgement, "")
 		if scored.Verdict == runner.Interrupted {
 			verdict = &exitError{exitInterrupted, errors.New("interrupted; the same command goes on with it")}
 		}
-		if err := errors.Join(err, out.finish(run.ID, &f.workFlags, verdict)); err != nil {
+		if err := errors.Join(err, out.finish(run.ID, &f.workFlags, scored.Judgement, verdict)); err != nil {
 			return internal(err)
 		}
 		if scored.Number > 0 && !g.quiet {

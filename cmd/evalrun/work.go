@@ -40,8 +40,8 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *runner.Store, runID 
 	if errors.Is(err, runner.ErrMoved) || errors.As(err, new(*runner.InputError)) {
 		return internal(errors.Join(err, out.close())) // there is nothing to report
 	}
-	verdict := verdictError(result, resumeLine(s, runID))
-	if err := errors.Join(err, out.finish(runID, w, verdict)); err != nil {
+	verdict := verdictError(result.Judgement, resumeLine(s, runID))
+	if err := errors.Join(err, out.finish(runID, w, result.Judgement, verdict)); err != nil {
 		return internal(err)
 	}
 	if verdict != nil && out.showsTable() {

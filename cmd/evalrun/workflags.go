@@ -117,6 +117,7 @@ type workFlags struct {
 	failOnError          string
 	failOnEvaluatorError string
 	allowUnscored        bool
+	allowNotRun          bool
 	allowSuspended       bool
 	failures             failuresFlag
 }
@@ -142,6 +143,7 @@ func (w *workFlags) registerVerdict(cmd *cobra.Command) {
 	f.StringVar(&w.failOnError, "fail-on-error", "0", "let `N` rollouts fault, or a share P%")
 	f.StringVar(&w.failOnEvaluatorError, "fail-on-evaluator-error", "0", "let evaluators fail `N` times, or in a share P% of what they were to score")
 	f.BoolVar(&w.allowUnscored, "allow-unscored", false, "accept evaluations that no evaluator could score")
+	f.BoolVar(&w.allowNotRun, "allow-not-run", false, "accept evaluators that were not run (no key, no Python, not supported); thresholds are judged by what they could have said")
 	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "judge the thresholds even if rollouts are suspended: exit code 1 if one is not met, 5 if one is undecided, else 0")
 	titled(f, titleVerdict)
 }
@@ -165,7 +167,7 @@ func (w *workFlags) options() (o runner.RunOptions, err error) {
 		}
 	}
 	o = runner.RunOptions{Options: runner.Options{Concurrency: w.concurrency}, Wait: w.wait == waitAll, WaitJobs: w.wait == waitJobs, WaitTimeout: w.waitTimeout, Document: w.output,
-		Accept: runner.Accept{Unscored: w.allowUnscored, Suspended: w.allowSuspended}}
+		Accept: runner.Accept{Unscored: w.allowUnscored, NotRun: w.allowNotRun, Suspended: w.allowSuspended}}
 	var err1, err2, err3 error
 	o.Accept.Faulted, err1 = tolerance("fail-on-error", w.failOnError)
 	o.Accept.EvaluatorErrors, err2 = tolerance("fail-on-evaluator-error", w.failOnEvaluatorError)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	verdicts "github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
@@ -30,6 +31,8 @@ type Showing struct {
 	Dir string
 	// Last, if not empty, are lines before the summary.
 	Last string
+	// Judgement is the verdict, if that is known; nil for that of a run that may lack nothing.
+	Judgement *verdicts.Judgement
 	Terminal
 }
 

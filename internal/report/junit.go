@@ -16,7 +16,8 @@ import (
 
 // WriteJUnit writes the report as JUnit XML, with a test case for each rollout. A rollout that
 // faulted, or whose evaluators failed, is an error; one whose score does not pass is a failure. All
-// others that have no score are skipped, with the reason. Thresholds are a test suite of their own.
+// others that have no score, or not that of every evaluator, are skipped, with the reason. Thresholds
+// are a test suite of their own. The properties have the verdict.
 //
 // Where a rollout has failed, its system-out says why.
 func (r *Report) WriteJUnit(w io.Writer, s Showing) error {
@@ -24,8 +25,12 @@ func (r *Report) WriteJUnit(w io.Writer, s Showing) error {
 	if err != nil {
 		return err
 	}
+	j, err := s.judgement(r)
+	if err != nil {
+		return err
+	}
 	rollouts := suite{tests: c.total, failures: c.verdicts[failed], errors: c.verdicts[verdict(schemas.StateFaulted)] + c.broken}
-	rollouts.skipped = c.total - rollouts.failures - rollouts.errors - c.verdicts[passed]
+	rollouts.skipped = c.total - rollouts.failures - rollouts.errors - c.verdicts[passed] + c.partly
 	gates := r.gates()
 	thresholds := gates.suite()
 	x := &xmlWriter{w: bufio.NewWriter(w)}
@@ -33,7 +38,7 @@ func (r *Report) WriteJUnit(w io.Writer, s Showing) error {
 	x.open("", "testsuites", rollouts.plus(thresholds).attrs("evalrun", c.working)...)
 	x.open("  ", "testsuite", rollouts.attrs(r.EvaluationSetName, c.working)...)
 	x.open("    ", "properties")
-	properties := [][2]string{{"runId", r.RunID}, {"evaluationSetId", r.EvaluationSetID}, {"status", string(r.Status)}, {"score", formatScore(r.Summary.Score)}}
+	properties := [][2]string{{"runId", r.RunID}, {"evaluationSetId", r.EvaluationSetID}, {"verdict", j.Word}, {"headline", j.Headline()}, {"score", formatScore(r.Summary.Score)}}
 	for _, a := range r.Summary.Agents {
 		properties = append(properties, [2]string{"score." + a.Agent, formatScore(a.Score)})
 	}
@@ -75,13 +80,15 @@ func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout, s Showin
 	attrs := []string{"name", c.label(one), "classname", r.EvaluationSetName, "time", seconds(milliseconds(one.Clocks.WorkingMs))}
 	v := r.verdict(one)
 	isFailure := r.failed(one)
-	if v == passed && !isFailure {
+	if v == passed && !isFailure && !EvaluatorNotRun(one) {
 		x.empty(in, "testcase", attrs...)
 		return
 	}
 	x.open(in, "testcase", attrs...)
 	switch {
-	case v == passed: // of which an evaluator has failed
+	case v == passed && isFailure: // an evaluator of it has failed
+	case v == passed:
+		x.empty(deeper, "skipped", "message", notRun(one))
 	case v == verdict(schemas.StateFaulted):
 		fault := schemas.Fault{}
 		if one.Error != nil {

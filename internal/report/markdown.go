@@ -12,16 +12,23 @@ import (
 // markdownRows is how many rollouts a table has at most: GitHub takes 1 MiB of a step's summary.
 const markdownRows = 200
 
-// WriteMarkdown writes a summary for people: the evaluators, then what failed, what is suspended
+// WriteMarkdown writes a summary for people: the verdict, the evaluators, then what failed, what is suspended
 // and how it would be resumed, what faulted, and why, folded.
 func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 	c, err := r.census()
 	if err != nil {
 		return err
 	}
+	j, err := s.judgement(r)
+	if err != nil {
+		return err
+	}
 	m := markdownWriter{explainer{r, c, s}, &lines{w: w}}
 	out := m.out
-	out.printf("## %s: %s\n\n", markdown(r.EvaluationSetName), r.Status)
+	out.printf("## %s – %s\n\n", markdown(r.EvaluationSetName), markdown(j.Headline()))
+	if j.Reason != "" {
+		out.printf("%s\n\n", markdown(shorten(redact.Line(j.Reason), 500)))
+	}
 	out.printf("%s; **%s**", c, markdown(r.summary().formatScores()))
 	if !r.Final {
 		out.printf(" so far")

@@ -18,9 +18,13 @@ const (
 
 // WriteTable writes what people want to see at the end of a run: one line for each rollout (of a
 // large run only for those that did not pass), why rollouts have failed, the statistics, what is
-// waited for, and the summary as the last line.
+// waited for, the summary, and the verdict as the last line.
 func (r *Report) WriteTable(w io.Writer, s Showing) error {
 	c, err := r.census()
+	if err != nil {
+		return err
+	}
+	j, err := s.judgement(r)
 	if err != nil {
 		return err
 	}
@@ -52,6 +56,7 @@ func (r *Report) WriteTable(w io.Writer, s Showing) error {
 		out.printf("%s\n", s.Last)
 	}
 	out.printf("%s; %s%s\n", c, r.summary().formatScores(), r.summary().missing())
+	out.printf("%s\n", s.Terminal.paint(colorOf(j), j.Headline()))
 	return out.err
 }
 
@@ -67,7 +72,7 @@ func (t tableWriter) rollouts() error {
 	wanted := 0
 	if err := t.Rollouts(func(one *schemas.Rollout) error {
 		v := t.verdict(one)
-		told := v != passed || EvaluatorFailed(one)
+		told := v != passed || EvaluatorFailed(one) || EvaluatorNotRun(one)
 		if !all && !told {
 			return nil
 		}

@@ -47,6 +47,8 @@ func (t Terminal) paint(v verdict, s string) string {
 		return "\x1b[31m" + s + "\x1b[0m"
 	case unscored, verdict(schemas.StateSuspended), verdict(schemas.StateScoring), verdict(schemas.StateCancelled):
 		return "\x1b[33m" + s + "\x1b[0m"
+	case finished:
+		return "\x1b[90m" + s + "\x1b[0m"
 	}
 	return s
 }

@@ -21,6 +21,8 @@ const (
 	passed   verdict = "passed"
 	failed   verdict = "failed"
 	unscored verdict = "unscored"
+	// finished is only the colour of a run without a verdict.
+	finished verdict = "finished"
 )
 
 // verdict is passed, failed or unscored for a completed rollout, else its state.
@@ -40,9 +42,10 @@ func (r *Report) verdict(one *schemas.Rollout) verdict {
 type census struct {
 	total    int
 	verdicts map[verdict]int
-	// broken counts the unscored rollouts of which an evaluator failed.
-	broken  int
-	working time.Duration
+	// broken counts the unscored rollouts of which an evaluator failed, partly those that have passed
+	// although an evaluator was not run.
+	broken, partly int
+	working        time.Duration
 	// agents and epochs say that there are several, so that rollouts have to be told apart.
 	agents, epochs bool
 	agent          string
@@ -61,6 +64,9 @@ func (r *Report) census() (census, error) {
 		c.verdicts[v]++
 		if v == unscored && EvaluatorFailed(one) {
 			c.broken++
+		}
+		if v == passed && !r.failed(one) && EvaluatorNotRun(one) {
+			c.partly++
 		}
 		if waits(one) {
 			for _, t := range TriggersOf(one) {
@@ -114,12 +120,10 @@ func reason(one *schemas.Rollout) string {
 	case one.Error != nil:
 		return faultLine(one.Error)
 	}
-	var out, notRun []string
+	var out []string
 	for _, e := range one.EvaluationRunResults {
 		switch {
 		case e.IsLineResult:
-		case e.Result.NotRun != "":
-			notRun = append(notRun, e.EvaluatorName+" not run: "+e.Result.NotRun)
 		case e.Result.Error != "" && e.Result.Score == nil:
 			out = append(out, e.EvaluatorName+" failed: "+e.Result.Error)
 		case e.Result.Error != "":
@@ -128,13 +132,24 @@ func reason(one *schemas.Rollout) string {
 			out = append(out, e.EvaluatorName+" "+formatScore(e.Result.Score))
 		}
 	}
-	if len(out) == 0 {
-		out = notRun // it is all there is to say
+	if missing := notRun(one); missing != "" {
+		out = append(out, missing)
 	}
 	if len(out) == 0 && one.Status == schemas.StateCompleted && one.Criteria != nil {
 		out = []string{"no criterion for any evaluator"}
 		if has := slices.Sorted(maps.Keys(one.Criteria)); len(has) > 0 {
 			out[0] += " (has: " + strings.Join(has, ", ") + ")"
+		}
+	}
+	return redact.Line(strings.Join(out, ", "))
+}
+
+// notRun says in one line which evaluators of a rollout were not run, and why.
+func notRun(one *schemas.Rollout) string {
+	var out []string
+	for _, e := range one.EvaluationRunResults {
+		if !e.IsLineResult && e.Result.NotRun != "" {
+			out = append(out, e.EvaluatorName+" not run: "+e.Result.NotRun)
 		}
 	}
 	return redact.Line(strings.Join(out, ", "))
@@ -147,18 +162,6 @@ func faultLine(f *schemas.Fault) string {
 		message = all[len(all)-1] + "; " + strings.TrimRight(message, "; ")
 	}
 	return redact.Line(f.Category + ": " + message)
-}
-
-// FirstUnscored names the first completed rollout that has no score, with the reason.
-func (r *Report) FirstUnscored() (string, error) {
-	c, out := census{}, ""
-	err := r.Rollouts(func(one *schemas.Rollout) error {
-		if out == "" && r.verdict(one) == unscored {
-			out = c.label(one) + ": " + reason(one)
-		}
-		return nil
-	})
-	return out, err
 }
 
 // EvaluatorFailed reports whether an evaluator failed, so that the score leaves it out.

@@ -26,7 +26,7 @@ import (
 // one revision: of another one, or if it is damaged or of another form, it is made again.
 const (
 	keptFile = "pages.cache"
-	keptForm = 3
+	keptForm = 4
 	// maxKept is how large such a file may be, opened.
 	maxKept = 1 << 30
 )
@@ -38,8 +38,7 @@ type kept struct {
 	// Head is JSON: it has numbers that are 0 and others that are not there.
 	Head        []byte
 	Pass        float64
-	Verdict     int
-	Reason      string
+	Judgement   runner.Judgement
 	Agents      []string
 	Evaluators  []evaluator
 	Evaluations []evaluation
@@ -66,7 +65,7 @@ func keep(storeDir string, o *overview) error {
 	if err != nil {
 		return err
 	}
-	k := &kept{Form: keptForm, Revision: o.head.Revision, Head: head, Pass: o.pass, Verdict: int(o.verdict), Reason: o.reason, Agents: o.agents, Evaluators: o.evaluators, Evaluations: o.evaluations,
+	k := &kept{Form: keptForm, Revision: o.head.Revision, Head: head, Pass: o.pass, Judgement: o.judgement, Agents: o.agents, Evaluators: o.evaluators, Evaluations: o.evaluations,
 		Waits: o.waits, Ends: o.ends, Statuses: statuses, Scores: make([][]float64, len(o.evaluators))}
 	status, why := map[string]int{}, map[string]int{}
 	for i, s := range statuses {
@@ -144,11 +143,12 @@ func readKept(storeDir, runID string, red *redact.Redactor) (o *overview, err er
 
 // overview makes the overview again.
 func (k *kept) overview(red *redact.Redactor) (*overview, error) {
-	o := &overview{pass: k.Pass, verdict: runner.Verdict(k.Verdict), reason: red.String(k.Reason), agents: k.Agents, evaluators: k.Evaluators, evaluations: k.Evaluations,
+	o := &overview{pass: k.Pass, judgement: k.Judgement, agents: k.Agents, evaluators: k.Evaluators, evaluations: k.Evaluations,
 		waits: k.Waits, ends: k.Ends, counts: map[string]int{}}
 	if err := json.Unmarshal(red.JSON(k.Head), &o.head); err != nil || o.head.Revision != k.Revision || o.head.Statistics == nil {
 		return nil, errNotKept
 	}
+	o.judgement.Figures, o.judgement.Reason = red.String(o.judgement.Figures), red.String(o.judgement.Reason)
 	clean(red, o.agents)
 	clean(red, k.Reasons)
 	for i := range o.evaluators {

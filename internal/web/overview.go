@@ -21,11 +21,9 @@ var statuses = []string{"passed", "failed", "faulted", "suspended", "scoring", "
 // overview is a run at one revision, as lists need it: everything but what its agents were given and
 // have made. It never changes.
 type overview struct {
-	head    schemas.Head
-	pass    float64
-	verdict runner.Verdict
-	// reason says why the verdict is what it is, if that needs a reason.
-	reason      string
+	head        schemas.Head
+	pass        float64
+	judgement   runner.Judgement
 	agents      []string
 	evaluators  []evaluator
 	evaluations []evaluation
@@ -68,7 +66,7 @@ func newOverview(r *runner.Report) (*overview, error) {
 	o := &overview{head: r.Head(), pass: r.Pass(), counts: map[string]int{}}
 	o.base = o.head.Revision
 	var err error
-	if o.verdict, o.reason, err = r.Judge(runner.Accept{}); err != nil {
+	if o.judgement, err = r.Judge(runner.Accept{}); err != nil {
 		return nil, err
 	}
 	for _, e := range o.head.Statistics.PerAgent()[0].Evaluators {

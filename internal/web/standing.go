@@ -2,16 +2,19 @@ package web
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/evalrun/evalrun/eval"
+	judged "github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// runStatuses are the words for how a run stands.
-var runStatuses = []string{"running", "interrupted", "suspended", "passed", "failed", "undecided", "faulted", "evaluators failed", "not all scored", "nothing scored", "cancelled", "ended"}
+// runStatuses are the words for how a run stands: those of verdicts, and one of a run that has ended
+// and whose verdict is not known.
+var runStatuses = append(slices.Clone(judged.Words), "ended")
 
 // standing is how a run stands: its status, or its verdict once it has ended.
 type standing struct {
@@ -65,7 +68,7 @@ func (q *standings) of(r runner.Run) standing {
 	if ok && known.revision == r.Revision {
 		return known.standing
 	}
-	head, ok := q.store.EndedHead(r)
+	head, ok := q.store.CurrentHead(r)
 	if !ok {
 		if r.Status == schemas.Successful {
 			return standing{Status: "ended", Class: "unscored"}
@@ -73,9 +76,10 @@ func (q *standings) of(r runner.Run) standing {
 		return standing{Status: word, Class: word}
 	}
 	out := standing{Missing: missingOf(head)}
-	out.Status, out.Class = verdictWord(runner.JudgeHead(head, runner.Accept{}), head.Statistics)
-	if out.Class == "pass" && r.Status == schemas.Cancelled {
-		out.Status, out.Class = word, word
+	j := judged.Of(&head, runner.Accept{}, "")
+	out.Status, out.Class = j.Word, classOfVerdict(j)
+	if j.Verdict == runner.Finished {
+		out.Missing = append(out.Missing, j.Figures)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

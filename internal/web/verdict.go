@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	judged "github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -16,38 +17,31 @@ type verdict struct {
 	Sentences []string
 }
 
-// verdictWord is a verdict as a word, with its mark. Where the exit code is 3 the word is what is
-// missing: the first of what the runner looks for.
-func verdictWord(v runner.Verdict, s *eval.Summary) (word, class string) {
-	switch {
-	case v == runner.Passed:
-		return "passed", "pass"
-	case v == runner.Failed:
-		return "failed", "fail"
-	case v != runner.Faulted:
-		return v.String(), v.String()
-	case s.Rollouts.Faulted > 0:
-		return "faulted", "faulted"
-	case s.Coverage.EvaluatorErrors > 0:
-		return "evaluators failed", "unscored"
-	case s.Coverage.Cancelled == s.Coverage.Evaluations:
-		return "cancelled", "cancelled"
-	case s.Coverage.Unscored > 0:
-		return "not all scored", "unscored"
+// classOfVerdict is the mark of a verdict. Only what has passed its gates is green, and what has none is
+// grey.
+func classOfVerdict(j runner.Judgement) string {
+	switch j.Word {
+	case judged.Passed.String():
+		return "pass"
+	case judged.Failed.String(), judged.FailsAlready:
+		return "fail"
+	case judged.EvaluatorsFailed, judged.EvaluatorsNotRun, judged.NotAllScored, judged.NothingScored:
+		return "unscored"
 	}
-	return "nothing scored", "unscored"
+	return j.Word
 }
 
 func verdictOf(o *overview) verdict {
-	v := verdict{}
-	v.Word, v.Class = verdictWord(o.verdict, o.head.Statistics)
-	if o.head.Status == schemas.Running {
-		v.Word, v.Class = "running", "running"
-	}
+	j := o.judgement
+	v := verdict{Word: j.Word, Class: classOfVerdict(j)}
 	s := o.head.Statistics
 	n := gateVerdicts(s)
 	add := func(format string, args ...any) { v.Sentences = append(v.Sentences, fmt.Sprintf(format, args...)) }
 	switch {
+	case j.Verdict == runner.Finished:
+		add("%s. Neither a threshold nor --fail-under says whether that is good enough.", capital(j.Figures))
+	case j.Word == judged.FailsAlready:
+		add("%s.", capital(j.Figures))
 	case len(s.Gates) == 0:
 		add("The set has no thresholds, so that no score can fail it.")
 	case n[eval.GateUndecided] > 0:
@@ -58,8 +52,8 @@ func verdictOf(o *overview) verdict {
 	if open := o.counts["suspended"] + o.counts["scoring"] + o.counts["running"] + o.counts["evaluating"] + o.counts["pending"]; open > 0 {
 		add("%s open and can still change it.", counted(open, "rollout")+map[bool]string{true: " is", false: " are"}[open == 1])
 	}
-	if o.reason != "" && o.verdict != runner.Failed && o.verdict != runner.Undecided {
-		add("%s%s.", strings.ToUpper(o.reason[:1]), strings.TrimSuffix(o.reason[1:], "."))
+	if j.Verdict == runner.Faulted && j.Reason != "" {
+		add("%s.", capital(strings.TrimSuffix(j.Reason, ".")))
 	}
 	c := s.Coverage
 	for _, one := range []struct {
@@ -68,13 +62,13 @@ func verdictOf(o *overview) verdict {
 		// reason is the word for the verdict that has been explained by this already.
 		reason string
 	}{{o.counts["faulted"], "rollout", " faulted", "faulted"}, {o.counts["unscored"], "rollout", " unscored", "not all scored"}, {o.counts["cancelled"], "rollout", " cancelled", "cancelled"},
-		{c.EvaluatorErrors, "evaluator error", "", "evaluators failed"}, {c.EvaluatorsNotRun, "evaluator", " not run", ""}} {
+		{c.EvaluatorErrors, "evaluator error", "", "evaluators failed"}, {c.EvaluatorsNotRun, "evaluator result", " not run", judged.EvaluatorsNotRun}} {
 		if one.n > 0 && one.reason != v.Word {
 			add("%s%s.", counted(one.n, one.noun), one.rest)
 		}
 	}
 	if o.head.Status != schemas.Running {
-		code := o.verdict.ExitCode()
+		code := j.Verdict.ExitCode()
 		if allowed := allowances(o.head.CommandLine); code != 0 && allowed != "" {
 			add("Exit code now: %d, without the %s with which the run was started.", code, allowed)
 		} else {
@@ -83,6 +77,9 @@ func verdictOf(o *overview) verdict {
 	}
 	return v
 }
+
+// capital is a text, which is not empty, as the beginning of a sentence.
+func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // gateVerdicts counts the gates of a run by their verdicts.
 func gateVerdicts(s *eval.Summary) map[eval.GateVerdict]int {
@@ -106,7 +103,7 @@ func allowances(commandLine []string) string {
 				word += " " + commandLine[i+1]
 			}
 			out = append(out, word)
-		case "--allow-suspended", "--allow-unscored":
+		case "--allow-suspended", "--allow-unscored", "--allow-not-run":
 			out = append(out, word)
 		}
 	}

@@ -47,7 +47,10 @@ func TestTheListSaysTheVerdictOfEachRun(t *testing.T) {
 		more, second, class string
 		list, page          []string
 	}{
-		"passed":  {"", `{"id": "b", "name": "b", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}`, "pass", nil, []string{"Exit code now: 0."}},
+		"passed": {`"thresholds": {"score": 0.9},`, `{"id": "b", "name": "b", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}`, "pass", nil, []string{"1 of 1 gate met.", "Exit code now: 0."}},
+		// V10: without a threshold there is no verdict, and nothing is green.
+		"finished": {"", `{"id": "b", "name": "b", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "no"}}}}`, "finished", []string{"no gate: 50 % passed"},
+			[]string{"No gate: 50 % passed. Neither a threshold nor --fail-under says whether that is good enough.", "Exit code now: 0."}},
 		"failed":  {`"thresholds": {"score": 0.9},`, `{"id": "b", "name": "b", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "no"}}}}`, "fail", []string{"1 of 1 gate not met"}, []string{"Exit code now: 1."}},
 		"faulted": {"", `{"id": "b", "name": "b", "inputs": {"do": "fault"}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}`, "faulted", nil, []string{"1 of 2 rollouts faulted.", "Exit code now: 3."}},
 		"evaluators failed": {"", `{"id": "b", "name": "b", "inputs": {"do": "broken"}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}, "y": {}}}`, "unscored", []string{"1 evaluator error"},
@@ -97,7 +100,7 @@ func TestTheListSaysTheVerdictOfEachRun(t *testing.T) {
 			t.Errorf("%s: the filter finds %v, want %s", word, found, id)
 		}
 	}
-	if _, page := d.do("GET", "/?status=successful", nil); strings.Count(page, `name="run" value="`) != 4 {
+	if _, page := d.do("GET", "/?status=successful", nil); strings.Count(page, `name="run" value="`) != 5 {
 		t.Error("a link of before the words were those of verdicts")
 	}
 }
@@ -125,17 +128,17 @@ func TestTheVerdictIsExplainedOnce(t *testing.T) {
 		commandLine []string
 		want        string
 	}{
-		"a fault":          {`{"id": "b", "name": "b", "inputs": {"do": "fault"}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}`, nil, "1 of 2 rollouts faulted. Exit code now: 3."},
-		"an allowed fault": {`{"id": "b", "name": "b", "inputs": {"do": "fault"}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}`, []string{"evalrun", "run", "set.json", "--fail-on-error", "1", "--allow-suspended", "--", "a", "--allow-unscored"}, "1 of 2 rollouts faulted. Exit code now: 3, without the --fail-on-error 1 and --allow-suspended with which the run was started."},
-		"an evaluator":     {`{"id": "b", "name": "b", "inputs": {"do": "broken"}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}, "y": {}}}`, nil, "Evaluators failed 1 of 3 times; --fail-on-evaluator-error allows some. Exit code now: 3."},
-		"nothing is wrong": {`{"id": "b", "name": "b", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}`, []string{"evalrun", "run", "set.json", "--fail-on-error", "1"}, "Exit code now: 0."},
+		"a fault":          {`{"id": "b", "name": "b", "inputs": {"do": "fault"}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}`, nil, "The set has no thresholds, so that no score can fail it. 1 of 2 rollouts faulted. Exit code now: 3."},
+		"an allowed fault": {`{"id": "b", "name": "b", "inputs": {"do": "fault"}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}`, []string{"evalrun", "run", "set.json", "--fail-on-error", "1", "--allow-suspended", "--", "a", "--allow-unscored"}, "The set has no thresholds, so that no score can fail it. 1 of 2 rollouts faulted. Exit code now: 3, without the --fail-on-error 1 and --allow-suspended with which the run was started."},
+		"an evaluator":     {`{"id": "b", "name": "b", "inputs": {"do": "broken"}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}, "y": {}}}`, nil, "The set has no thresholds, so that no score can fail it. Evaluators failed 1 of 3 times; --fail-on-evaluator-error allows some. Exit code now: 3."},
+		"nothing is wrong": {`{"id": "b", "name": "b", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}`, []string{"evalrun", "run", "set.json", "--fail-on-error", "1"}, "No gate: 100 % passed. Neither a threshold nor --fail-under says whether that is good enough. Exit code now: 0."},
 	} {
 		id := d.another(strings.NewReplacer("ID", name, "MORE", "", "SECOND", c.second).Replace(verdictSet), runner.CreateOptions{CommandLine: c.commandLine})
 		_, page := d.do("GET", "/runs/"+id, nil)
 		_, why, _ := strings.Cut(page, `<span id="t-why" class="u">`)
 		why, _, _ = strings.Cut(why, "</span>")
-		if want := "The set has no thresholds, so that no score can fail it. " + c.want; why != want {
-			t.Errorf("%s: %q, want %q", name, why, want)
+		if why != c.want {
+			t.Errorf("%s: %q, want %q", name, why, c.want)
 		}
 	}
 }

@@ -149,7 +149,7 @@ func TestAnAgentEvaluatesAnotherAndIsSuspended(t *testing.T) {
 	write(t, filepath.Join(own, "servers.json"), fmt.Sprintf(`{"mcpServers":{"evalrun":{"type":"http","url":"http://%s/mcp","headers":{"Authorization":"Bearer ${SERVICE_TOKEN}"}}}}`, p.address))
 	write(t, filepath.Join(own, "set.json"), fmt.Sprintf(`{"version":"1.0","id":"outer","name":"Outer","agent":{"type":"acp","name":"judge","command":[%q]},"limits":{"softWait":"200ms"},
 	 "evaluators":[{"version":"1.0","id":"says","evaluatorTypeId":"uipath-contains","evaluatorConfig":{"name":"says","targetOutputKey":"content"}}],
-	 "evaluations":[{"id":"one","name":"One","inputs":{"prompt":"[[CALL evalrun.run_eval_set {\"evalSet\":\"waits\"}]]"},"evaluationCriterias":{"says":{"searchText":"passed"}}}]}`,
+	 "evaluations":[{"id":"one","name":"One","inputs":{"prompt":"[[CALL evalrun.run_eval_set {\"evalSet\":\"waits\"}]]"},"evaluationCriterias":{"says":{"searchText":"finished"}}}]}`,
 		filepath.Join(programDir, "acp-agent")))
 	write(t, filepath.Join(own, "env"), "SERVICE_TOKEN="+p.token+"\n")
 	base := []string{"--store", "outer/.evalrun", "--env-file", "outer/env"}

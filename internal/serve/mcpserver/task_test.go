@@ -34,7 +34,7 @@ func TestATaskOutlivesItsClient(t *testing.T) {
 		if isError || err != nil {
 			t.Error(isError, err)
 		}
-		holds(t, text, `"runId":"`+id+`"`, `"status":"successful"`, `"final":true`, `"verdict":"passed"`, `"failed":[]`, `"score":1`)
+		holds(t, text, `"runId":"`+id+`"`, `"status":"successful"`, `"final":true`, `"verdict":"finished"`, `"failed":[]`, `"score":1`)
 		if got := tool(c, "get_results", `{"runId":"`+id+`"}`).Text("status"); got != "successful" {
 			t.Error(got)
 		}

@@ -272,7 +272,7 @@ func TestHelperTools(t *testing.T) {
 	if row.Text("status") != "completed" || row.Text("capability") != "done" || !row.Has("attempt_count") || row.Has("claim_epoch") || row.Has("recv_cursor") {
 		t.Errorf("%s", row.JSON())
 	}
-	if got := tool(c, "__mesh_job_result", `{"job_id":"`+id+`"}`); got.Object("result").Text("verdict") != "passed" || len(got) != 3 || string(got.Get("error")) != "null" {
+	if got := tool(c, "__mesh_job_result", `{"job_id":"`+id+`"}`); got.Object("result").Text("verdict") != "finished" || len(got) != 3 || string(got.Get("error")) != "null" {
 		t.Errorf("%s", got.JSON())
 	}
 	holds(t, refusal(c, "__mesh_job_cancel", `{"job_id":"`+id+`"}`), "conflict")
