@@ -45,6 +45,8 @@ type Trigger struct {
 	// ExpiresAt is when the source forgets the result.
 	ExpiresAt *time.Time      `json:"expiresAt,omitempty"`
 	Payload   json.RawMessage `json:"payload"`
+	// Note is what a person should know before approving; empty if there is nothing.
+	Note string `json:"note,omitempty"`
 	// Deliveries are there if all triggers are asked for.
 	Deliveries []Delivered `json:"deliveries,omitempty"`
 
@@ -129,6 +131,24 @@ func (s *Store) Triggers(ctx context.Context, runID string, all bool, f func(Tri
 	return errors.Join(append(wrong, err)...)
 }
 
+// ApprovalNote is the Note of a trigger, which is named as for [Store.Deliver]; empty if there is no
+// such trigger yet.
+func (s *Store) ApprovalNote(ctx context.Context, name string) (string, error) {
+	t, err := s.st.Trigger(ctx, name)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	p, err := readPlanned(ctx, s.st, t.RunID, Variables{})
+	if err != nil {
+		return "", err
+	}
+	shown, err := ShowTrigger(t, nil, p.red)
+	return shown.Note, err
+}
+
 // ShowTrigger is a trigger as it is shown, with what was delivered for it. It is for evalrun's own
 // service.
 func ShowTrigger(t store.Trigger, delivered []store.Delivered, red *redact.Redactor) (Trigger, error) {
@@ -171,7 +191,7 @@ func newTrigger(t store.Trigger) Trigger {
 	case t.Type == string(wait.TypeTask) && t.EvaluatorID != "":
 		out.Answer = AnswerRating
 	case t.Type == string(wait.TypeTask):
-		out.Answer = AnswerDecision
+		out.Answer, out.Note = AnswerDecision, wait.ApprovalNote(out.Payload)
 	}
 	return out
 }

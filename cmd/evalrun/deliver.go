@@ -57,7 +57,7 @@ place of the job's result, and the job is cancelled where the source can.`,
 			if given != 1 {
 				return usageError("give one of --payload FILE, --fail MESSAGE and --cancel")
 			}
-			return g.deliver(cmd, args[0], d)
+			return g.deliver(cmd, args[0], d, func(*runner.Store) error { return nil })
 		},
 	}
 	f := cmd.Flags()
@@ -100,10 +100,19 @@ with "reason" and "data" if they are given.`, verb, verb == "approve"),
 			if !cmd.Flags().Changed("by") {
 				by = userName()
 			}
-			return g.deliver(cmd, args[0], runner.Delivery{Payload: payload, By: verb, Person: by, Force: force})
+			return g.deliver(cmd, args[0], runner.Delivery{Payload: payload, By: verb, Person: by, Force: force}, func(s *runner.Store) error {
+				if verb != "approve" || force {
+					return nil
+				}
+				note, err := s.ApprovalNote(cmd.Context(), args[0])
+				if err == nil && note != "" {
+					err = usageError("%s: %s; deny it, or use --force to tell the agent all the same", args[0], note)
+				}
+				return err
+			})
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, forceUsage)
+	cmd.Flags().BoolVar(&force, "force", false, forceUsage+"; also approve what the agent will ask again")
 	cmd.Flags().StringVar(&reason, "reason", "", "the `REASON`")
 	cmd.Flags().StringVar(&by, "by", "", "`WHO` answers; you by default")
 	cmd.Flags().StringVar(&data, "data", "", "a `FILE` with more data, one JSON document; - is stdin")
@@ -148,9 +157,12 @@ func notJSON(name string, data []byte, err error) error {
 	return usageError("%w; a payload is one JSON document, in which a text stands in quotes", err)
 }
 
-// deliver delivers and prints the disposition.
-func (g *globals) deliver(cmd *cobra.Command, name string, d runner.Delivery) error {
+// deliver delivers, unless check has something against it, and prints the disposition.
+func (g *globals) deliver(cmd *cobra.Command, name string, d runner.Delivery, check func(*runner.Store) error) error {
 	return g.withStore(cmd, false, func(s *runner.Store) error {
+		if err := check(s); err != nil {
+			return err
+		}
 		receipt, err := s.Deliver(cmd.Context(), name, d)
 		var polled *runner.PolledError
 		if errors.As(err, &polled) {

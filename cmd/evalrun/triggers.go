@@ -73,6 +73,9 @@ func describeTrigger(s *runner.Store, t runner.Trigger, now time.Time) string {
 	} else if len(payload) > 0 {
 		printf(&b, "    %s\n", string(payload))
 	}
+	if t.Note != "" {
+		printf(&b, "    note: %s\n", redact.Line(t.Note))
+	}
 	printf(&b, "    %s since %s (%s)", t.State, t.CreatedAt.Local().Format(time.DateTime), now.Sub(t.CreatedAt).Round(time.Second))
 	if t.Deadline != nil {
 		printf(&b, ", until %s", t.Deadline.Local().Format(time.DateTime))

@@ -40,6 +40,21 @@ func (t Tool) HasArgument(name string) bool {
 	return schema.Object("properties").Has(name)
 }
 
+// Takes reports whether arguments can be those of the tool: an object with every member that the
+// tool requires and no other than it names, where it names any.
+func (t Tool) Takes(arguments json.RawMessage) bool {
+	given, err := jsonobj.ParseObject(arguments)
+	if err != nil {
+		return false
+	}
+	schema, _ := jsonobj.ParseObject(t.inputSchema)
+	var required []string
+	_ = json.Unmarshal(schema.Get("required"), &required) // a schema that requires nothing of the kind
+	named := schema.Object("properties")
+	return !slices.ContainsFunc(required, func(name string) bool { return !given.Has(name) }) &&
+		(len(named) == 0 || !slices.ContainsFunc(given, func(m jsonobj.Member) bool { return !named.Has(m.Key) }))
+}
+
 // ToolList is what the gateway remembers of the tools of a server, and which of them the client
 // may see.
 type ToolList struct {

@@ -268,3 +268,81 @@ func TestTheRecordHasNoSecrets(t *testing.T) {
 		}
 	}
 }
+
+// asked is a request for permission as an agent sends it, after the update that announces the call.
+func asked(announced, request string) string {
+	out := ""
+	if announced != "" {
+		out = `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"c","status":"pending",` + announced + `}]] `
+	}
+	return out + `[[REQUEST session/request_permission {"toolCall":{"toolCallId":"c",` + request + `},"options":[{"optionId":"once","name":"Once","kind":"allow_once"},{"optionId":"no","name":"No","kind":"reject_once"}]}]]`
+}
+
+// A22: an approval of a server's tool is carried over however the agent names the tool: when it
+// announces the call, in a title, or in what it shows a person.
+func TestApprovalsOfServersToolsAreCarriedOver(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		announced, request string
+		atGateway          bool // where a person is asked
+	}{
+		"copilot": {announced: `"title":"records-write","kind":"edit","rawInput":{"id":"1"}`, request: `"title":"write","kind":"other","rawInput":{"id":"1"}`},
+		"codex of Zed": {announced: `"title":"Tool: records/write","rawInput":{"server":"records","tool":"write","arguments":{"id":"1"}}`,
+			request: `"title":"Approve MCP tool call","rawInput":{"turn_id":"TURN","server_name":"records","request":{"_meta":{"tool_params":{"id":"1"}}}}`},
+		"kimi": {atGateway: true, announced: `"title":"mcp__records__write","kind":"other","content":[{"type":"content","content":{"type":"text","text":"{\"id\":\"1\"}"}}]`,
+			request: `"title":"mcp__records__write","content":[{"type":"content","content":{"type":"text","text":"Requesting approval"}}]`},
+		"a title alone": {request: `"title":"write","rawInput":{"id":"1"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := suspending(t)
+			r.behindGateway(recordServer(t, "records", "write", "read"), recordServer(t, "mail", "send"))
+			call := ` [[CALL records.write {"id":"1"}]]`
+			ask := func(turn string) string {
+				text := strings.ReplaceAll(asked(c.announced, c.request), "TURN", turn)
+				if c.atGateway {
+					text += call
+				}
+				return text
+			}
+			out := r.prompt(ask("a"))
+			waits := ids(t, out)
+			payload := string(out.Interrupts[0].Specs[0].Payload)
+			if len(waits) != 1 || !strings.Contains(payload, `"input":{"id":"1"}`) || !strings.Contains(payload, `"server":"records"`) || !strings.Contains(payload, `"tool":"write"`) || strings.Contains(payload, "note") {
+				t.Fatalf("got %v: %s", waits, payload)
+			}
+			more := ask("b")
+			if !c.atGateway {
+				more += call
+			}
+			// And once only.
+			out = r.run(r.directed(waits[0], more+" "+strings.ReplaceAll(ask("d"), `"toolCallId":"c"`, `"toolCallId":"d"`)))
+			if again := ids(t, out); len(again) != 1 || again[0] != waits[0] || out.Info.MCPServers[0].Calls != 1 {
+				t.Errorf("got %v after %v: %+v, %q", again, waits, out.Info.MCPServers, r.said(1))
+			}
+		})
+	}
+}
+
+// A22: what looks like a server's tool and is none that a server lists is unknown: an approval has
+// no effect, and the question says so.
+func TestApprovalsWithoutEffectSaySo(t *testing.T) {
+	t.Parallel()
+	for name, request := range map[string]string{
+		"a command with a server's name": `"title":"mcp__records__write","kind":"execute"`,
+		"no tool of the server":          `"title":"records-remove","rawInput":{"id":"1"}`,
+		"no tool at all":                 `"title":"Approve","rawInput":{"id":"1"}`,
+		"another's arguments":            `"title":"add","rawInput":{"command":"rm"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := suspending(t)
+			r.behindGateway(recordServer(t, "records", "write"), labServer(t))
+			out := r.prompt(asked("", request))
+			ids(t, out)
+			if got := wait.ApprovalNote(out.Interrupts[0].Specs[0].Payload); !strings.Contains(got, "an approval lets nothing through, because the agent does not say") {
+				t.Errorf("got %q for %s", got, out.Interrupts[0].Specs[0].Payload)
+			}
+		})
+	}
+}

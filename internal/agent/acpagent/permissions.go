@@ -65,7 +65,7 @@ func (p *permissions) decide(ctx context.Context, call acp.ToolCall, options []a
 	defer p.mu.Unlock()
 	t := p.calls.tool(&call)
 	once, hasOnce := acp.Once(options)
-	if hasOnce && t.Server != "" && !t.byTitle && isEmptyInput(t.Input) && p.servers.behindGateway() {
+	if hasOnce && t.Server != "" && isEmptyInput(t.Input) && p.servers.behindGateway() && (!t.byTitle || isOther(call.Kind)) {
 		p.deferred = append(p.deferred, deferral{t, call.Kind})
 		return once, byGateway
 	}
@@ -85,6 +85,10 @@ func (p *permissions) decide(ctx context.Context, call acp.ToolCall, options []a
 	}
 	return acp.Allow(options), byPerson
 }
+
+// isOther reports whether a call is none of the agent's own tools, which the kinds are for: its model
+// may have written the title of a command.
+func isOther(kind string) bool { return kind == "" || kind == "other" }
 
 // decideCall decides on a call that has come to the gateway, if the agent had asked for it without
 // its arguments. It returns why the call is not made.

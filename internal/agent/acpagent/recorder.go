@@ -149,15 +149,21 @@ func (r *callRecorder) complete(call acp.ToolCall) acp.ToolCall {
 	return call
 }
 
-// tool is the tool of a call.
+// tool is the tool of a call that an agent wants to be allowed. Where the request does not name a
+// server's tool the call may have, when it was announced; of what is left the titles tell, if they
+// name a tool that a server lists.
 func (r *callRecorder) tool(call *acp.ToolCall) tool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	title := ""
-	if known := r.announced[call.ID]; known != nil {
-		title = known.title
+	known := r.announced[call.ID]
+	if known == nil {
+		known = &announcedCall{}
 	}
-	return r.names.toolOf(call, title)
+	t := r.names.toolOf(call, known.title)
+	if t.Name == "" && known.tool.Server != "" {
+		t = known.tool
+	}
+	return r.servers.listed(t, call.Title)
 }
 
 // reject notes who has rejected a call.

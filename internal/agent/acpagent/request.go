@@ -77,6 +77,9 @@ func (a request) interrupt() (wait.Interrupt, error) {
 		return wait.Interrupt{ID: a.Interrupt, Specs: []wait.Spec{spec}}, err
 	}
 	shown := map[string]any{"what": a.What, "title": a.Title, "kind": a.Kind, "input": a.Input}
+	if a.Note != "" {
+		shown[wait.WithoutEffect] = true
+	}
 	for key, value := range map[string]string{"server": a.Server, "tool": a.Tool, "note": a.Note} {
 		if value != "" {
 			shown[key] = value

@@ -174,6 +174,29 @@ func (s *servers) sharing(tool string) int {
 	return s.access.Sharing(tool)
 }
 
+// listed is a tool that an agent names only by a title, as far as the servers list it with such
+// arguments: what they do not list is unknown. A title may also be a tool's own name, if one server
+// has it.
+func (s *servers) listed(t tool, title string) tool {
+	if s.access == nil || t.Name != "" && !t.byTitle {
+		return t
+	}
+	var found []tool
+	for _, e := range s.access.Endpoints() {
+		server := e.Server().Name
+		for name, listed := range e.Tools().Shown() {
+			named := t.Server == server && t.Name == name || t.Server == "" && title == name
+			if named && (isEmptyInput(t.Input) || listed.Takes(t.Input)) {
+				found = append(found, tool{Server: server, Name: name, byTitle: true, Input: t.Input})
+			}
+		}
+	}
+	if len(found) == 1 {
+		return found[0]
+	}
+	return tool{Input: t.Input}
+}
+
 // endpoint is a server behind the gateway; nil if there is none of that name.
 func (s *servers) endpoint(name string) *gateway.Endpoint {
 	if s.access == nil {

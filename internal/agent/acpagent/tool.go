@@ -117,6 +117,7 @@ func toolIn(name, server, form string) (tool string, ok bool) {
 		form,                                                        // as the entry says
 		"{tool} ({server} MCP Server)",                              // the titles of gemini and qwen
 		"mcp.{server}.{tool}", "{server}.{tool}", "{server}/{tool}", // those of codex and others
+		"mcp__{server}__{tool}", "{server}-{tool}", "Tool: {server}/{tool}", // claude's and kimi's, copilot's, and those of Zed's codex-acp
 	}
 	for _, f := range forms {
 		before, after, has := strings.Cut(strings.ReplaceAll(f, "{server}", server), "{tool}")
