@@ -1,4 +1,5 @@
-// Package starter writes a first project: an eval set with its data, an agent, and a workflow for CI.
+// Package starter writes a first project: an eval set, an agent, and a workflow for CI, as they suit
+// what a folder has already.
 package starter
 
 import (
@@ -7,63 +8,220 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/tasks"
 )
 
-//go:embed all:project
-var project embed.FS
+//go:embed all:templates
+var templates embed.FS
 
 // ErrThere is the error of a folder that has one of the files already.
 var ErrThere = errors.New("nothing was written, as nothing is overwritten")
 
-// Write writes the project into a folder, which it makes if need be, and returns the paths of the
-// files, relative to it. If one of them is there already it writes nothing.
-func Write(dir string) (files []string, err error) {
-	tree, err := fs.Sub(project, "project")
-	if err != nil {
-		return nil, err
+// Template is a kind of project that can be written.
+type Template struct{ Name, For string }
+
+// Templates are all of them.
+var Templates = []Template{
+	{"first", "an eval set, its data and an agent in Python"},
+	{"python", "the same for a Python project, whose packages the agent can import"},
+	{"langgraph", "an agent that runs a graph of langgraph.json"},
+	{"uipath", "an agent that runs a function or an agent of uipath.json"},
+	{"tasks", "an eval set of the task directories"},
+	{"sets", "a workflow alone, for an eval set that is there"},
+}
+
+// Names are the names of all templates.
+func Names() (names []string) {
+	for _, t := range Templates {
+		names = append(names, t.Name)
 	}
-	var there []string
-	err = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+	return names
+}
+
+// Project is what was, or will be, written.
+type Project struct {
+	// Template is one of Templates, Why what decided on it, empty if nothing did.
+	Template, Why string
+	// EvalSet is the eval set that the workflow runs, Agent its --agent; empty if the set has its own.
+	EvalSet, Agent string
+	// OtherSets are those that the workflow leaves out.
+	OtherSets []string
+	// Files are what is written, relative to the folder.
+	Files []string
+
+	replace []string
+}
+
+// firstSet is the eval set that templates write.
+const firstSet = "evals/evalset.yaml"
+
+// Choose looks at what a folder has. A template may be given; then that is taken.
+func Choose(dir, template string) (*Project, error) {
+	p := &Project{Template: template, EvalSet: firstSet}
+	sets, own := evalSets(dir)
+	dirs := taskDirs(dir)
+	find := func(template, why string, is bool) {
+		if p.Template == "" && is {
+			p.Template, p.Why = template, why
 		}
-		files = append(files, filepath.FromSlash(name))
+	}
+	find("sets", strings.Join(sets[:min(len(sets), 1)], "")+" is there", len(sets) > 0 && own)
+	find("langgraph", "langgraph.json is there", is(dir, "langgraph.json"))
+	find("uipath", "uipath.json is there", is(dir, "uipath.json"))
+	find("tasks", "task directories are there", dirs != "")
+	find("python", "pyproject.toml is there", is(dir, "pyproject.toml"))
+	if p.Template == "" {
+		p.Template = "first"
+	}
+	switch {
+	case !slices.Contains(Names(), p.Template):
+		return nil, fmt.Errorf("there is no template %q%s", p.Template, input.Suggest(p.Template, Names()))
+	case p.Template == "sets" && len(sets) == 0:
+		return nil, errors.New("there is no eval set for the template sets: none in evals/, evaluations/eval-sets/ or evalset.json")
+	case p.Template == "tasks" && dirs == "":
+		return nil, errors.New("there are no task directories for the template tasks: none with a task.toml in *, tasks/* or evals/*")
+	}
+	p.replace = []string{"__PYTHON__", python(dir), "__TASKS__", dirs}
+	p.useSets(sets, own)
+	return p, nil
+}
+
+// useSets takes eval sets that are there in the place of the template's.
+func (p *Project) useSets(sets []string, own bool) {
+	p.Files = []string{".github/workflows/evals.yml", "evals/install.sh"}
+	framework := p.Template == "langgraph" || p.Template == "uipath"
+	switch {
+	case p.Template == "sets":
+		p.EvalSet, p.OtherSets = sets[0], sets[1:]
+	case framework && len(sets) > 0 && !own:
+		p.EvalSet, p.OtherSets, p.Agent = sets[0], sets[1:], "evals/agent.json"
+		p.Files = append(p.Files, p.Agent, "evals/agent.py")
+	default:
+		p.Files = append(p.Files, p.template()...)
+	}
+	run := p.EvalSet
+	if p.Agent != "" {
+		run += " --agent " + p.Agent
+	}
+	p.replace = append(p.replace, "__RUN__", run, "__EVALSET__", p.EvalSet)
+	slices.Sort(p.Files)
+}
+
+// template lists the files of the template itself.
+func (p *Project) template() (files []string) {
+	entries, _ := fs.ReadDir(templates, path.Join("templates", p.Template)) // it is there: they are embedded
+	for _, entry := range entries {
+		files = append(files, "evals/"+entry.Name())
+	}
+	if p.Template == "python" {
+		files = append(files, "evals/agent.py", "evals/cases.csv")
+	}
+	return files
+}
+
+func is(dir, name string) bool {
+	info, err := os.Stat(filepath.Join(dir, name))
+	return err == nil && info.Mode().IsRegular()
+}
+
+// evalSets are the eval sets of a folder; own says that they have agents of their own.
+func evalSets(dir string) (sets []string, own bool) {
+	for _, pattern := range []string{"evalset.json", "evalset.yaml", "evalset.yml", "evals/*.json", "evals/*.yaml", "evals/*.yml", "evaluations/eval-sets/*.json"} {
+		found, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is well formed
+		for _, file := range found {
+			set, problems, err := eval.Load(file)
+			if err != nil || problems.Err(false) != nil || len(set.Evaluations)+len(set.Tasks) == 0 && set.Dataset == nil {
+				continue
+			}
+			if name, err := filepath.Rel(dir, file); err == nil {
+				sets, own = append(sets, filepath.ToSlash(name)), own || len(set.Agents) > 0
+			}
+		}
+	}
+	return sets, own
+}
+
+// taskDirs is the pattern of task directories, as an eval set in evals/ names them; empty if there
+// are none.
+func taskDirs(dir string) string {
+	for _, pattern := range []string{"tasks/*", "evals/*", "*"} {
+		found, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is well formed
+		if slices.ContainsFunc(found, tasks.IsDir) {
+			return `"../` + pattern + `"`
+		}
+	}
+	return ""
+}
+
+// python is the interpreter of the project.
+func python(dir string) string {
+	if name := ".venv/bin/python"; is(dir, name) {
+		return name
+	}
+	return "python3"
+}
+
+// Write writes the project into a folder, which it makes if need be. If one of its files is there
+// already it writes nothing.
+func (p *Project) Write(dir string) error {
+	var there []string
+	for _, name := range p.Files {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			there = append(there, filepath.Join(dir, name))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
 	if len(there) > 0 {
-		return nil, fmt.Errorf("%w; there already: %s; give another folder", ErrThere, strings.Join(there, ", "))
+		return fmt.Errorf("%w; there already: %s; give another folder", ErrThere, strings.Join(there, ", "))
 	}
-	for _, name := range files {
-		if err := write(tree, name, filepath.Join(dir, name)); err != nil {
-			return nil, err
+	for _, name := range p.Files {
+		if err := p.write(name, filepath.Join(dir, name)); err != nil {
+			return err
 		}
 	}
-	return files, nil
+	return nil
 }
 
-// write copies a file. What has come in between is not overwritten.
-func write(tree fs.FS, name, path string) error {
-	data, err := fs.ReadFile(tree, filepath.ToSlash(name))
+// agentFile runs the template's agent for eval sets that have none.
+const agentFile = `{"type": "function", "command": ["__PYTHON__", "evals/agent.py"], "cwd": ".."}
+`
+
+// write writes a file. What has come in between is not overwritten.
+func (p *Project) write(name, to string) error {
+	text := agentFile
+	if name != "evals/agent.json" {
+		data, err := p.read(path.Base(name))
+		if err != nil {
+			return err
+		}
+		text = string(data)
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
+	_, err = f.WriteString(strings.NewReplacer(p.replace...).Replace(text))
 	return errors.Join(err, f.Close())
+}
+
+// read is the text of a file: the template's own, else that of the first template, else one that all
+// have.
+func (p *Project) read(name string) (data []byte, err error) {
+	for _, folder := range []string{p.Template, "common", "first"} {
+		if data, err = fs.ReadFile(templates, path.Join("templates", folder, name)); err == nil {
+			return data, nil
+		}
+	}
+	return nil, err
 }
