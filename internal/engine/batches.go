@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/grace"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
@@ -84,6 +85,11 @@ func (h *batchHandler) start(ctx context.Context, run *rollout.Run, c store.Batc
 		return err
 	}
 	b.Size = len(requests)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	ctx, endCall := grace.Outlast(ctx, h.o.StopGrace)
+	defer endCall()
 	failpoint.Hit("engine.batchStarting")
 	id, err := run.Judges.StartBatch(ctx, b, requests, c.Action == store.ActionResolve)
 	failpoint.Hit("engine.batchStarted")
@@ -150,6 +156,8 @@ func (h *batchHandler) end(ctx context.Context, c store.BatchClaim, external, wh
 
 // cancel tries once to end a batch that nobody waits for.
 func (h *batchHandler) cancel(ctx context.Context, run *rollout.Run, b judge.Batch) (err error) {
+	ctx, end := grace.Outlast(ctx, h.o.StopGrace)
+	defer end()
 	if b.External == "" { // it may have been started
 		others, err := h.o.Store.StartedBatches(ctx, b.Provider)
 		if err != nil {

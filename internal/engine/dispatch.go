@@ -25,7 +25,7 @@ func (r *Runner) dispatch(ctx context.Context, until Until) error {
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
 	checks, endChecks := context.WithCancel(ctx)
-	defer endChecks() // a source that does not answer keeps nobody from stopping
+	defer endChecks() // a source that does not answer keeps nobody from stopping for long; see stop.go
 	for {
 		if r.stopped(ctx) {
 			return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/grace"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -87,6 +88,8 @@ func (q questions) digestOf(t store.Trigger) string {
 // answer tells the job what was answered.
 func (q questions) answer(ctx context.Context, asked store.Trigger) (done bool, err error) {
 	failpoint.Hit("engine.answering")
+	ctx, end := grace.Outlast(ctx, q.h.o.StopGrace)
+	defer end()
 	err = q.source.Answer(ctx, q.job, wait.Answer{ID: asked.ID, Payload: asked.Payload})
 	failpoint.Hit("engine.answered")
 	var f *fault.Fault
@@ -94,7 +97,7 @@ func (q questions) answer(ctx context.Context, asked store.Trigger) (done bool, 
 	case errors.Is(err, wait.ErrNotTaken): // if it still asks, that is asked anew
 		q.h.o.Logger.Warn("an answer was not taken", "question", asked.ID, "trigger", q.c.TriggerID, "source", q.c.Source, "error", q.run.Redact.String(err.Error()))
 		return false, q.h.o.Store.EndQuestions(context.WithoutCancel(ctx), q.c.TriggerID)
-	case errors.As(err, &f):
+	case errors.As(err, &f) && ctx.Err() == nil:
 		return true, q.h.deliverFault(context.WithoutCancel(ctx), q.run, q.c, f.Category, f.Message)
 	case err != nil:
 		return true, q.h.reschedule(ctx, q.run, q.c, err, false)

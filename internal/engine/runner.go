@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/grace"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -58,6 +59,9 @@ type Options struct {
 	Now func() time.Time
 	// Lease is the store's lease; 0 means its default.
 	Lease time.Duration
+	// StopGrace is how long a stop waits for the answer to a request that starts a job, cancels one,
+	// or answers its question; 0 means [grace.Stop].
+	StopGrace time.Duration
 }
 
 // Until says when Run returns.
@@ -115,6 +119,9 @@ func New(options Options) *Runner {
 	}
 	if o.Lease == 0 {
 		o.Lease = store.DefaultLease
+	}
+	if o.StopGrace == 0 {
+		o.StopGrace = grace.Stop
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/grace"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -75,6 +76,9 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 // says how to find out.
 func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Job) error {
 	commit := context.WithoutCancel(ctx)
+	if ctx.Err() != nil {
+		return h.o.putBack(ctx, c, h.o.Now(), c.Action == store.ActionStart)
+	}
 	failpoint.Hit("engine.starting")
 	atMostOnce := source.StartKind() == wait.AtMostOnce
 	switch {
@@ -87,17 +91,19 @@ func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.Tr
 	if !c.Deadline.IsZero() && c.Deadline.Before(job.Until) {
 		job.Until = c.Deadline
 	}
-	key, err := source.Start(ctx, job)
+	starting, end := grace.Outlast(ctx, h.o.StopGrace)
+	defer end()
+	key, err := source.Start(starting, job)
 	failpoint.Hit("engine.sourceStarted." + c.Source)
 	var f *fault.Fault
 	switch {
-	case errors.As(err, &f):
+	case errors.As(err, &f) && (starting.Err() == nil || atMostOnce): // nobody could ask again whether that has started it
 		return h.deliverFault(commit, run, c, f.Category, f.Message)
 	case err != nil:
 		var retry *wait.RetryError
 		// If the start is being resolved, an earlier call may have begun the job.
 		notStarted := c.Action == store.ActionStart && (atMostOnce || errors.As(err, &retry) && retry.NotStarted)
-		return h.reschedule(ctx, run, c, err, notStarted)
+		return h.reschedule(starting, run, c, err, notStarted)
 	}
 	return h.o.Store.TriggerStarted(commit, c.TriggerToken, key, h.firstCheckAt())
 }
@@ -114,6 +120,8 @@ func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.Tri
 	switch {
 	case errors.Is(err, wait.ErrNoFind):
 		return h.expire(commit, run, c, "whether its job was started is not known", c.LastError)
+	case err != nil && ctx.Err() != nil:
+		return h.o.putBack(ctx, c, h.o.Now(), false)
 	case errors.As(err, &f):
 		return h.expire(commit, run, c, "its job could not be looked for", f.Message)
 	case err != nil:
@@ -133,6 +141,8 @@ func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.Tr
 	status, err := source.Check(ctx, job)
 	failpoint.Hit("engine.checked")
 	switch {
+	case ctx.Err() != nil && status.Fault != nil:
+		return h.o.putBack(ctx, c, h.o.Now(), false)
 	case err != nil:
 		return h.reschedule(ctx, run, c, err, false)
 	case status.Done && status.Fault != nil:
@@ -159,6 +169,8 @@ func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.Tr
 
 // cancel tries once to cancel a job that nobody waits for.
 func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Job) error {
+	ctx, end := grace.Outlast(ctx, h.o.StopGrace)
+	defer end()
 	if c.StartedAt.IsZero() && job.Spec.ItemKey == "" && source.StartKind() == wait.Searchable { // whether it was started, and its key, are not known
 		key, found, err := source.Find(ctx, job)
 		if err == nil && !found {
@@ -180,13 +192,13 @@ func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.T
 // grace.
 func (h *triggerHandler) reschedule(ctx context.Context, run *rollout.Run, c store.TriggerClaim, err error, notStarted bool) error {
 	commit, now := context.WithoutCancel(ctx), h.o.Now()
-	if ctx.Err() != nil && !notStarted {
-		return h.o.Store.TriggerPending(commit, c.TriggerToken, now) // broken off by us: that says nothing of the source
+	if ctx.Err() != nil {
+		return h.o.putBack(ctx, c, now, notStarted)
 	}
 	message := run.Redact.String(err.Error())
 	pause := rollout.Backoff(firstRetry, lastRetry, c.Failures)
 	var retry *wait.RetryError
-	switch left := c.OverdueSince.Add(grace(c)).Sub(now); {
+	switch left := c.OverdueSince.Add(overdueGrace(c)).Sub(now); {
 	case !c.OverdueSince.IsZero() && left <= 0:
 		return h.expire(commit, run, c, "its source could not be asked", message)
 	case !c.OverdueSince.IsZero():
@@ -198,9 +210,9 @@ func (h *triggerHandler) reschedule(ctx context.Context, run *rollout.Run, c sto
 	return h.o.Store.TriggerFailed(commit, c.TriggerToken, now.Add(pause), store.TriggerFailure{Error: message, NotStarted: notStarted})
 }
 
-// grace is how long after its deadline the source of a trigger is asked again if it cannot be
+// overdueGrace is how long after its deadline the source of a trigger is asked again if it cannot be
 // asked: as long as the trigger had until then, within bounds.
-func grace(c store.TriggerClaim) time.Duration {
+func overdueGrace(c store.TriggerClaim) time.Duration {
 	return min(max(c.Deadline.Sub(c.CreatedAt), leastGrace), mostGrace)
 }
 

@@ -213,7 +213,7 @@ type Mailbox interface {
 	// TriggerPending records that a claimed trigger still waits.
 	TriggerPending(ctx context.Context, t TriggerToken, next time.Time) error
 	// TriggerFailed records that the source of a claimed trigger could not be asked, or its job not
-	// be started.
+	// be started, or puts it back untried.
 	TriggerFailed(ctx context.Context, t TriggerToken, next time.Time, f TriggerFailure) error
 	// CheckNow makes every waiting trigger of a run (of all, if runID is empty) due that is ever
 	// checked.

@@ -143,6 +143,9 @@ type TriggerFailure struct {
 	// NotStarted says that the job was certainly not started, by this claim or before: it is
 	// intended again.
 	NotStarted bool
+	// NotTried says that this process has not asked, or has broken it off itself. That says nothing
+	// of the source: neither Error nor a failure is recorded, and with NotStarted no attempt either.
+	NotTried bool
 }
 
 // Action is what a claimed trigger needs.

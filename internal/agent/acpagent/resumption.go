@@ -13,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
+	"github.com/evalrun/evalrun/internal/grace"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -156,7 +157,12 @@ func (r *resumption) answer(ctx context.Context, a *request, d agent.Delivery) (
 	if endpoint == nil {
 		return nil, false, fault.Newf(fault.MCP, "%s cannot be answered: MCP server %q is not behind the gateway any more", a.work.Tool, a.work.Server)
 	}
-	outcome, err := suspend.Answer(ctx, endpoint, a.work, *a.Call.Input, elicited(d, *a.Call.Input))
+	if ctx.Err() != nil {
+		return nil, false, agent.CauseFault(ctx)
+	}
+	answering, end := grace.Outlast(ctx, grace.Stop)
+	defer end()
+	outcome, err := suspend.Answer(answering, endpoint, a.work, *a.Call.Input, elicited(d, *a.Call.Input))
 	var said *mcp.Error
 	switch {
 	case errors.Is(err, suspend.ErrUnknown):

@@ -3,12 +3,14 @@ package acpagent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
+	"github.com/evalrun/evalrun/internal/grace"
 )
 
 // answer is what the agent answered to the prompt.
@@ -48,8 +50,12 @@ func (s *segment) prompt(ctx context.Context, text string) agent.Outcome {
 		// It was told that a person has to answer, and goes on without: what it has asked for is
 		// enough.
 	}
-	if s.servers.behindGateway() && (limit == nil || limit.Category == fault.Idle) {
+	switch {
+	case !s.servers.behindGateway():
+	case limit == nil || limit.Category == fault.Idle:
 		suspend.Settle(ctx, s.servers.access, s.bounds.settle) // also if the agent has not waited for the answers
+	case errors.Is(context.Cause(ctx), context.Canceled): // the process is to stop
+		suspend.Settle(context.WithoutCancel(ctx), s.servers.access, grace.Stop)
 	}
 	record := &s.conversation.record
 	requests, left := s.pending.list(record.Pending)

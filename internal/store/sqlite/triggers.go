@@ -115,10 +115,11 @@ type claimEnd struct {
 // trigger that was delivered in the meantime has no claim any more. One that was given up while its
 // job was being started still has its claim: the job, if it can have begun, is cancelled now.
 func (rows triggerRows) release(tok store.TriggerToken, end claimEnd) (g store.Trigger, err error) {
-	failed, notStarted, message := end.failure != nil, false, ""
-	if failed {
-		notStarted, message = end.failure.NotStarted, end.failure.Error
+	var failure store.TriggerFailure
+	if end.failure != nil {
+		failure = *end.failure
 	}
+	failed, notStarted := end.failure != nil && !failure.NotTried, failure.NotStarted
 	g.ID = tok.TriggerID
 	var failedBefore int
 	if err := rows.tx.row([]any{&failedBefore}, "SELECT failures FROM triggers WHERE trigger_id = ?", g.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -131,14 +132,15 @@ func (rows triggerRows) release(tok store.TriggerToken, end claimEnd) (g store.T
 				ELSE max(min(coalesce(?1, deadline), coalesce(deadline, ?1)), ?3) END,
 			state = CASE WHEN cancel THEN state WHEN ?2 THEN 'waiting' WHEN ?7 AND state = 'starting' THEN 'intended' ELSE state END,
 			started_at = CASE WHEN ?2 THEN ?3 ELSE started_at END,
-			failures = CASE WHEN ?8 THEN failures + 1 ELSE 0 END, last_error = ?9,
-			checked_at = CASE WHEN state = 'waiting' THEN ?3 ELSE checked_at END
+			failures = CASE WHEN ?8 THEN failures + 1 WHEN ?10 THEN failures ELSE 0 END, last_error = CASE WHEN ?10 THEN last_error ELSE ?9 END,
+			attempts = attempts - (?10 AND ?7 AND state = 'starting'),
+			checked_at = CASE WHEN state = 'waiting' AND NOT ?10 THEN ?3 ELSE checked_at END
 		WHERE trigger_id = ?4 AND owner = ?5 AND fence = ?6 AND (state IN ('intended', 'starting', 'waiting') OR cancel) RETURNING source, run_id, rollout_id, segment, evaluator_id, occurrence`,
-		micros(end.next), end.started, rows.tx.now, tok.TriggerID, rows.tx.db.holder, tok.Fence, notStarted, failed, message)
+		micros(end.next), end.started, rows.tx.now, tok.TriggerID, rows.tx.db.holder, tok.Fence, notStarted, failed, failure.Error, failure.NotTried)
 	if errors.Is(err, store.ErrNotFound) {
 		return g, fmt.Errorf("trigger %s was taken over, or nobody waits for it any more: %w", tok.TriggerID, store.ErrFenced)
 	}
-	if err != nil || !end.started && !failed && failedBefore == 0 {
+	if err != nil || !end.started && !failed && !notStarted && (failedBefore == 0 || failure.NotTried) {
 		return g, err // that it still waits is nothing new
 	}
 	return g, rows.tx.touch(g.RunID)

@@ -252,6 +252,18 @@ func deadlineSpecs(s *suite) {
 		equal(w, "after a success", [2]any{c.Failures, c.LastError}, [2]any{0, ""})
 	})
 
+	s.spec("what is put back untried is as it was", func(w *world) { // R21
+		_ = suspendFor(w, time.Hour, startable("i"))
+		c := w.claimTrigger(w.a)
+		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, w.Now(), store.TriggerFailure{Error: "boom", NotStarted: true}))
+		was := w.trigger(c.TriggerID)
+		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now(), store.TriggerFailure{Error: "not this", NotStarted: true, NotTried: true}))
+		equal(w, "not started", w.trigger(c.TriggerID), was)
+		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now(), store.TriggerFailure{NotTried: true}))
+		c = w.claimTrigger(w.another())
+		equal(w, "perhaps started", []any{c.Action, c.Failures, c.LastError}, []any{store.ActionResolve, 1, "boom"})
+	})
+
 	s.spec("a trigger says when its source was asked last, whether or not it could be", func(w *world) {
 		runID, rollout := w.suspended(list(startable("i")))
 		at := func(what string, want time.Time) {

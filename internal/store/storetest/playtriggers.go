@@ -94,7 +94,7 @@ func (p *player) applyRelease(o op, by playedTrigger) error {
 		err = s.TriggerPending(p.w.ctx, by.token, next)
 	default:
 		notStarted = o.c%2 == 0
-		err = s.TriggerFailed(p.w.ctx, by.token, next, store.TriggerFailure{Error: "boom", NotStarted: notStarted})
+		err = s.TriggerFailed(p.w.ctx, by.token, next, store.TriggerFailure{Error: "boom", NotStarted: notStarted, NotTried: o.a%3 == 0})
 	}
 	if holds {
 		p.model.release(g, key, next, notStarted)

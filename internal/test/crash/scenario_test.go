@@ -2,6 +2,7 @@ package crash
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -40,8 +41,13 @@ type scenario struct {
 	notifies bool
 	// faults are the evaluations whose rollouts must end faulted.
 	faults map[string]string
-	// flags are further ones of its command.
-	flags []string
+	// flags are further ones of its command, environ further variables.
+	flags, environ []string
+	// noFault is set where not even start-unknown may come of what is done to the processes.
+	noFault bool
+	// judged is set where judges are asked, and score is the score of each rollout then.
+	judged bool
+	score  float64
 }
 
 // programs are built once for each set of build tags.
@@ -84,6 +90,12 @@ func emptyScenario(t *testing.T, tags string) *scenario {
 // left out.
 func newScenario(t *testing.T, tags string, without ...string) *scenario {
 	t.Helper()
+	return newLargeScenario(t, tags, 1, without...)
+}
+
+// newLargeScenario makes a scenario with so many times more evaluations.
+func newLargeScenario(t *testing.T, tags string, times int, without ...string) *scenario {
+	t.Helper()
 	s := emptyScenario(t, tags)
 	s.service, s.results = newJobService(t), 2
 	self, err := os.Executable()
@@ -95,7 +107,7 @@ func newScenario(t *testing.T, tags string, without ...string) *scenario {
 		if slices.Contains(without, in.Process) {
 			return
 		}
-		for range n {
+		for range n * times {
 			id := fmt.Sprintf("e%d", len(evaluations))
 			evaluations = append(evaluations, map[string]any{"id": id, "name": id + " " + in.Process, "inputs": in, "evaluationCriterias": map[string]any{
 				"exact":   map[string]any{"expectedOutput": map[string]any{"answers": in.Rounds * max(in.Parallel, 1), "segmentsCounted": true}},
@@ -217,6 +229,7 @@ func (s *scenario) violations() (wrong []string) {
 		s.checkProcesses(note)
 	case s.asks:
 		s.checkProcesses(note)
+	case s.judged:
 	case s.scored:
 		s.checkLocalJobs(note)
 		s.checkScored(note)
@@ -233,12 +246,12 @@ func (s *scenario) checkRollout(o store.RolloutView, note func(string, ...any)) 
 	case s.faults[o.EvaluationID] != "":
 		s.checkFault(o, note)
 		return
-	case o.State == eval.StateFaulted && o.Fault.Category == "start-unknown" && strings.HasSuffix(o.EvaluationName, "AtMostOnce"):
+	case !s.noFault && o.State == eval.StateFaulted && o.Fault.Category == "start-unknown" && strings.HasSuffix(o.EvaluationName, "AtMostOnce"):
 		return
 	case o.State != eval.StateCompleted:
 		note("rollout %s (%s) is %s: %+v", o.ID, o.EvaluationName, o.State, o.Fault)
 		return
-	case o.Score == nil || *o.Score != 1:
+	case o.Score == nil || *o.Score != cmp.Or(s.score, 1):
 		note("rollout %s (%s) has the score %v: an answer or its workspace was lost: %v", o.ID, o.EvaluationName, o.Score, o.Results)
 	case len(o.Results) != s.results:
 		note("rollout %s (%s) has %d results", o.ID, o.EvaluationName, len(o.Results))

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/peers/fakemesh"
@@ -24,6 +25,8 @@ type jobService struct {
 	mesh    fakemesh.Registry
 	// told counts the notifications by their id.
 	told map[string]int
+	// slow says that it takes its time.
+	slow atomic.Bool
 }
 
 func newJobService(t *testing.T) *jobService {
@@ -36,7 +39,13 @@ func newJobService(t *testing.T) *jobService {
 	mux.Handle("/mesh/", http.StripPrefix("/mesh", &s.mesh))
 	mux.HandleFunc("GET /mesh/jobs/{id}", s.meshStatus)
 	mux.HandleFunc("POST /told", s.tell)
-	s.Server = httptest.NewServer(mux)
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.slow.Load() {
+			delay()
+			defer delay() // what was written is sent after it
+		}
+		mux.ServeHTTP(w, r)
+	}))
 	t.Cleanup(s.Close)
 	return s
 }

@@ -1,7 +1,9 @@
 package exec
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"io/fs"
 	"net"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/template"
@@ -207,6 +210,32 @@ func (r *rig) open() {
 func TestSourceKeepsToItsInterface(t *testing.T) {
 	r := newRig(t, `read x <"$GATE"; echo 42`)
 	waittest.Run(t, waittest.Case{Source: r.source(), Job: r.p, End: func() { r.open(); r.datagram(r.wake) }})
+}
+
+// R21: a stop at any step of a start leaves a job that is started once.
+func TestAStopAtEachStepOfTheStart(t *testing.T) {
+	for _, at := range []string{"job.folder", "job.spec", "job.spawned"} {
+		t.Run(at, func(t *testing.T) {
+			r := newRig(t, `echo run >"$PIPE"; echo 42`)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			step = func(name string) {
+				if name == at {
+					stop()
+				}
+			}
+			defer func() { step = failpoint.Hit }()
+			if _, err := r.source().Start(ctx, r.p); errors.As(err, new(*fault.Fault)) || err == nil && at != "job.spawned" {
+				t.Fatalf("the stop at %s gave %v", at, err)
+			}
+			r.start()
+			r.line()
+			if st := r.finished(); string(st.Payload) != "42" {
+				t.Errorf("got %+v", st)
+			}
+			r.nothing()
+		})
+	}
 }
 
 func TestExec(t *testing.T) {

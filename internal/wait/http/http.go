@@ -88,8 +88,8 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 		return "", wait.NotStarted(s.Retry(j, a, err))
 	case err != nil:
 		return "", s.Retry(j, a, err)
-	case a.OK():
-		return s.startedKey(ctx, j, a)
+	case a.OK(): // what has been answered is read, also if we are to stop
+		return s.startedKey(context.WithoutCancel(ctx), j, a)
 	case a.Status == http.StatusTooManyRequests, a.Status == http.StatusServiceUnavailable, a.Status == http.StatusRequestTimeout,
 		a.Status == http.StatusConflict, a.Status == http.StatusTooEarly:
 		return "", s.Retry(j, a, a.Err())
@@ -178,14 +178,15 @@ func (s *source) check(ctx context.Context, j wait.Job) (wait.Status, error) {
 	case !a.OK():
 		return wait.Status{}, s.Retry(j, a, a.Err())
 	}
-	failed, err := truth(ctx, s.failed, a, false)
+	reading := context.WithoutCancel(ctx) // as after a start
+	failed, err := truth(reading, s.failed, a, false)
 	if err != nil {
 		return wait.Status{}, s.Retry(j, a, fmt.Errorf("status.failed: %w", err))
 	}
 	if failed {
-		return wait.Status{}, fault.New(fault.Job, s.reason(ctx, a))
+		return wait.Status{}, fault.New(fault.Job, s.reason(reading, a))
 	}
-	done, err := truth(ctx, s.done, a, a.Status != http.StatusAccepted)
+	done, err := truth(reading, s.done, a, a.Status != http.StatusAccepted)
 	if err != nil {
 		return wait.Status{}, s.Retry(j, a, fmt.Errorf("status.done: %w", err))
 	}
@@ -211,7 +212,7 @@ func (s *source) result(ctx context.Context, j wait.Job, a httpcall.Answer) (wai
 	if s.value == nil {
 		return wait.Status{Done: true, Payload: a.Value()}, nil
 	}
-	payload, err := s.value.Value(ctx, a.Value())
+	payload, err := s.value.Value(context.WithoutCancel(ctx), a.Value())
 	if err != nil {
 		return wait.Status{}, s.Retry(j, a, fmt.Errorf("result.value: %w", err))
 	}

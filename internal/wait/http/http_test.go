@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,11 +77,48 @@ func TestSourceKeepsToItsInterface(t *testing.T) {
 		`"status":{"url":"$URL/jobs/{itemKey}","done":".state==\"Successful\""},"cancel":{"url":"$URL/jobs/{itemKey}"}}}`
 	job := pending(t)
 	job.ItemKey = ""
+	steps := &waittest.Transport{}
+	client := httpcall.New(&http.Client{Transport: steps}, func() float64 { return 0.5 }, func() time.Time { return noon })
 	waittest.Run(t, waittest.Case{
-		Source: sourceFor(t, s, config, nil), Job: job,
+		Source: sourceWith(t, client, s, config, nil), Job: job, OnStep: steps.OnStep,
 		Starts: func() int { mu.Lock(); defer mu.Unlock(); return len(keys) },
 		End:    func() { mu.Lock(); defer mu.Unlock(); state = "Successful" },
 	})
+}
+
+// R21: also where the service knows no keys, and jobs are looked for or started at most once; and
+// where the job fails.
+func TestOtherKindsKeepToTheInterface(t *testing.T) {
+	for kind, find := range map[string]string{"searchable": `,"find":{"url":"$URL/find/{triggerId}","itemKey":".id"}`, "atMostOnce": ""} {
+		t.Run(kind, func(t *testing.T) {
+			var mu sync.Mutex
+			var started []string
+			over := false
+			s := waittest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch id := strings.TrimPrefix(r.URL.Path, "/find/"); {
+				case r.Method == http.MethodPost:
+					started = append(started, id)
+				case id != r.URL.Path && !slices.Contains(started, id):
+					_, _ = io.WriteString(w, `{"id":null}`)
+					return
+				}
+				_, _ = fmt.Fprintf(w, `{"id":"job-1","over":%t,"why":"out of paper"}`, over)
+			})
+			config := `{"P":{"source":"http","startKind":"` + kind + `","start":{"url":"$URL/find/{triggerId}"},"itemKey":".id"` + find +
+				`,"status":{"url":"$URL/jobs/{itemKey}","done":"false","failed":".over","error":".why"}}}`
+			job := pending(t)
+			job.ItemKey = ""
+			steps := &waittest.Transport{}
+			client := httpcall.New(&http.Client{Transport: steps}, func() float64 { return 0.5 }, func() time.Time { return noon })
+			waittest.Run(t, waittest.Case{
+				Source: sourceWith(t, client, s, config, nil), Job: job, OnStep: steps.OnStep,
+				Starts: func() int { mu.Lock(); defer mu.Unlock(); return len(started) },
+				End:    func() { mu.Lock(); defer mu.Unlock(); over = true },
+			})
+		})
+	}
 }
 
 func TestHTTPCheck(t *testing.T) {

@@ -72,7 +72,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var now = time.Date(2026, 7, 28, 12, 0, 0, 0, time.UTC)
 
 // newSource is a source for which the record of call "c1" holds work.
-func newSource(work *wait.Work) wait.Source {
+func newSource(work *wait.Work) wait.Source { return newSourceOver(http.DefaultClient, work) }
+
+func newSourceOver(client *http.Client, work *wait.Work) wait.Source {
 	return New(Options{
 		Work: func(_ context.Context, rolloutID, callID string) (*wait.Work, error) {
 			if rolloutID != "r1" || callID != "c1" {
@@ -85,7 +87,7 @@ func newSource(work *wait.Work) wait.Source {
 			return wait.DecodeWork(raw)
 		},
 		Lookup: func(name string) (string, bool) { return "secret", name == "TOKEN" },
-		Client: http.DefaultClient, Now: func() time.Time { return now },
+		Client: client, Now: func() time.Time { return now },
 	})
 }
 
@@ -228,7 +230,9 @@ func TestSourceKeepsToItsInterface(t *testing.T) {
 	s := startServer(t, map[string]string{"tasks/get": `{"taskId":"t1","status":"working"}`, "tasks/cancel": `{"taskId":"t1","status":"cancelled"}`})
 	j := jobOf(t, declared(s.url), false)
 	j.Spec.ItemKey = "task-1"
-	waittest.Run(t, waittest.Case{Source: newSource(taskWork()), Job: j, End: func() {
+	steps := &waittest.Transport{}
+	source := newSourceOver(&http.Client{Transport: steps}, taskWork())
+	waittest.Run(t, waittest.Case{Source: source, Job: j, OnStep: steps.OnStep, End: func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.answers["tasks/get"], s.answers["tasks/result"] = `{"taskId":"t1","status":"completed"}`, `{"content":[]}`

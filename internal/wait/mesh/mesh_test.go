@@ -24,6 +24,8 @@ type world struct {
 	registry *fakemesh.Registry
 	source   wait.Asker
 	now      time.Time
+	// steps are those of the source's requests.
+	steps waittest.Transport
 	// before, if not nil, answers a request in place of the registry, if it returns true.
 	before func(w http.ResponseWriter, r *http.Request) bool
 
@@ -38,7 +40,7 @@ func newWorld(t *testing.T, config string) *world {
 	s := httptest.NewServer(w)
 	t.Cleanup(s.Close)
 	jobs := waittest.ParseJobs(t, `{"P":`+strings.ReplaceAll(config, "URL", s.URL)+`}`)
-	c := httpcall.New(nil, func() float64 { return 0.5 }, func() time.Time { return w.now })
+	c := httpcall.New(&http.Client{Transport: &w.steps}, func() float64 { return 0.5 }, func() time.Time { return w.now })
 	t.Cleanup(c.Close)
 	resolve := func(name string) (string, bool) { return "secret", name == "TOKEN" }
 	w.source = New(httpcall.Caller{Client: c, Resolve: resolve, Polling: jobs["P"].Polling}, *jobs["P"].Mesh).(wait.Asker)
@@ -100,9 +102,10 @@ func TestSourceKeepsToItsInterface(t *testing.T) {
 	w := newWorld(t, plain)
 	j := w.job(forecast)
 	waittest.Run(t, waittest.Case{
-		Source: w.source, Job: j, Starts: func() int { return len(w.registry.Jobs()) },
+		Source: w.source, Job: j, Starts: func() int { return len(w.registry.Jobs()) }, OnStep: w.steps.OnStep,
 		End: func() {
-			w.registry.Change(w.registry.Jobs()[0].ID, func(j *fakemesh.Job) { j.Status, j.Result = "completed", json.RawMessage(`{"sun":true}`) })
+			jobs := w.registry.Jobs()
+			w.registry.Change(jobs[len(jobs)-1].ID, func(j *fakemesh.Job) { j.Status, j.Result = "completed", json.RawMessage(`{"sun":true}`) })
 		},
 	})
 }

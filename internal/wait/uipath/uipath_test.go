@@ -24,6 +24,8 @@ type orchestrator struct {
 	*source
 	dir string
 	now time.Time
+	// steps are those of the source's requests.
+	steps waittest.Transport
 }
 
 var noon = time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)
@@ -44,15 +46,20 @@ func newOrchestrator(t *testing.T) *orchestrator {
 			t.Error(err)
 		}
 	})
-	o.source = robots(t, server.URL+"/org/tenant/orchestrator_/", "")
+	o.source = robotsOver(t, &http.Client{Transport: &o.steps}, server.URL+"/org/tenant/orchestrator_/", "")
 	return o
 }
 
 // robots gives the uipath source with more of its configuration.
 func robots(t *testing.T, url, config string) *source {
 	t.Helper()
+	return robotsOver(t, nil, url, config)
+}
+
+func robotsOver(t *testing.T, given *http.Client, url, config string) *source {
+	t.Helper()
 	c := waittest.ParseJobs(t, `{"*":{"source":"uipath","url":"`+url+`","token":"${TOKEN}"`+config+`}}`).ForProcess("P")
-	client := httpcall.New(nil, func() float64 { return 0.5 }, func() time.Time { return noon })
+	client := httpcall.New(given, func() float64 { return 0.5 }, func() time.Time { return noon })
 	t.Cleanup(client.Close)
 	token := func(name string) (string, bool) { return robotToken, name == "TOKEN" }
 	return New(httpcall.Caller{Client: client, Resolve: token, Polling: c.Polling}, *c.UiPathConfig).(*source)
@@ -102,7 +109,8 @@ func TestSourceKeepsToItsInterface(t *testing.T) {
 			}
 			return len(starts)
 		},
-		End: func() { o.now = o.now.Add(time.Hour) },
+		OnStep: o.steps.OnStep,
+		End:    func() { o.now = o.now.Add(time.Hour) },
 	})
 }
 

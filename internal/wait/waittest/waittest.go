@@ -19,6 +19,9 @@ type Case struct {
 	Job wait.Job
 	// Starts counts the jobs that have been started. It may be nil.
 	Starts func() int
+	// OnStep has f called at each step of the calls that follow, such as those of a [Transport], so
+	// that they can be stopped there. It may be nil.
+	OnStep func(f func())
 	// End ends the job, and returns when the source can see that. It is nil for a source that
 	// cannot tell whether a job is done.
 	End func()
@@ -34,6 +37,7 @@ func Run(t *testing.T, c Case) {
 		t.Fatalf("there is no such kind of start: %q", kind)
 	}
 	if c.Job.Spec.ItemKey == "" {
+		c.startStopped(t, kind)
 		c.start(t, kind)
 	}
 	var checks sync.WaitGroup
@@ -41,6 +45,7 @@ func Run(t *testing.T, c Case) {
 		checks.Go(func() { c.goesOn(t) })
 	}
 	checks.Wait()
+	c.checkStopped(t)
 	if c.End == nil {
 		return
 	}
@@ -49,6 +54,7 @@ func Run(t *testing.T, c Case) {
 	if !bytes.Equal(first.Payload, again.Payload) || (first.Fault == nil) != (again.Fault == nil) {
 		t.Errorf("the end has changed from %+v to %+v", first, again)
 	}
+	c.checkStopped(t)
 	if err := c.Source.Cancel(t.Context(), c.Job); err != nil {
 		t.Errorf("a job that has ended is cancelled: %v", err)
 	}
@@ -58,6 +64,10 @@ func Run(t *testing.T, c Case) {
 // started again.
 func (c *Case) start(t *testing.T, kind wait.Start) {
 	t.Helper()
+	before := 0
+	if c.Starts != nil {
+		before = c.Starts()
+	}
 	if kind == wait.Searchable {
 		if key, found, err := c.Source.Find(t.Context(), c.Job); found || err != nil {
 			t.Fatalf("before the start: found %q, %t, %v", key, found, err)
@@ -77,8 +87,8 @@ func (c *Case) start(t *testing.T, kind wait.Start) {
 			t.Errorf("after the start: found %q, %t, %v; want %q", found, ok, err, key)
 		}
 	}
-	if c.Starts != nil && c.Starts() != 1 {
-		t.Errorf("%d jobs were started", c.Starts())
+	if c.Starts != nil && c.Starts() != before+1 {
+		t.Errorf("%d jobs were started", c.Starts()-before)
 	}
 	c.Job.ItemKey = key
 }

@@ -1,0 +1,20 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// A stop says nothing of a source. The context of a handler ends when the process is to stop, and
+// from then on nothing that a source says is taken for its last word, unless it is a result: a fault
+// may have been made of the context's own error. Such a trigger is put back as it was, and whoever
+// claims it next asks again. A request that changes something at a source is given a little time to be
+// answered, because otherwise nobody could tell whether it has changed it.
+
+// putBack leaves a claimed trigger to whoever comes next, from at on, as if it had not been claimed.
+// notStarted says that its job was certainly not started.
+func (o *Options) putBack(ctx context.Context, c store.TriggerClaim, at time.Time, notStarted bool) error {
+	return o.Store.TriggerFailed(context.WithoutCancel(ctx), c.TriggerToken, at, store.TriggerFailure{NotTried: true, NotStarted: notStarted})
+}
