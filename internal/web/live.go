@@ -108,6 +108,9 @@ func (p *Pages) live(w http.ResponseWriter, r *http.Request) error {
 	if _, err := p.overviewOf(r.Context(), run); err != nil {
 		return err // before the stream has begun, so that the browser is told
 	}
+	if r.URL.Query().Has("once") {
+		return p.changes(w, r, run.ID)
+	}
 	s, err := p.newStream(w)
 	if err != nil {
 		return err
@@ -134,6 +137,19 @@ func (p *Pages) live(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		}
 	}
+	return nil
+}
+
+// changes answers with what has changed of a run since a revision.
+func (p *Pages) changes(w http.ResponseWriter, r *http.Request, runID string) error {
+	now, err := p.overviews.now(r.Context(), runID)
+	if err != nil {
+		return err
+	}
+	out := patchOf(sinceOf(r), now)
+	p.addQuestions(r.Context(), out.Text)
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(out) // a reader who is gone is told nothing
 	return nil
 }
 

@@ -89,6 +89,7 @@ func (p *Pages) Endpoints() []Endpoint {
 		read("/runs/{run}/columns", p.columns),
 		read("/runs/{run}/live", p.live),
 		read("/live", p.runsLive),
+		read("/tabs", p.tabs),
 		read("/triggers", p.triggers),
 		read("/inbox", p.inbox),
 		read("/compare", p.compare),

@@ -16,9 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 )
 
@@ -42,6 +44,11 @@ func run(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
 		return 1
 	}
+	defer func() {
+		if chromium.end != nil {
+			chromium.end()
+		}
+	}()
 	return m.Run()
 }
 
@@ -114,12 +121,74 @@ func (w *world) serve(args ...string) (links []string, kill func()) {
 type browser struct {
 	testing.TB
 	ctx context.Context
+	// own is its browser context in the Chromium of all tests; empty in a Chromium of its own.
+	own cdp.BrowserContextID
 
 	mu  sync.Mutex
 	bad []string
 }
 
 func newBrowser(t testing.TB) *browser {
+	t.Helper()
+	if os.Getenv("FONTCONFIG_FILE") != "" { // it draws in another way than the others
+		alloc, cancel := startChromium(t)
+		t.Cleanup(cancel)
+		return watched(t, alloc)
+	}
+	chromium.Do(func() {
+		alloc, cancel := startChromium(t)
+		chromium.ctx, _ = chromedp.NewContext(alloc)
+		chromium.end = func() { _ = chromedp.Cancel(chromium.ctx); cancel() } // the tests are over
+		if err := chromedp.Run(chromium.ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if chromium.ctx == nil {
+		t.Fatal("chromium could not be started")
+	}
+	var own cdp.BrowserContextID
+	inChromium(t, func(ctx context.Context) (err error) {
+		own, err = target.CreateBrowserContext().Do(ctx)
+		return err
+	})
+	t.Cleanup(func() {
+		inChromium(t, func(ctx context.Context) error { return target.DisposeBrowserContext(own).Do(ctx) })
+	})
+	return newWindow(t, own)
+}
+
+// newWindow is a page in a window of its own, so that it is seen whatever other pages there are.
+func newWindow(t testing.TB, own cdp.BrowserContextID) *browser {
+	t.Helper()
+	var tab target.ID
+	inChromium(t, func(ctx context.Context) (err error) {
+		tab, err = target.CreateTarget("about:blank").WithBrowserContextID(own).WithNewWindow(true).WithWidth(1400).WithHeight(1000).Do(ctx)
+		return err
+	})
+	b := watched(t, chromium.ctx, chromedp.WithTargetID(tab))
+	b.own = own
+	return b
+}
+
+// inChromium does something with the Chromium of all tests.
+func inChromium(t testing.TB, f func(context.Context) error) {
+	t.Helper()
+	if err := chromedp.Run(chromium.ctx, chromedp.ActionFunc(func(ctx context.Context) error {
+		return f(cdp.WithExecutor(ctx, chromedp.FromContext(ctx).Browser))
+	})); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// chromium is the program, started once: each test has a browser context of its own in it, which shares
+// no cookie and nothing else with those of others.
+var chromium struct {
+	sync.Once
+	ctx context.Context
+	end func()
+}
+
+func startChromium(t testing.TB) (context.Context, context.CancelFunc) {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -129,20 +198,21 @@ func newBrowser(t testing.TB) *browser {
 		t.Skip("there is no chromium (EVALRUN_CHROMIUM=required makes this a failure)")
 	}
 	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1400, 1000), chromedp.WSURLReadTimeout(time.Minute))
-	alloc, cancel := chromedp.NewExecAllocator(context.Background(), o...)
-	t.Cleanup(cancel)
-	return watched(t, alloc)
+	return chromedp.NewExecAllocator(context.Background(), o...)
 }
 
 // another is another page of the same browser.
 func (b *browser) another() *browser {
 	b.Helper()
-	return watched(b.TB, b.ctx)
+	if b.own == "" {
+		return watched(b.TB, b.ctx)
+	}
+	return newWindow(b.TB, b.own)
 }
 
-func watched(t testing.TB, parent context.Context) *browser {
+func watched(t testing.TB, parent context.Context, o ...chromedp.ContextOption) *browser {
 	t.Helper()
-	ctx, cancel := chromedp.NewContext(parent)
+	ctx, cancel := chromedp.NewContext(parent, o...)
 	t.Cleanup(cancel)
 	b := &browser{TB: t, ctx: ctx}
 	chromedp.ListenTarget(ctx, func(event any) {

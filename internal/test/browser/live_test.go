@@ -84,8 +84,8 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// An open page of a run that has ended shows that the run is scored again, without being loaded. While
-// nobody sees it, it asks for nothing.
+// W2: an open page of a run that has ended follows nothing. When it is looked at again it shows that the run
+// was scored again, without being loaded.
 func TestARunIsScoredAgainWhileItsPageIsOpen(t *testing.T) {
 	const set = `{"version": "1.0", "id": "s", "name": "S", "agent": {"type": "function", "command": ["sh", "-c", "cat >/dev/null; echo '{\"category\": \"account\"}'"]},
  "evaluators": [{"version": "1.0", "id": "c", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"name": "Category", "targetOutputKey": "category"}}],
@@ -98,13 +98,15 @@ func TestARunIsScoredAgainWhileItsPageIsOpen(t *testing.T) {
 	b.do(chromedp.ActionFunc(onEveryPage(`let hidden = false; Object.defineProperty(document, 'hidden', {get: () => hidden}); window.sleep = yes => { hidden = yes; document.dispatchEvent(new Event('visibilitychange')); };
  const Real = EventSource; window.streams = []; window.EventSource = class extends Real { constructor(...all) { super(...all); streams.push(this); } };`)),
 		chromedp.Navigate(base(t, link)+"/runs/done"), chromedp.WaitReady("html[data-ready]"), chromedp.Evaluate(`window.here = true`, nil))
-	b.until(`document.querySelector('#live').textContent.includes('final') && streams.length === 1 && streams[0].readyState === 1`)
+	b.until(`document.querySelector('#live').textContent.includes('final')`)
 	b.do(chromedp.Evaluate(`sleep(true)`, nil))
-	b.until(`streams[0].readyState === 2`)
 	passed := ask[int](b, `+document.querySelector('#n-passed').textContent`)
 	w.evalrun(0, "score", "-q", "done", "--evaluators", "other.json")
 	b.do(chromedp.Evaluate(`sleep(false)`, nil))
 	b.until(`document.querySelector('#newer').textContent === 'This run was scored again: show' && window.here`)
+	if n := ask[int](b, `streams.length`); n != 0 {
+		t.Errorf("%d streams follow a run that has ended", n)
+	}
 	if n := ask[int](b, `document.querySelectorAll('#rollouts a.failed').length`); n != passed || n == 0 || b.text("#n-failed") != strconv.Itoa(n) || b.text("#n-passed") != "0" {
 		t.Errorf("%d cells have failed, %d had passed, the counts are %s and %s", n, passed, b.text("#n-failed"), b.text("#n-passed"))
 	}

@@ -226,26 +226,26 @@ for (const t of opens) {
 // ---- what still goes on lasts longer than when the page was made
 const grows = $$('[data-grows]').map(n => [n, +n.dataset.grows]);
 if (grows.length) setInterval(() => {
-  if (source) for (const [n, ms] of grows) { const t = duration(Math.round(ms + performance.now())); n.textContent = n.matches('text') ? '// ' + t + ' //' : t; }
+  if (!ended) for (const [n, ms] of grows) { const t = duration(Math.round(ms + performance.now())); n.textContent = n.matches('text') ? '// ' + t + ' //' : t; }
 }, 10000);
 
 // ---- a log is followed until its agent has ended, or its reader scrolls up
-const follow = $('#follow'), log = $('#log');
-if (follow && 'EventSource' in window) {
+const following = $('#follow'), log = $('#log');
+if (following && 'EventSource' in window) {
   let tail = null, top = 0, held = log.textContent.length;
-  const stop = text => { tail?.close(); tail = null; follow.setAttribute('aria-pressed', 'false'); $('#following').textContent = text; };
-  follow.hidden = false;
-  follow.addEventListener('click', () => {
+  const stop = text => { tail?.close(); tail = null; following.setAttribute('aria-pressed', 'false'); $('#following').textContent = text; };
+  following.hidden = false;
+  following.addEventListener('click', () => {
     if (tail) { stop('The agent was running.'); return; }
-    tail = new EventSource(follow.dataset.follow);
-    follow.setAttribute('aria-pressed', 'true'); $('#following').textContent = 'What is added appears here.';
+    tail = new EventSource(following.dataset.follow);
+    following.setAttribute('aria-pressed', 'true'); $('#following').textContent = 'What is added appears here.';
     tail.addEventListener('log', e => {
       for (const [text, cls, control] of JSON.parse(e.data).spans) { log.append(el(control ? 'b' : 'span', { class: control ? 'ctl' : cls || null }, text)); held += text.length; }
       while (held > 65536 && log.firstChild !== log.lastChild) { held -= log.firstChild.textContent.length; log.firstChild.remove(); }
-      follow.dataset.follow = follow.dataset.follow.replace(/from=.*/, 'from=' + e.lastEventId);
+      following.dataset.follow = following.dataset.follow.replace(/from=.*/, 'from=' + e.lastEventId);
       log.scrollTop = log.scrollHeight; top = log.scrollTop;
     });
-    tail.addEventListener('end', e => { stop('The agent has ended: ' + JSON.parse(e.data) + '.'); follow.hidden = true; });
+    tail.addEventListener('end', e => { stop('The agent has ended: ' + JSON.parse(e.data) + '.'); following.hidden = true; });
     tail.addEventListener('error', () => { if (tail?.readyState === 2) stop('Not connected.'); });
     log.scrollTop = log.scrollHeight; top = log.scrollTop;
   });
@@ -276,7 +276,7 @@ $('#help')?.addEventListener('click', help);
 $('button', keys || el('p'))?.addEventListener('click', () => keys.close());
 // ---- live: texts and marks by the ids of their elements, rollouts by their places; nothing moves
 const stream = document.body.dataset.live, live = $('#live'), newer = $('#newer');
-let source = null, quiet = 0, told = 0, telling = 0, ended = live?.lastElementChild.textContent === 'final';
+let said = 0, telling = 0, ended = live?.lastElementChild.textContent === 'final';
 const late = new Map(), changed = new Set(); // what has become of rollouts and pairs, and the rollouts to look at
 const say = t => { if (live) live.lastElementChild.textContent = t; };
 function offer(text, again, link = 'Load the page again') { // says politely that there is more to see than was changed here
@@ -285,9 +285,9 @@ function offer(text, again, link = 'Load the page again') { // says politely tha
   newer.hidden = false;
 }
 function announce() { // at most each 10 s, so that nobody is talked to all the time
-  const due = told + 10000 - Date.now();
-  if (due > 0 && told) { telling ||= setTimeout(announce, due); return; }
-  told = Date.now(); telling = 0;
+  const due = said + 10000 - Date.now();
+  if (due > 0 && said) { telling ||= setTimeout(announce, due); return; }
+  said = Date.now(); telling = 0;
   const n = changed.size; if (!n) return;
   offer(state.status ? `${n} new:` : `${n} rollout${n === 1 ? ' has' : 's have'} changed:`, true, 'show');
 }
@@ -348,24 +348,98 @@ function patch(p) {
   else if (p.final && !ended && !p.gone) offer('The run has ended.');
   else if (table && changed.size && !p.final) announce();
   ended = p.final; if (ended) { say(p.gone ? 'removed' : 'final'); const dot = $('.dotlive', live || document); if (dot) dot.hidden = true; }
-  if (p.gone) { source?.close(); source = null; }
+  if (ended && own.has(stream)) unfollow(stream); else if (!ended && !own.has(stream)) followRun();
 }
 function apply([row, status, score]) { data.columns.status[row] = data.statuses.indexOf(status); data.columns.score[row] = score === '–' ? -1 : Math.round(+score * 1e6); }
-function connect() {
-  if (!stream || source || !('EventSource' in window)) return;
-  const rev = $('#t-rev')?.textContent;
-  source = new EventSource(stream + (rev ? '?since=' + rev : ''));
-  source.addEventListener('open', () => { if (!ended) say('live'); });
-  source.addEventListener('error', () => { if (!ended) say('not connected, trying again'); if (source?.readyState === 2) { source = null; setTimeout(connect, 5000); } });
-  source.addEventListener('patch', e => patch(JSON.parse(e.data)));
-  source.addEventListener('reload', e => { patch(JSON.parse(e.data)); offer('Much has changed.', true); });
+
+// ---- one stream for all tabs of the browser, since HTTP/1.1 has six connections for all of them. Of the
+// tabs that are seen one holds a lock and has the stream; it tells the others. A tab that nobody sees
+// follows nothing.
+const me = String(Math.random()), own = new Map(), all = new Map(); // what this tab follows; as the one with the stream: what all follow, by URL and tab
+const bus = 'BroadcastChannel' in window && navigator.locks ? new BroadcastChannel('evalrun') : null;
+let source = null, release = null, asking = null, opening = 0, seen = false;
+const post = m => bus?.postMessage({ ...m, tab: me });
+const wanted = () => [...own].map(([url, o]) => [url, o.since]);
+function reopen(after) { // a moment later, so that tabs that come together are told together
+  clearTimeout(opening); opening = setTimeout(open, after);
 }
-function watched() { // a page that nobody sees asks for nothing after a minute, and at once if its run has ended
-  clearTimeout(quiet);
-  if (!document.hidden) connect(); else quiet = setTimeout(() => { source?.close(); source = null; }, ended ? 0 : 60000);
+function open() {
+  source?.close(); source = null;
+  const urls = [...all.keys()].slice(0, 64); if (!release || !urls.length) return;
+  const q = new URLSearchParams();
+  for (const url of urls) { q.append('of', url); q.append('since', String(Math.min(...all.get(url).values()))); }
+  const s = source = new EventSource('/tabs?' + q);
+  const tell = (m) => { told(m); post(m); };
+  s.addEventListener('open', () => tell({ state: 'live', urls }));
+  s.addEventListener('error', () => { if (s !== source) return; tell({ state: 'not connected, trying again', urls }); const shut = s.readyState === 2; s.close(); reopen(shut ? 5000 : 2000); });
+  urls.forEach((url, i) => {
+    for (const type of ['patch', 'reload', 'open-questions']) s.addEventListener(i + ' ' + type, e => {
+      const id = /^.runs/.test(url) ? +e.lastEventId : 0;
+      for (const tab of all.get(url)?.keys() || []) all.get(url).set(tab, id);
+      tell({ url, type, id, data: e.data });
+    });
+    s.addEventListener(i + ' end', () => { if (s === source && all.has(url)) reopen(5000); });
+  });
 }
-document.addEventListener('visibilitychange', watched);
-if (!ended) connect();
-watched();
+function told(m) { // what the stream says, wherever it is
+  for (const url of m.urls || [m.url]) {
+    const o = own.get(url); if (!o || !seen) continue;
+    if (m.state) { o.state?.(m.state); continue; }
+    if (m.type === 'patch' && m.id && m.id <= o.since) continue; // another tab has asked for it
+    o.since = m.id; o.told(m.type, JSON.parse(m.data));
+  }
+}
+function ask4(tab, wants) { // a tab follows these
+  for (const [url, since] of wants) {
+    const tabs = all.get(url) || new Map(), at = [...tabs.values()][0]; // all of them know the same
+    all.set(url, tabs.set(tab, since));
+    if (at !== undefined && at === since && since && source?.readyState === 1) { const m = { state: 'live', urls: [url] }; told(m); post(m); } else reopen(50);
+  }
+}
+function drop(tab, url) {
+  for (const [u, tabs] of all) if ((!url || u === url) && tabs.delete(tab) && !tabs.size) { all.delete(u); reopen(50); }
+}
+if (bus) bus.onmessage = e => {
+  const m = e.data;
+  if (m.ask) { if (seen && own.size) post({ want: wanted() }); }
+  else if (m.want) { if (release) ask4(m.tab, m.want); }
+  else if (m.drop) { if (release) drop(m.tab, m.url); }
+  else told(m);
+};
+function lead(end) { release = end; all.clear(); ask4(me, wanted()); post({ ask: true }); }
+function join() { // this tab is seen, and follows something
+  if (seen || document.hidden || !own.size || !('EventSource' in window)) return;
+  seen = true;
+  if (!bus) { lead(() => {}); return; }
+  asking = new AbortController();
+  navigator.locks.request('evalrun', { signal: asking.signal }, () => new Promise(end => { if (seen) lead(end); else end(); })).catch(() => { /* it was left before its turn */ });
+  post({ want: wanted() });
+}
+function leave() {
+  if (!seen) return;
+  seen = false; post({ drop: true }); asking?.abort();
+  clearTimeout(opening); source?.close(); source = null; release?.(); release = null;
+}
+function follow(url, since, tell, state) {
+  own.set(url, { since, told: tell, state });
+  if (!seen) join(); else if (release) ask4(me, [[url, since]]); else post({ want: [[url, since]] });
+}
+function unfollow(url) {
+  own.delete(url);
+  if (!own.size) leave(); else if (release) drop(me, url); else post({ drop: true, url });
+}
+window.evalrunFollow = follow;
+const revision = () => +($('#t-rev')?.textContent || 0);
+function followRun() {
+  follow(stream, own.get(stream)?.since || revision(), (type, p) => { patch(p); if (type === 'reload') offer('Much has changed.', true); }, t => { if (!ended) say(t); });
+}
+if (stream && !ended) followRun();
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden) { leave(); return; }
+  join();
+  if (stream && ended && $('#rescored')) fetch(stream + '?once&since=' + revision()).then(r => r.ok ? r.json() : null).then(p => p && patch(p)).catch(() => { /* it is asked again the next time */ });
+});
+addEventListener('pagehide', leave);
+addEventListener('pageshow', join);
 document.documentElement.dataset.ready = 'yes';
 })();

@@ -123,16 +123,11 @@ function offer() { // says what can be seen by loading the page again
   $('#more').hidden = !(fresh || rest) || (now.open.length > shown.size && !!$('.pager a'));
   $('#more a').textContent = fresh ? 'New questions have come: show them' : 'Other rollouts still ask what was answered: show them';
 }
-function listen() {
-  const stream = new EventSource('/inbox/live' + (location.pathname === '/inbox' ? location.search : ''));
-  stream.addEventListener('error', () => { if (stream.readyState === 2) setTimeout(listen, 5000); }); // something else answered in its place
-  stream.addEventListener('open-questions', e => {
-    now = JSON.parse(e.data);
-    const open = new Set(now.open);
-    if (now.complete) for (const card of $$('article.ask', asks)) if (!open.has(card.dataset.trigger)) closed(card);
-    offer();
-  });
-}
-listen();
+window.evalrunFollow('/inbox/live' + (location.pathname === '/inbox' ? location.search : ''), 0, (type, told) => {
+  now = told;
+  const open = new Set(now.open);
+  if (now.complete) for (const card of $$('article.ask', asks)) if (!open.has(card.dataset.trigger)) closed(card);
+  offer();
+});
 document.documentElement.dataset.inbox = 'ready';
 })();
