@@ -101,6 +101,13 @@ type Options struct {
 	// Context. Empty sends none.
 	Traceparent string
 
+	// Requested, if not nil, is called with every request of the agent before it is served: a sign
+	// of life.
+	Requested func()
+	// Serves reports whether a session is one of this connection; nil takes all for such. Requests
+	// of others are refused.
+	Serves func(sessionID string) bool
+
 	// Files serves fs/*.
 	Files *Files
 	// Terminals serves terminal/*.

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -24,9 +25,13 @@ func TestAgentReadsAndWritesOnlyInTheWorkspace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer files.Close()
-	a := startAgent(t, home, "", Options{Files: files})
+	var requests atomic.Int32
+	a := startAgent(t, home, "", Options{Files: files, Requested: func() { requests.Add(1) }})
 	s := a.open()
 	got := a.say(s, "[[FAULT outside]]")
+	if requests.Load() != 3 { // A23: each is a sign of life
+		t.Errorf("%d requests were told", requests.Load())
+	}
 	if strings.Contains(got, "root:") || strings.Count(got, `"code":-32602`) != 3 {
 		t.Errorf("got %s", got)
 	}

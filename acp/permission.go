@@ -53,10 +53,11 @@ func (o PermissionOutcome) wire() any {
 
 // Allow allows for as long as possible, for an agent that nobody watches: the option
 // "bypassPermissions", else the first allow_always, else the last allow_once, else the first of
-// all, else "default". This is benchflow's order, so that an agent behaves the same under both; but
-// there bypassPermissions is overlooked if it comes after an allow_always.
+// all. This is benchflow's order, so that an agent behaves the same under both; but there
+// bypassPermissions is overlooked if it comes after an allow_always, and a request without options
+// is answered with one that was not offered, where this is cancelled.
 func Allow(options []PermissionOption) PermissionOutcome {
-	choice := PermissionOutcome{"default"}
+	var choice PermissionOutcome
 	rank := 0
 	for i, o := range options {
 		r := 0

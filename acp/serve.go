@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -48,6 +49,9 @@ func invalidParams(message string) error { return &rpcError{CodeInvalidParams, m
 
 // receive serves a request on a goroutine of its own, so that updates go on while somebody decides.
 func (s *server) receive(m jsonrpc.Message) {
+	if s.opts.Requested != nil {
+		s.opts.Requested()
+	}
 	req := &request{id: m.ID, method: m.Method}
 	ctx, cancel := context.WithCancel(s.c.ctx)
 	req.cancel = cancel
@@ -84,6 +88,9 @@ func (s *server) receive(m jsonrpc.Message) {
 
 // serve returns what is answered to a request.
 func (s *server) serve(ctx context.Context, m jsonrpc.Message) (any, error) {
+	if id := sessionIDOf(m.Params); id != "" && s.opts.Serves != nil && !s.opts.Serves(id) {
+		return nil, &rpcError{CodeResourceMissing, fmt.Sprintf("there is no session %.100q", id)}
+	}
 	switch {
 	case m.Method == methodPermission:
 		return s.servePermission(ctx, m.Params)

@@ -104,6 +104,20 @@ func (t *Terminals) Close() error {
 	return errors.Join(err, t.roots.close())
 }
 
+// Running reports whether a process has not ended.
+func (t *Terminals) Running() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, term := range t.open {
+		select {
+		case <-term.ended:
+		default:
+			return true
+		}
+	}
+	return false
+}
+
 type createTerminal struct {
 	Command string     `json:"command"`
 	Args    []string   `json:"args"`

@@ -74,7 +74,7 @@ func TestVectorsOfPermissions(t *testing.T) {
 		{"then allow_once", options{{ID: "first"}, {ID: "second", Kind: AllowOnce}}, "second", "second", ""},
 		{"the last allow_once", options{ao, {ID: "ao2", Kind: AllowOnce}}, "ao2", "ao", ""},
 		{"then the first of all", options{{ID: "only", Kind: RejectOnce}}, "only", "", "only"},
-		{"then default", nil, "default", "", ""},
+		{"of none nothing can be chosen", nil, "", "", ""}, // A26
 		{"deny once rather than always", options{never, reject}, "never", "", "no"},
 		{"deny always rather than cancel", options{ao, never}, "ao", "ao", "never"},
 	} {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
@@ -80,8 +81,10 @@ type Segment struct {
 	Budget  *Budget
 	Earlier []string
 
-	// Timeout of this segment; 0 means none. OutputBytes is how much it may print.
+	// Timeout of this segment; 0 means none. TimeoutOf is the limit of which that is left.
+	// OutputBytes is how much it may print.
 	Timeout     time.Duration
+	TimeoutOf   string
 	OutputBytes int64
 	// Ended, if not nil, is called when the agent's process has ended; what it printed is still
 	// being read. Another agent may start then.
@@ -146,6 +149,22 @@ func CauseFault(ctx context.Context) *fault.Fault {
 		return fault.New(fault.Interrupted, "the agent was ended: "+cause.Error())
 	}
 	return fault.New(fault.Interrupted, "the agent was ended")
+}
+
+// LimitTo shortens the segment to what is left of a limit; 0 is none.
+func (s *Segment) LimitTo(left, whole time.Duration, name string) {
+	if left <= 0 || s.Timeout > 0 && s.Timeout <= left {
+		return
+	}
+	s.Timeout, s.TimeoutOf = left, name
+	if left != whole {
+		s.TimeoutOf = fmt.Sprintf("what was left of %v, %s", whole, name)
+	}
+}
+
+// TimeoutFault is the fault of a segment that took longer than its Timeout.
+func (s *Segment) TimeoutFault() *fault.Fault {
+	return fault.Newf(fault.Timeout, "the segment took longer than %v and was ended (%s)", s.Timeout.Round(time.Millisecond), cmp.Or(s.TimeoutOf, "its limit"))
 }
 
 // ProcessMarker is what the agent's processes bear in their environment.

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -60,14 +59,8 @@ var (
 // own program.
 func (e Entry) NeedsSandbox() bool { return e.Type != TypeFunction }
 
-// SegmentTimeout is the shorter of the entry's own timeout and one from elsewhere; 0 means none.
-func (e Entry) SegmentTimeout(other time.Duration) time.Duration {
-	own := time.Duration(e.Timeout)
-	if own <= 0 || other > 0 && other < own {
-		return other
-	}
-	return own
-}
+// TimeoutOfEntry names the timeout of an entry.
+const TimeoutOfEntry = "timeout of the agent"
 
 // Check says why no agent can be made of the entry.
 func (e Entry) Check() error {

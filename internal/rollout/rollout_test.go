@@ -214,15 +214,17 @@ func TestLimitsCountWorkingTime(t *testing.T) {
 	r := w.claim()
 	w.check(r.held.load(t.Context()))
 	r.held.claim.Clocks = store.Clocks{Working: 20 * time.Second, Waiting: time.Hour, Queued: time.Hour, Evaluating: time.Hour}
-	if left, f := r.timeLeft(); left != 40*time.Second || f != nil {
-		t.Errorf("%v are left, fault %v, want 40s", left, f)
+	var seg agent.Segment
+	// A26: the fault names the limit.
+	if f := r.limitTime(&seg); seg.Timeout != 40*time.Second || f != nil || seg.TimeoutFault().Message != "the segment took longer than 40s and was ended (what was left of 1m0s, limits.timeout)" {
+		t.Errorf("%v are left, fault %v, want 40s: %s", seg.Timeout, f, seg.TimeoutFault())
 	}
 	r.started = time.Now().Add(-50 * time.Second)
 	if r.timeSpent(20*time.Second) || !r.timeSpent(0) {
 		t.Error("time for which a call was held open counts as working time")
 	}
 	r.held.claim.Clocks.Working = time.Minute
-	if _, f := r.timeLeft(); f == nil || f.Category != fault.Timeout {
+	if f := r.limitTime(&seg); f == nil || f.Category != fault.Timeout {
 		t.Errorf("with nothing left the fault is %v", f)
 	}
 }

@@ -31,7 +31,7 @@ func (r *Rollout) runSegment(ctx context.Context) (agent.Outcome, error) {
 		OutputBytes: r.held.run.Plan.Set.Limits.OutputBytes, Ended: r.slot.Release, Consume: ledger{r.held.host.Store, c.Token}.consume,
 	}
 	var f *fault.Fault
-	if seg.Timeout, f = r.timeLeft(); f != nil {
+	if f = r.limitTime(&seg); f != nil {
 		return agent.Outcome{Fault: f}, nil
 	}
 	if r.budget, seg.Earlier, err = r.held.newBudget(ctx); err != nil {
@@ -69,20 +69,19 @@ func (r *Rollout) runSegment(ctx context.Context) (agent.Outcome, error) {
 	return a.Run(ctx, seg)
 }
 
-// timeLeft is what the limits leave for the segment; 0 means no limit.
-func (r *Rollout) timeLeft() (time.Duration, *fault.Fault) {
+// limitTime gives the segment what the limits leave for it.
+func (r *Rollout) limitTime(seg *agent.Segment) *fault.Fault {
 	limits := r.held.run.Plan.Set.Limits
+	seg.LimitTo(limits.SegmentTimeout, limits.SegmentTimeout, "limits.segmentTimeout")
 	if limits.Timeout == 0 {
-		return limits.SegmentTimeout, nil
+		return nil
 	}
 	left := limits.Timeout - r.held.claim.Clocks.Working
 	if left <= 0 {
-		return 0, fault.Newf(fault.Timeout, "the rollout has worked for %v (limits.timeout)", limits.Timeout)
+		return fault.Newf(fault.Timeout, "the rollout has worked for %v (limits.timeout)", limits.Timeout)
 	}
-	if limits.SegmentTimeout > 0 {
-		left = min(left, limits.SegmentTimeout)
-	}
-	return left, nil
+	seg.LimitTo(left, limits.Timeout, "limits.timeout")
+	return nil
 }
 
 // timeSpent reports whether nothing is left of limits.timeout, so that another attempt would only

@@ -50,10 +50,11 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 	seg.Servers, seg.Hosted = agentServers(spec.servers, &sb.Config)
 	seg.Gateway = h.behindGateway(spec.servers)
 	if limit := stage.Agent.TimeoutSec.Duration(); limit > 0 {
+		left := limit
 		if stage.Name == "" { // nobody has kept how long a step has worked
-			limit = max(limit-h.claim.Clocks.Working, time.Millisecond)
+			left = max(limit-h.claim.Clocks.Working, time.Millisecond)
 		}
-		seg.Timeout = lesser(seg.Timeout, limit)
+		seg.LimitTo(left, limit, "agent.timeout_sec")
 	}
 	if stage.Name != "" {
 		seg.Dir = filepath.Join(seg.Dir, stepFolder(stage))
@@ -135,7 +136,8 @@ func (s *stageRunner) addSolution(stage *tasks.Stage, sb *agent.Sandbox, seg *ag
 	}
 	sb.Env = s.spec.environ(&sb.Config)
 	seg.Solution = &agent.Script{Path: sb.Config.Path(workspace.InsideSolution + "/solve.sh"), Env: variables(env)}
-	seg.Timeout = lesser(seg.Timeout, s.spec.task.Config.Solution.TimeoutSec.Duration())
+	limit := s.spec.task.Config.Solution.TimeoutSec.Duration()
+	seg.LimitTo(limit, limit, "solution.timeout_sec")
 	return nil
 }
 
@@ -152,14 +154,6 @@ func socketFolder(marker string) (string, error) {
 		return "", err
 	}
 	return os.MkdirTemp("", prefix)
-}
-
-// lesser is the lesser of two limits, of which 0 means none.
-func lesser(a, b time.Duration) time.Duration {
-	if a <= 0 || b > 0 && b < a {
-		return b
-	}
-	return a
 }
 
 // promptOf makes a prompt of an evaluation's input: its member prompt or instruction, its only

@@ -87,8 +87,8 @@ func (a *acpAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, e
 	if seg.Sandbox == nil {
 		return agent.Outcome{}, fmt.Errorf("agent %q: there is no sandbox for it to run in", a.entry.Name)
 	}
-	timeout := a.entry.SegmentTimeout(seg.Timeout)
-	ctx, clock, stop := newWorkClock(ctx, timeout, fault.Newf(fault.Timeout, "the segment took longer than %v and was ended", timeout))
+	seg.LimitTo(time.Duration(a.entry.Timeout), time.Duration(a.entry.Timeout), agent.TimeoutOfEntry)
+	ctx, clock, stop := newWorkClock(ctx, seg.Timeout, seg.TimeoutFault())
 	defer stop()
 	s := &segment{acpAgent: a, seg: seg, clock: clock, info: &agent.Info{Isolation: seg.Sandbox.Config.Isolation}}
 	s.servers = newServers(seg, s.info)

@@ -30,6 +30,9 @@ type client struct {
 	usage json.RawMessage
 	cost  *float64
 	said  int64
+	// denied says that the agent was not allowed something in this segment: some end their turn as
+	// cancelled then.
+	denied bool
 }
 
 // replay says whether what comes now is only repeated.
@@ -37,6 +40,13 @@ func (c *client) replay(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.replaying = on
+}
+
+// wasDenied reports whether the agent was not allowed something.
+func (c *client) wasDenied() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.denied
 }
 
 // lastUsage is what the agent reported last of its use of the model.
@@ -61,6 +71,10 @@ func (c *client) Update(u acp.Update) {
 		return
 	}
 	c.idle.reset()
+	if u.SessionID != "" && !c.calls.isOf(u.SessionID) { // nobody has opened that
+		c.trail.Add(agent.EventUpdate, u.SessionID, "", u.Raw)
+		return
+	}
 	switch u.Kind {
 	case acp.UpdateUserMessage: // the prompt, which is recorded
 	case acp.UpdateAgentMessage:
@@ -106,6 +120,9 @@ func (c *client) RequestPermission(ctx context.Context, req acp.PermissionReques
 	}
 	call := c.calls.complete(req.ToolCall) // what the request leaves out the call may have said before
 	outcome, by := c.permissions.decide(ctx, call, req.Options)
+	if outcome.OptionID == "" || by == bySuspension || by == byPolicy && c.permissions.policy != agent.PolicyAllow {
+		c.denied = true
+	}
 	if by == bySuspension || by == byPolicy && c.permissions.policy != agent.PolicyAllow {
 		c.calls.reject(call.ID, by)
 	}

@@ -32,8 +32,8 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		limit  bool
 		text   string
 	}{
-		"dies at initialize":       {fault: "die:initialize", want: fault.Exit, text: "exit status 7"},
-		"dies at session/new":      {fault: "die:session/new", want: fault.Exit, text: "exit status 7"},
+		"dies at initialize":       {fault: "die:initialize", want: fault.Handshake, text: "the agent ended before its session was open with exit status 7"}, // A26
+		"dies at session/new":      {fault: "die:session/new", want: fault.Handshake, text: "the agent ended before its session was open with exit status 7"},
 		"dies at the prompt":       {fault: "die:session/prompt", want: fault.Exit, text: "exit status 7"},
 		"dies in the turn":         {prompt: "[[SAY a]] [[FAULT die:prompt]]", want: fault.Exit, text: "exit status 7"},
 		"dies in a line":           {prompt: "[[FAULT die:mid-update]]", want: fault.Exit, text: "exit status 7"},
@@ -56,10 +56,14 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		"says more than it may in a line":         {prompt: "[[FAULT longline:20000000]]", want: fault.OutputLimit, limit: true},
 		"says more than it may in 100,000 updates": {prompt: "[[FAULT flood:100000]]", want: fault.OutputLimit, limit: true,
 			change: func(_ *rollout, seg *agent.Segment) { seg.OutputBytes = 1 << 20 }},
-		"says a little more than it may":            {prompt: "[[SAY four]]", want: fault.OutputLimit, limit: true, change: func(_ *rollout, seg *agent.Segment) { seg.OutputBytes = 3 }},
-		"needs an unknown method of authentication": {want: fault.AgentError, text: "authentication", change: func(r *rollout, _ *agent.Segment) { r.entry.AuthMethod = "oauth" }},
-		"has no such option":                        {want: fault.AgentError, text: "unknown option", change: func(r *rollout, _ *agent.Segment) { r.entry.ConfigOptions = map[string]string{"colour": "red"} }},
-		"is no ACP agent": {want: fault.Exit, text: "in place of JSON-RPC:\nusage: tool FILE", change: func(r *rollout, _ *agent.Segment) {
+		"says a little more than it may": {prompt: "[[SAY four]]", want: fault.OutputLimit, limit: true, change: func(_ *rollout, seg *agent.Segment) { seg.OutputBytes = 3 }},
+		"needs an unknown method of authentication": {want: fault.AgentError, // A24
+			text: `unknown authentication method oauth; the agent announces: "api-key" (API key); the "authMethod" of its entry is "oauth"`, change: func(r *rollout, _ *agent.Segment) { r.entry.AuthMethod = "oauth" }},
+		"has no such option": {want: fault.AgentError, text: "unknown option", change: func(r *rollout, _ *agent.Segment) { r.entry.ConfigOptions = map[string]string{"colour": "red"} }},
+		"wants to be authenticated": {prompt: "", fault: "error:session/new=-32000", want: fault.AgentError, // A24
+			text: `the agent answered error -32000: failed on request; the agent announces: "api-key" (API key); its entry has no "authMethod"`},
+		"says that its turn was cancelled": {fault: `answer:session/prompt={"stopReason":"cancelled"}`, want: fault.AgentError, text: "nobody has cancelled it"}, // A26
+		"is no ACP agent": {want: fault.Handshake, text: "in place of JSON-RPC:\nusage: tool FILE", change: func(r *rollout, _ *agent.Segment) {
 			r.entry.Command = []string{"/bin/sh", "-c", "echo usage: tool FILE; exit 1"}
 		}},
 		"is not installed": {want: fault.Start, text: "npm install -g @agentclientprotocol/codex-acp", change: func(r *rollout, _ *agent.Segment) {

@@ -4,17 +4,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 )
 
-// idleTimer ends a turn in which nothing happens for too long. A tool that runs and a model that
-// thinks are something.
+// idleTimer ends a turn in which nothing happens for too long. A tool or a terminal that runs and a
+// model that thinks are something, and so is every request of the agent.
 type idleTimer struct {
 	limit  time.Duration
 	now    func() time.Time
 	calls  *callRecorder
 	model  *modelproxy.Session // nil if the agent talks to its provider itself
+	terms  *acp.Terminals      // nil if the agent is offered none
 	limits *limits
 
 	mu sync.Mutex
@@ -52,7 +54,7 @@ func (t *idleTimer) check() {
 	}
 	now := t.now()
 	switch {
-	case t.calls.running(), t.model != nil && t.model.Busy():
+	case t.calls.running(), t.terms != nil && t.terms.Running(), t.model != nil && t.model.Busy():
 		t.active = now
 	case t.model != nil:
 		for _, call := range t.model.Calls() {

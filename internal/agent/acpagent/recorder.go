@@ -59,6 +59,12 @@ func (r *callRecorder) opened(sessionID string) {
 	r.sessionID = sessionID
 }
 
+// isOf reports whether a session is the open one. While none is open it may be any.
+func (r *callRecorder) isOf(sessionID string) bool {
+	own := r.session()
+	return own == "" || own == sessionID
+}
+
 // session is the id of the open session.
 func (r *callRecorder) session() string {
 	r.mu.Lock()

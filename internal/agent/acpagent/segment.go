@@ -44,6 +44,7 @@ type segment struct {
 	process     *sandbox.Process
 	conn        *acp.Conn
 	caps        acp.Capabilities
+	authMethods []acp.AuthMethod
 
 	servers      *servers
 	offers       *offers
@@ -61,6 +62,9 @@ func (s *segment) run(ctx context.Context) (out agent.Outcome, err error) {
 	out, err = s.turn(ctx)
 	if lost := s.servers.report(); lost != nil && out.Fault == nil {
 		out = agent.Outcome{Fault: lost}
+	}
+	if f := out.Fault; f != nil && isLimit(f.Category) && s.info.Limit == nil {
+		s.info.Limit = f // one that was reached before the prompt
 	}
 	if f := s.end(ctx, out.Fault); f != nil && out.Fault == nil {
 		out = agent.Outcome{Fault: f}
@@ -176,6 +180,7 @@ func (s *segment) end(ctx context.Context, known *fault.Fault) *fault.Fault {
 	if s.process == nil {
 		return nil
 	}
+	ended := known != nil && (known.Category == fault.Exit || known.Category == fault.Handshake && s.conn != nil && s.conn.Err() != nil)
 	if s.conn != nil {
 		_ = s.conn.Close() // stdin; the process is ended next whatever came of it
 	}
@@ -198,8 +203,12 @@ func (s *segment) end(ctx context.Context, known *fault.Fault) *fault.Fault {
 	if err != nil {
 		return fault.New(fault.Interrupted, "the agent could not be ended: "+err.Error())
 	}
-	if known != nil && known.Category == fault.Exit && exit.State != nil {
-		known.Message = "the agent ended in the middle of its work with " + exit.State.String() + exit.MemoryNote()
+	if known != nil && exit.State != nil && ended {
+		when := "in the middle of its work"
+		if known.Category == fault.Handshake {
+			when = "before its session was open"
+		}
+		known.Message = "the agent ended " + when + " with " + exit.State.String() + exit.MemoryNote()
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (s *segment) session(ctx context.Context) (prompt string, f *fault.Fault, e
 		return "", nil, err
 	}
 	if err != nil {
-		return "", connFault(ctx, err), nil
+		return "", s.openingFault(ctx, err, false), nil
 	}
 	s.info.SessionID = session.ID
 	s.conversation.opened(session.ID)
@@ -49,7 +49,7 @@ func (s *segment) session(ctx context.Context) (prompt string, f *fault.Fault, e
 		s.trail.Add(agent.EventResumed, session.ID, "", s.seg.Deliveries)
 	}
 	if err := s.configure(ctx); err != nil {
-		return "", connFault(ctx, err), nil
+		return "", s.openingFault(ctx, err, false), nil
 	}
 	return prompt, nil, nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
@@ -101,7 +102,7 @@ func (s *segment) start(ctx context.Context) (*fault.Fault, error) {
 		return program.SetupFault(ctx, err), nil
 	}
 	s.conn = acp.NewConn(s.process.Stdin, s.process.Stdout, s.client, acp.Options{
-		Record: s.wire.record, Traceparent: s.seg.Traceparent(), Files: s.files, Terminals: s.terms, Elicit: elicitation(s.entry, s.client),
+		Record: s.wire.record, Requested: s.idle.reset, Serves: s.calls.isOf, Traceparent: s.seg.Traceparent(), Files: s.files, Terminals: s.terms, Elicit: elicitation(s.entry, s.client),
 	})
 	return nil, nil
 }
@@ -119,6 +120,7 @@ func (s *segment) offer(l *Launch) (err error) {
 	}
 	if s.entry.Terminal {
 		s.terms, err = acp.NewTerminals(acp.TerminalsOptions{Roots: []acp.Root{{Path: s.seg.Sandbox.Cwd, Host: host}}, Start: l.startTerminal})
+		s.idle.terms = s.terms
 	}
 	return err
 }
@@ -136,16 +138,54 @@ func (s *segment) handshake(ctx context.Context) *fault.Fault {
 	defer cancel()
 	initialized, err := s.conn.Initialize(ctx, acp.Implementation{Name: "evalrun", Version: s.opts.Version})
 	if err != nil {
-		return connFault(ctx, err)
+		return s.openingFault(ctx, err, false)
 	}
-	s.caps = initialized.Capabilities
+	s.caps, s.authMethods = initialized.Capabilities, initialized.AuthMethods
 	s.info.AgentName, s.info.AgentVersion = initialized.Agent.Name, initialized.Agent.Version
 	if s.entry.AuthMethod != "" {
 		if err := s.conn.Authenticate(ctx, s.entry.AuthMethod); err != nil {
-			return connFault(ctx, err)
+			return s.openingFault(ctx, err, true)
 		}
 	}
 	return s.servers.check(ctx, s.caps, s.launched)
+}
+
+// openingFault says what an error of the connection means before the first prompt. authenticating
+// says that the entry's method was tried.
+func (s *segment) openingFault(ctx context.Context, err error, authenticating bool) *fault.Fault {
+	f := connFault(ctx, err)
+	if f.Category == fault.Exit {
+		f.Category = fault.Handshake
+	}
+	var refused *acp.AgentError
+	if errors.As(err, &refused) && (authenticating || refused.Code == acp.CodeAuthRequired) {
+		f.Message += "; " + s.authentication()
+	}
+	return f
+}
+
+// authentication says how the agent says that one can authenticate, and what the entry says of that.
+func (s *segment) authentication() string {
+	var methods []string
+	for _, m := range s.authMethods {
+		text := fmt.Sprintf("%q", m.ID)
+		if m.Name != "" {
+			text += " (" + m.Name + ")"
+		}
+		if m.Type != "" {
+			text += ", of the type " + m.Type
+		}
+		methods = append(methods, text)
+	}
+	announced := "the agent announces no method of authentication"
+	if len(methods) > 0 {
+		announced = "the agent announces: " + strings.Join(methods, "; ")
+	}
+	own := `its entry has no "authMethod"`
+	if s.entry.AuthMethod != "" {
+		own = fmt.Sprintf(`the "authMethod" of its entry is %q`, s.entry.AuthMethod)
+	}
+	return announced + "; " + own
 }
 
 // connFault says what an error of the connection means.

@@ -76,8 +76,11 @@ func (s *segment) prompt(ctx context.Context, text string) agent.Outcome {
 		return agent.Outcome{Fault: connFault(ctx, a.err)}
 	}
 	s.stopped(a.result)
-	if len(waits) > 0 {
+	switch {
+	case len(waits) > 0:
 		return s.conversation.suspend(requests)
+	case a.result.StopReason == acp.StopCancelled && !s.client.wasDenied():
+		return agent.Outcome{Fault: fault.New(fault.AgentError, "the agent says that its turn was cancelled, and nobody has cancelled it")}
 	}
 	return agent.Outcome{Output: output(s.trail.LastMessage(), s.info.StopReason, nil)}
 }

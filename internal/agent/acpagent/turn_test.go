@@ -139,10 +139,16 @@ func TestIdleness(t *testing.T) {
 		prompt string
 		model  bool
 		want   fault.Category
+		change func(r *rollout)
 	}{
 		"nothing happens": {prompt: "[[RUN sleep 30]]", want: fault.Idle},
 		"a tool runs": {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"slow","status":"pending"}]] [[RUN sleep 2.5]]
 			[[UPDATE {"sessionUpdate":"tool_call_update","toolCallId":"t","status":"completed"}]]`},
+		// A23: so are terminals, and requests.
+		"a terminal runs": {prompt: `[[REQUEST terminal/create {"command":"sleep","args":["2.5"]}]] [[REQUEST terminal/wait_for_exit {"terminalId":"term-1"}]]`,
+			change: func(r *rollout) { r.entry.Terminal = true }},
+		"a terminal has ended": {prompt: `[[REQUEST terminal/create {"command":"true"}]] [[REQUEST terminal/wait_for_exit {"terminalId":"term-1"}]] [[RUN sleep 30]]`, want: fault.Idle,
+			change: func(r *rollout) { r.entry.Terminal = true }},
 		"a tool has ended":    {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"quick","status":"completed"}]] [[RUN sleep 30]]`, want: fault.Idle},
 		"a model thinks":      {prompt: "[[RUN " + askFixture(t) + "]]", model: true},
 		"a model has thought": {prompt: "[[RUN " + askFixture(t) + "]] [[RUN sleep 30]]", model: true, want: fault.Idle},
@@ -151,6 +157,9 @@ func TestIdleness(t *testing.T) {
 			t.Parallel()
 			r := newRollout(t)
 			r.entry.IdleTimeout = wait.Duration(limit)
+			if tt.change != nil {
+				tt.change(r)
+			}
 			if tt.model {
 				proxy, _ := model(t, http.StatusOK, func() { time.Sleep(2500 * time.Millisecond) }) // it thinks
 				r.useModel(proxy)
@@ -162,6 +171,17 @@ func TestIdleness(t *testing.T) {
 				t.Errorf("got %+v, %v", out, out.Limit)
 			}
 		})
+	}
+}
+
+// A26: what an agent says of a session that nobody has opened is not said in this one, and what it
+// asks there is refused.
+func TestAForeignSession(t *testing.T) {
+	t.Parallel()
+	r := newRollout(t)
+	got := content(t, r.prompt("[[FAULT foreign]]"))
+	if want := `session/request_permission {"error":{"code":-32002,"message":"there is no session \"another\""}}`; got != want || r.events(0, agent.EventPermission) != nil {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
@@ -47,10 +48,10 @@ type envelope struct {
 
 // Run implements Agent.
 func (f *function) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
-	if timeout := f.entry.SegmentTimeout(seg.Timeout); timeout > 0 {
+	seg.LimitTo(time.Duration(f.entry.Timeout), time.Duration(f.entry.Timeout), agent.TimeoutOfEntry)
+	if seg.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout,
-			fault.Newf(fault.Timeout, "the segment took longer than %v and was ended", timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, seg.TimeoutFault())
 		defer cancel()
 	}
 	command, bad := f.command(seg)

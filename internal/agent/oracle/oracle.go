@@ -34,7 +34,7 @@ func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, err
 	}
 	if seg.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, fault.Newf(fault.Timeout, "the solution took longer than %v and was ended", seg.Timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, seg.TimeoutFault())
 		defer cancel()
 	}
 	box := seg.Sandbox
