@@ -3,8 +3,8 @@ stages := fresh modules compiler format docs vet lint dist tools test race long 
 .PHONY: all build check ci golden pictures vuln $(stages)
 
 all: build
-build:
-	go build ./cmd/evalrun
+build: # static, because it enters images, whatever C library they have
+	CGO_ENABLED=0 go build ./cmd/evalrun
 check:
 	.ci/run modules format docs vet lint
 pictures:

@@ -95,11 +95,14 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 	err = errors.Join(err, done())
 	notes = append(notes, way.notes()...)
 	results := filepath.Join(spec.folders.Dir(workspace.FolderLogs), "verifier")
+	var unstarted *sandbox.SetupError
 	switch {
 	case ctx.Err() != nil:
 		return reward, notes, ctx.Err()
 	case err != nil:
 		return reward, notes, fault.New(fault.Verifier, "the verifier could not be started: "+err.Error())
+	case errors.As(exit.Ended, &unstarted): // T21: what runs it is not the verifier's
+		return reward, notes, fault.New(fault.Setup, unstarted.Error())
 	case running.Err() != nil:
 		err = fmt.Errorf("the verifier took longer than %v and was ended (verifier.timeout_sec)", timeout)
 	}

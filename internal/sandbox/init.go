@@ -157,7 +157,7 @@ func (in *initProcess) stages(ctx context.Context, cancel context.CancelCauseFun
 	}
 	main, err := in.startMain(ctx)
 	if err != nil {
-		return nil, &SetupError{Stage: StageMain, Command: string(in.Path), Err: err}
+		return nil, &SetupError{Stage: StageMain, Command: string(in.Path), Err: namingLoader(string(in.Path), err)}
 	}
 	return main, nil
 }

@@ -224,7 +224,7 @@ func (p *Process) attach(c Command) {
 	})
 	p.copying.Go(func() { p.init.instruct(c.orders(p.grace)) })
 	p.copying.Go(func() {
-		p.init.follow(c.Path, func() string {
+		p.init.follow(&c, func() string {
 			<-complete
 			return said.String()
 		})

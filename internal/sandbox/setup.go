@@ -175,12 +175,12 @@ func (s *supervised) end() { s.endOnce.Do(func() { close(s.ending) }) }
 
 // follow reads what became of the start. If the init itself did not come so far, stderr has what
 // bwrap said.
-func (s *supervised) follow(command string, stderr func() string) {
+func (s *supervised) follow(c *Command, stderr func() string) {
 	defer close(s.ready)
 	var p progress
 	if err := json.NewDecoder(&remainder{s.progress, s.progress, maxRest}).Decode(&p); err != nil {
 		said := stderr()
-		s.err = &SetupError{Stage: StageSpace, Command: command, Output: said, Err: errors.New("ended before the process was started" + lastLine(said))}
+		s.err = &SetupError{Stage: StageSpace, Command: c.Path, Output: said, Err: errors.New("ended before the process was started" + lastLine(said) + c.loaderNote())}
 		return
 	}
 	if p.Failed != nil {

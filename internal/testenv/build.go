@@ -39,7 +39,9 @@ func Build(dir string, packages ...string) error {
 	}
 	for _, pkg := range packages {
 		program := filepath.Join(cache, path.Base(pkg))
-		if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, pkg).CombinedOutput(); err != nil {
+		cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, pkg)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as make builds it
+		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("go build %s: %w\n%s", pkg, err, out)
 		}
 		if err := copyProgram(program, filepath.Join(dir, path.Base(pkg))); err != nil {

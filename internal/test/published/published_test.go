@@ -73,17 +73,7 @@ func (r rollout) ended() string {
 // The published tasks run in their images: their own solutions are worth what the table says, doing
 // nothing is never worth 1, and nothing runs on this machine instead.
 func TestPublishedTasks(t *testing.T) {
-	dir := testenv.DataDir(t, "published")
-	testenv.NeedLong(t)
-	testenv.NeedPodman(t)
-	testenv.Need(t, testenv.Bwrap, sandbox.ImageAvailable())
-	if os.Getenv("CONTAINERS_STORAGE_CONF") == "" {
-		testenv.Need(t, testenv.Podman, errors.New("this needs the base images: CONTAINERS_STORAGE_CONF must name a storage that has what the lab's base.sh makes"))
-	}
-	work := t.TempDir()
-	if err := testenv.Build(work, testenv.Evalrun); err != nil {
-		t.Fatal(err)
-	}
+	dir, work := begin(t)
 	results := run(t, work, 3, "-j", "2", "--allow-unset", "--agent", "oracle", "--agent", "nop", dir) // some rollouts fault, see above
 	want, got := map[string]string{}, map[string]string{}
 	for name, s := range solved {
@@ -107,6 +97,57 @@ func TestPublishedTasks(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || len(results) != 2*len(want) {
 		t.Errorf("%d rollouts of %d tasks (-want +got):\n%s", len(results), len(want), diff)
 	}
+}
+
+// T21: a published task runs in an image whose C library is older than this machine's, or another
+// one, as Alpine's. Its tests are shorter here, since neither image has what they install.
+func TestOtherCLibraries(t *testing.T) {
+	dir, work := begin(t)
+	for name, dockerfile := range map[string]string{
+		"older": "FROM docker.io/library/debian:bullseye-slim\nRUN ldd --version | grep -q 2.31\nWORKDIR /app\n",
+		"musl": `FROM docker.io/library/debian:bookworm-slim AS packages
+RUN apt-get update && apt-get install -y --no-install-recommends busybox-static musl
+FROM scratch
+COPY --from=packages /bin/busybox /bin/busybox
+COPY --from=packages /lib/ld-musl-*.so.1 /lib/
+RUN ["/bin/busybox", "--install", "-s", "/bin"]
+RUN printf '#!/bin/sh\nexec sh "$@"\n' >/bin/bash && chmod +x /bin/bash
+WORKDIR /app
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			task := filepath.Join(work, name)
+			if err := os.CopyFS(task, os.DirFS(filepath.Join(dir, "hello-world"))); err != nil {
+				t.Fatal(err)
+			}
+			tests := `reward=0; grep -qx "Hello, world!" hello.txt && reward=1; echo $reward >/logs/verifier/reward.txt` + "\n"
+			if err := errors.Join(os.WriteFile(filepath.Join(task, "environment", "Dockerfile"), []byte(dockerfile), 0o600), os.WriteFile(filepath.Join(task, "tests", "test.sh"), []byte(tests), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range run(t, work, 0, "--agent", "oracle", "--agent", "nop", task) {
+				if want := map[string]string{"oracle": "1", "nop": "0"}[r.Agent]; r.ended() != want || r.Environment != "image" {
+					t.Errorf("%s: %s, want %s: %+v", r.Agent, r.ended(), want, r.Error)
+				}
+			}
+		})
+	}
+}
+
+// begin gives the folder of the published tasks, and one with the program.
+func begin(t *testing.T) (dir, work string) {
+	t.Helper()
+	dir = testenv.DataDir(t, "published")
+	testenv.NeedLong(t)
+	testenv.NeedPodman(t)
+	testenv.Need(t, testenv.Bwrap, sandbox.ImageAvailable())
+	if os.Getenv("CONTAINERS_STORAGE_CONF") == "" {
+		testenv.Need(t, testenv.Podman, errors.New("this needs the base images: CONTAINERS_STORAGE_CONF must name a storage that has what the lab's base.sh and .ci/run make"))
+	}
+	work = t.TempDir()
+	if err := testenv.Build(work, testenv.Evalrun); err != nil {
+		t.Fatal(err)
+	}
+	return dir, work
 }
 
 // run runs evalrun in a folder, which must end with an exit code, and returns its rollouts.
