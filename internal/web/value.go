@@ -24,6 +24,9 @@ type textPart struct {
 	More int
 }
 
+// Spans are the text with its colours, as those of a log.
+func (p textPart) Spans() []logSpan { return styled(p.Text) }
+
 // valueParts shows a value. Of a long one the beginning is shown.
 func valueParts(raw json.RawMessage) []textPart {
 	if len(raw) == 0 || string(raw) == "null" {

@@ -18,6 +18,13 @@ const maxWords = 600
 // words marks in two texts the words that are in one of them alone.
 func words(a, b string) (inA, inB []word) {
 	x, y := split(a), split(b)
+	sameX, sameY := inBoth(x, y, maxWords)
+	return marked(x, sameX), marked(y, sameY)
+}
+
+// inBoth marks what two lists have in common, in order. Between what is the same at their beginnings and
+// ends at most so many are compared with each other; longer parts differ as a whole.
+func inBoth(x, y []string, most int) (inX, inY []bool) {
 	begin, end := 0, 0
 	for begin < min(len(x), len(y)) && x[begin] == y[begin] {
 		begin++
@@ -25,8 +32,9 @@ func words(a, b string) (inA, inB []word) {
 	for end < min(len(x), len(y))-begin && x[len(x)-1-end] == y[len(y)-1-end] {
 		end++
 	}
-	sameX, sameY := common(x[begin:len(x)-end], y[begin:len(y)-end])
-	return marked(x, begin, end, sameX), marked(y, begin, end, sameY)
+	midX, midY := common(x[begin:len(x)-end], y[begin:len(y)-end], most)
+	same := func(n int) []bool { return slices.Repeat([]bool{true}, n) }
+	return slices.Concat(same(begin), midX, same(end)), slices.Concat(same(begin), midY, same(end))
 }
 
 // split parts a text into words, spaces, and single other characters.
@@ -55,9 +63,9 @@ func split(text string) (out []string) {
 }
 
 // common marks the words of a longest common subsequence of both.
-func common(x, y []string) (inX, inY []bool) {
+func common(x, y []string, most int) (inX, inY []bool) {
 	inX, inY = make([]bool, len(x)), make([]bool, len(y))
-	if len(x) > maxWords || len(y) > maxWords {
+	if len(x) > most || len(y) > most {
 		return inX, inY
 	}
 	length := make([][]uint16, len(x)+1)
@@ -87,15 +95,14 @@ func common(x, y []string) (inX, inY []bool) {
 	return inX, inY
 }
 
-// marked joins words that are marked alike. Those before begin and the last ones are the same.
-func marked(all []string, begin, end int, same []bool) (out []word) {
+// marked joins words that are marked alike.
+func marked(all []string, same []bool) (out []word) {
 	for i, text := range all {
-		differs := i >= begin && i < len(all)-end && !same[i-begin]
-		if n := len(out); n > 0 && out[n-1].Differs == differs {
+		if n := len(out); n > 0 && out[n-1].Differs == !same[i] {
 			out[n-1].Text += text
 			continue
 		}
-		out = append(out, word{text, differs})
+		out = append(out, word{text, !same[i]})
 	}
 	return out
 }
