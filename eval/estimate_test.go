@@ -113,13 +113,13 @@ func checkEstimate(t *testing.T, e stats.Estimate, clusters int, interval string
 
 func TestV1StandardErrorOverEpochs(t *testing.T) {
 	v := readVectors(t).V1
-	s := summarize(&Set{Epochs: 4}, repeated([]float64{1, 1, 0, 1}, []float64{0.5, 0.25, 1, 1}, []float64{0, 0, 0, 0}, []float64{1, 1, 1, 1}, []float64{math.NaN(), 1, 0, 1})...)
+	s := summarize(&Set{Epochs: 4, Interval: stats.Student}, repeated([]float64{1, 1, 0, 1}, []float64{0.5, 0.25, 1, 1}, []float64{0, 0, 0, 0}, []float64{1, 1, 1, 1}, []float64{math.NaN(), 1, 0, 1})...)
 	checkEstimate(t, s.ScoreCompleted, v.Clusters, "t", v.Mean, v.SE, v.Published[0], v.Published[1])
 }
 
 func TestV2Clusters(t *testing.T) {
 	v := readVectors(t).V2
-	s := summarize(&Set{}, clustered("aaabbccc", 1, 1, 0.75, 0, 0.25, 0.5, 1, 0.5)...)
+	s := summarize(&Set{Interval: stats.Student}, clustered("aaabbccc", 1, 1, 0.75, 0, 0.25, 0.5, 1, 0.5)...)
 	checkEstimate(t, s.Score, v.Clusters, "t", v.Mean, v.SEClustered, v.Published[0], v.Published[1])
 }
 
@@ -136,7 +136,7 @@ func TestV3AgentsTogether(t *testing.T) {
 		}
 	}
 	s.Summary()
-	e := s.together(func(t *tally) *figure { return &t.score }).Estimate()
+	e := s.together(func(t *tally) *figure { return &t.score }).Estimate(stats.Bounded)
 	if e.Clusters != v.Clusters || e.N != 8 {
 		t.Errorf("got %+v", e)
 	}
@@ -147,7 +147,7 @@ func TestV3AgentsTogether(t *testing.T) {
 func TestV5EffectiveNumber(t *testing.T) {
 	v := readVectors(t).V5
 	s := summarize(&Set{}, clustered("aaabbbcccddd", 1, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1)...)
-	checkEstimate(t, s.Score, v.Clusters, "wilson-effective", v.Mean, v.SE, v.Low, v.High)
+	checkEstimate(t, s.Score, v.Clusters, "gaffke-effective", v.Mean, v.SE, v.Low, v.High)
 }
 
 func TestV6ComponentsOfVariance(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/input"
 )
 
@@ -31,11 +32,13 @@ type Set struct {
 	Evaluations []Evaluation `json:"evaluations"`
 	// Epochs is how often each evaluation is run (1 if the set does not say), Reduce how the scores
 	// of its epochs become one.
-	Epochs     int        `json:"epochs"`
-	Reduce     Reducer    `json:"reduce"`
-	Limits     Limits     `json:"limits"`
-	Retry      Retry      `json:"retry"`
-	Thresholds Thresholds `json:"thresholds"`
+	Epochs int     `json:"epochs"`
+	Reduce Reducer `json:"reduce"`
+	// Interval is how intervals are computed; empty for stats.Bounded.
+	Interval   stats.Method `json:"interval,omitempty"`
+	Limits     Limits       `json:"limits"`
+	Retry      Retry        `json:"retry"`
+	Thresholds Thresholds   `json:"thresholds"`
 	// Faults says for categories of faults whose they are ("agent" or "environment") where that is
 	// not as usual.
 	Faults map[string]string `json:"faults,omitempty"`

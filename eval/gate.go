@@ -34,14 +34,25 @@ type Gate struct {
 	Low     float64     `json:"low"`
 	High    float64     `json:"high"`
 	Verdict GateVerdict `json:"verdict"`
-	// Missing counts the evaluations whose figure is not known or may change.
+	// Missing counts the evaluations whose figure is not known, not all of it, or may change.
 	Missing int `json:"missing,omitempty"`
+	// Interval is how the interval was computed, if the set chose it.
+	Interval stats.Method `json:"interval,omitempty"`
+	// Ran is how the gate is judged by the evaluators that were run alone; nil if all were.
+	Ran *GateBounds `json:"ran,omitempty"`
 	// FalseFail says how likely the gate is to fail where the true rate is the one observed, and
 	// 0.05 above the minimum. It is there where every evaluation passes or does not.
 	FalseFail []FalseFail `json:"falseFail,omitempty"`
 	// EvaluationsNeeded is how many evaluations like these an interval that is undecided would
 	// need.
 	EvaluationsNeeded int `json:"evaluationsNeeded,omitempty"`
+}
+
+// GateBounds are the bounds of a gate with its verdict.
+type GateBounds struct {
+	Low     float64     `json:"low"`
+	High    float64     `json:"high"`
+	Verdict GateVerdict `json:"verdict"`
 }
 
 // FalseFail is the probability P that a gate fails where each evaluation passes with probability
@@ -89,7 +100,7 @@ func (s *Statistics) gates() (out []Gate) {
 	}
 	for _, j := range all {
 		if several && j.threshold.together() {
-			out = append(out, j.threshold.judge(j.what, "", s.together(j.figure)))
+			out = append(out, j.threshold.judge(j.what, "", s.together(j.figure), s.set.Interval))
 		}
 	}
 	return out
@@ -109,28 +120,27 @@ func (s *Statistics) together(figureOf func(*tally) *figure) *figure {
 func (j judged) gate(t *tally) Gate {
 	f := j.figure(t)
 	if e := t.byID[j.evaluator]; j.evaluator != "" && e.isClassification() {
-		g := Gate{What: j.what, Agent: t.agent, Min: j.threshold.Min, By: ByPoint, Value: e.summary().ScoreStrict, High: 1, Missing: f.missing}
+		g := Gate{What: j.what, Agent: t.agent, Min: j.threshold.Min, By: ByPoint, Value: e.summary(t.set.Interval).ScoreStrict, High: 1, Missing: f.missing}
 		if g.Value != nil && f.missing == 0 {
 			g.Low, g.High = *g.Value, *g.Value
 		}
-		g.decide()
+		g.Verdict = j.threshold.verdict(g.Low, g.High)
 		return g
 	}
-	return j.threshold.judge(j.what, t.agent, f)
+	return j.threshold.judge(j.what, t.agent, f, t.set.Interval)
 }
 
 // judge judges a figure, at the worst and at the best that what is missing may bring.
-func (t Threshold) judge(what, agent string, f *figure) Gate {
-	g := Gate{What: what, Agent: agent, Min: t.Min, By: ByPoint, Value: f.Estimate().Mean, High: 1, Missing: f.missing}
-	least, most := f.least.Estimate(), f.most.Estimate()
+func (t Threshold) judge(what, agent string, f *figure, method stats.Method) Gate {
+	g := Gate{What: what, Agent: agent, Min: t.Min, By: ByPoint, Value: f.Mean(), Missing: f.missing}
 	if t.byInterval() {
-		g.By = ByInterval
-		least.Mean, most.Mean = least.Low, most.High
+		g.By, g.Interval = ByInterval, method
 	}
-	if least.Mean != nil && most.Mean != nil {
-		g.Low, g.High = *least.Mean, *most.Mean
+	all := t.at(&f.all, method)
+	g.Low, g.High, g.Verdict = all.Low, all.High, all.Verdict
+	if ran := t.at(&f.ran, method); ran != all {
+		g.Ran = &ran
 	}
-	g.decide()
 	if f.missing > 0 || f.Len() == 0 {
 		return g
 	}
@@ -138,20 +148,31 @@ func (t Threshold) judge(what, agent string, f *figure) Gate {
 		g.FalseFail = t.falseFail(f.Len(), *g.Value)
 	}
 	if t.byInterval() && g.Verdict == GateUndecided {
-		g.EvaluationsNeeded = f.Needed(t.Min)
+		g.EvaluationsNeeded = f.Needed(t.Min, method)
 	}
 	return g
 }
 
-func (g *Gate) decide() {
-	switch {
-	case passes(g.Low, g.Min):
-		g.Verdict = GatePass
-	case !passes(g.High, g.Min):
-		g.Verdict = GateFail
-	default:
-		g.Verdict = GateUndecided
+// at judges the bounds of a figure: by their means, or by the ends of their intervals.
+func (t Threshold) at(b *bounds, method stats.Method) GateBounds {
+	low, high := b.least.Mean(), b.most.Mean()
+	if t.byInterval() {
+		low, high = b.least.Estimate(method).Low, b.most.Estimate(method).High
 	}
+	if low == nil || high == nil {
+		return GateBounds{0, 1, t.verdict(0, 1)}
+	}
+	return GateBounds{*low, *high, t.verdict(*low, *high)}
+}
+
+func (t Threshold) verdict(low, high float64) GateVerdict {
+	switch {
+	case passes(low, t.Min):
+		return GatePass
+	case !passes(high, t.Min):
+		return GateFail
+	}
+	return GateUndecided
 }
 
 func (t Threshold) falseFail(n int, observed float64) (out []FalseFail) {

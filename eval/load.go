@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/input"
 )
 
@@ -99,6 +100,9 @@ func (l *loader) set(path string, root *input.Node) *Set {
 	set.Tags, set.Metadata = l.tags(f), f.Optional("metadata", input.Object).JSON()
 	l.tasks(f)
 	l.epochs(f, set)
+	if method := f.Enum("interval", string(stats.Bounded), string(stats.Bounded), string(stats.Student)); method != string(stats.Bounded) {
+		set.Interval = stats.Method(method)
+	}
 	set.Prices = ParsePrices(&l.Reader, f.Get("prices"))
 	l.limits(f, set)
 	l.retry(f, set)

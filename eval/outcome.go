@@ -15,7 +15,7 @@ type Outcome struct {
 	Cluster  string
 	Score    Figure
 	PassRate Figure
-	// Evaluators holds those that have scored the evaluation or may still do so, by id.
+	// Evaluators holds those that were to score the evaluation, by id.
 	Evaluators map[string]Figure
 	// Tokens and Cost are what its rollouts have used of models, on average. They have no bounds.
 	Tokens Figure
@@ -35,8 +35,7 @@ type Figure struct {
 }
 
 func (e *epochs) figure(reduce func([]float64) float64) Figure {
-	f := Figure{Open: e.open > 0, Epochs: slices.Clone(e.known)}
-	f.Low, f.High = e.bounds(reduce)
+	f := Figure{Low: reduce(e.least), High: reduce(e.most), Open: e.open > 0, Epochs: slices.Clone(e.known)}
 	if len(e.known) > 0 && e.open == 0 && !e.unfinished {
 		value := reduce(e.known)
 		f.Value = &value

@@ -47,21 +47,19 @@ func (e *Evaluation) asks(def Definition) bool {
 // evaluators that were not run and of evaluators that failed do not count. It is nil if nothing
 // counts. An evaluator without a definition, such as a task's verifier, has the weight 1.
 func RolloutScore(defs []Definition, results []Result) *float64 {
-	var sum, weights float64
-	for _, result := range results {
-		score := result.normalized()
-		if score == nil {
-			continue
-		}
-		weight := weightOf(defs, result.EvaluatorID)
-		sum += weight * *score
-		weights += weight
-	}
-	if weights == 0 {
+	w := weigh(defs, results)
+	if w.known == 0 {
 		return nil
 	}
-	mean := sum / weights
+	mean := w.sum / w.known
 	return &mean
+}
+
+func weigh(defs []Definition, results []Result) (w weighted) {
+	for _, result := range results {
+		w.add(result, weightOf(defs, result.EvaluatorID))
+	}
+	return w
 }
 
 // normalized is a result's score from 0 to 1, nil if the result counts in no average.

@@ -73,7 +73,7 @@ func (s *Statistics) Summary() Summary {
 	if len(s.agents) == 0 {
 		s.tally("") // the evaluators are named although there is nothing
 	}
-	summary := Summary{Epochs: max(s.set.Epochs, 1), Reduce: s.set.Reduce, Thresholds: s.set.Thresholds, Gates: []Gate{}, Dataset: map[string]DatasetResult{}}
+	summary := Summary{Epochs: max(s.set.Epochs, 1), Reduce: s.set.Reduce, Interval: s.set.Interval, Thresholds: s.set.Thresholds, Gates: []Gate{}, Dataset: map[string]DatasetResult{}}
 	several := len(s.agents) > 1
 	for _, t := range s.agents {
 		one := t.summary()
@@ -98,17 +98,17 @@ func (s *Statistics) Summary() Summary {
 // tally holds what is kept of all evaluations of one agent. Nothing is averaged over agents, except
 // for a threshold that says so.
 type tally struct {
-	agent            string
-	set              *Set
-	classifications  map[string]*classification
-	rollouts         RolloutCounts
-	faults           FaultCounts
-	coverage         Coverage
-	score, completed figure
-	passRate         figure
-	passed           int
-	evaluators       []*evaluatorTally
-	byID             map[string]*evaluatorTally
+	agent           string
+	set             *Set
+	classifications map[string]*classification
+	rollouts        RolloutCounts
+	faults          FaultCounts
+	coverage        Coverage
+	score, passRate figure
+	completed       stats.Sample
+	passed          int
+	evaluators      []*evaluatorTally
+	byID            map[string]*evaluatorTally
 	// attempts are over completed rollouts, withFaulted has the agent's faults as failures.
 	attempts, withFaulted stats.Attempts
 	// variance has the epochs of each evaluation, passes how many of them passed.
@@ -153,60 +153,106 @@ func (t *tally) evaluator(id, name string) *evaluatorTally {
 // epochs are what is known of a figure in the epochs of one evaluation.
 type epochs struct {
 	known []float64
+	// least and most have what each epoch comes to if everything that is missing of it is 0, and if it
+	// is 1. In ranLeast and ranMost evaluators that were not run are left out.
+	least, most, ranLeast, ranMost []float64
 	// open counts the epochs that may bring something still, and those that were cancelled.
 	open int
+	// missing says that something of an epoch is not known.
+	missing bool
 	// unfinished says that an epoch can still change.
 	unfinished bool
 }
 
-func (e *epochs) know(x float64) { e.known = append(e.known, x) }
+func (e *epochs) know(x float64) {
+	e.known = append(e.known, x)
+	e.bound(x, x, x, x)
+}
+
+// miss adds an epoch of which nothing is known: it is open, was cancelled, lost or not scored.
+func (e *epochs) miss() {
+	e.missing = true
+	e.bound(0, 1, 0, 1)
+}
+
+func (e *epochs) bound(least, most, ranLeast, ranMost float64) {
+	e.least, e.most = append(e.least, least), append(e.most, most)
+	e.ranLeast, e.ranMost = append(e.ranLeast, ranLeast), append(e.ranMost, ranMost)
+}
+
+// weighted is a mean of results, of which some are missing: the evaluator failed, or was not run.
+type weighted struct{ sum, known, failed, notRun float64 }
+
+func (w *weighted) add(r Result, weight float64) {
+	switch score := r.normalized(); {
+	case r.Line:
+	case score != nil:
+		w.sum += weight * *score
+		w.known += weight
+	case r.NotRun != "":
+		w.notRun += weight
+	case r.Failed():
+		w.failed += weight
+	}
+}
+
+// scored adds a scored epoch. What is missing of it is in its bounds.
+func (e *epochs) scored(w weighted) {
+	if w.known == 0 {
+		e.miss()
+		return
+	}
+	e.known = append(e.known, w.sum/w.known)
+	e.missing = e.missing || w.failed+w.notRun > 0
+	ran, all := w.known+w.failed, w.known+w.failed+w.notRun
+	e.bound(w.sum/all, (w.sum+w.failed+w.notRun)/all, w.sum/ran, (w.sum+w.failed)/ran)
+}
+
+// reset makes room for the next evaluation.
+func (e *epochs) reset() {
+	*e = epochs{known: e.known[:0], least: e.least[:0], most: e.most[:0], ranLeast: e.ranLeast[:0], ranMost: e.ranMost[:0]}
+}
 
 // figure is a figure of each evaluation whose figure is known.
 type figure struct {
 	stats.Sample
-	// least and most are of every evaluation: what those that are missing could bring.
-	least, most stats.Sample
+	// all has every evaluation with what is missing of it, ran with what evaluators that were not run
+	// have left out.
+	all, ran bounds
 	// missing counts the evaluations whose figure is not known or may change.
 	missing int
 }
 
-// add adds an evaluation. An epoch that was lost to its environment is left out where others are
-// known; where none is, the figure is missing.
+// bounds are of every evaluation: what it comes to if all that is missing is 0, and if it is 1.
+type bounds struct{ least, most stats.Sample }
+
+func (b *bounds) add(cluster string, least, most float64) {
+	b.least.Add(cluster, least)
+	b.most.Add(cluster, most)
+}
+
+func (b *bounds) join(other *bounds) {
+	b.least.Join(other.least)
+	b.most.Join(other.most)
+}
+
+// add adds an evaluation. What is missing of it is in the bounds alone.
 func (f *figure) add(cluster string, e epochs, reduce func([]float64) float64) {
 	if len(e.known) > 0 && !e.unfinished {
 		f.Add(cluster, reduce(e.known))
 	}
-	least, most := e.bounds(reduce)
-	f.least.Add(cluster, least)
-	f.most.Add(cluster, most)
-	if e.open > 0 || len(e.known) == 0 {
+	f.all.add(cluster, reduce(e.least), reduce(e.most))
+	f.ran.add(cluster, reduce(e.ranLeast), reduce(e.ranMost))
+	if e.missing {
 		f.missing++
 	}
-}
-
-// bounds are what the epochs of an evaluation come to if all that is open, or all of them where
-// nothing is known, were 0, and if it were 1.
-func (e *epochs) bounds(reduce func([]float64) float64) (least, most float64) {
-	switch {
-	case e.open == 0 && len(e.known) == 0:
-		return 0, 1
-	case e.open == 0:
-		least = reduce(e.known)
-		return least, least
-	}
-	filled := append(append([]float64{}, e.known...), make([]float64, e.open)...)
-	least = reduce(filled)
-	for i := len(e.known); i < len(filled); i++ {
-		filled[i] = 1
-	}
-	return least, reduce(filled)
 }
 
 // join puts the evaluations of another agent to those of this one.
 func (f *figure) join(other *figure) {
 	f.Join(other.Sample)
-	f.least.Join(other.least)
-	f.most.Join(other.most)
+	f.all.join(&other.all)
+	f.ran.join(&other.ran)
 	f.missing += other.missing
 }
 
@@ -221,8 +267,8 @@ func (t *tally) add(rollouts []Rollout) (out Outcome) {
 		switch {
 		case r.State == StateCompleted:
 			t.addResults(r, finished)
+			score.scored(weigh(t.set.Evaluators, r.Results))
 			if s := RolloutScore(t.set.Evaluators, r.Results); s != nil {
-				score.know(*s)
 				completed.know(*s)
 			} else {
 				unscored++
@@ -238,10 +284,16 @@ func (t *tally) add(rollouts []Rollout) (out Outcome) {
 			})
 		case r.State == StateFaulted:
 			t.faults.Environment++
+			score.miss()
+			t.forEachExpected(r, func(e *evaluatorTally) { e.epochs.miss() })
 		default:
 			cancelled = cancelled || r.State == StateCancelled
 			score.open++
-			t.forEachExpected(r, func(e *evaluatorTally) { e.epochs.open++ })
+			score.miss()
+			t.forEachExpected(r, func(e *evaluatorTally) {
+				e.epochs.open++
+				e.epochs.miss()
+			})
 		}
 	}
 	score.unfinished = !finished
@@ -261,7 +313,7 @@ func (t *tally) add(rollouts []Rollout) (out Outcome) {
 			t.passed++
 		}
 		if len(completed.known) > 0 {
-			t.completed.add(cluster, completed, reduce)
+			t.completed.Add(cluster, reduce(completed.known))
 		}
 		if n := len(completed.known); n > 0 {
 			t.attempts = append(t.attempts, stats.Attempted{N: n, Passed: passing(completed.known, pass), Cluster: cluster})
@@ -279,11 +331,11 @@ func (t *tally) add(rollouts []Rollout) (out Outcome) {
 		Score: score.figure(reduce), PassRate: score.figure(share), Evaluators: map[string]Figure{}}
 	out.Tokens, out.Cost = t.usage.add(rollouts, t.set.Limits.boundUsage(), finished)
 	for _, e := range t.evaluators {
-		if len(e.epochs.known)+e.epochs.open > 0 {
+		if len(e.epochs.least) > 0 {
 			e.epochs.unfinished = !finished
 			out.Evaluators[e.id] = e.epochs.figure(reduce)
 		}
-		e.close(cluster, reduce, share, pass, finished, rollouts[0].Evaluation.asks(Definition{ID: e.id, Type: t.typeOf(e.id)}))
+		e.close(cluster, reduce, share, pass, finished)
 	}
 	return out
 }
@@ -306,15 +358,6 @@ func (t *tally) cover(score epochs, unscored, cancelled bool) {
 	}
 }
 
-func (t *tally) typeOf(id string) string {
-	for _, def := range t.set.Evaluators {
-		if def.ID == id {
-			return def.Type
-		}
-	}
-	return ""
-}
-
 // forEachExpected calls f for each evaluator that was to score the rollout.
 func (t *tally) forEachExpected(r Rollout, f func(*evaluatorTally)) {
 	for _, def := range t.set.Evaluators {
@@ -328,12 +371,15 @@ func (t *tally) forEachExpected(r Rollout, f func(*evaluatorTally)) {
 // as their mean, as they do for UiPath. Predictions of an evaluation that is not finished are not
 // counted yet.
 func (t *tally) addResults(r Rollout, finished bool) {
-	scores := map[*evaluatorTally][]float64{}
+	scores := map[*evaluatorTally]weighted{}
 	for _, result := range r.Results {
 		if result.Line {
 			continue
 		}
 		e := t.evaluator(result.EvaluatorID, result.EvaluatorName)
+		one := scores[e]
+		one.add(result, 1)
+		scores[e] = one
 		switch {
 		case result.NotRun != "":
 			e.notRun++
@@ -348,14 +394,18 @@ func (t *tally) addResults(r Rollout, finished bool) {
 		if e.classification != nil && finished {
 			e.classify(r, result)
 		}
-		if score := result.normalized(); score != nil {
-			scores[e] = append(scores[e], *score)
+	}
+	for e, w := range scores {
+		e.epochs.scored(w)
+		if w.known > 0 {
+			e.completed.know(w.sum / w.known)
 		}
 	}
-	for e, x := range scores {
-		e.epochs.know(mean(x))
-		e.completed.know(mean(x))
-	}
+	t.forEachExpected(r, func(e *evaluatorTally) {
+		if _, ok := scores[e]; !ok {
+			e.epochs.miss()
+		}
+	})
 }
 
 // classify counts a prediction. One without labels in its result, as where the agent's output has
@@ -377,8 +427,8 @@ func (e *evaluatorTally) lose(r Rollout) {
 }
 
 // close ends the evaluation that is being added.
-func (e *evaluatorTally) close(cluster string, reduce, share func([]float64) float64, pass float64, finished, expected bool) {
-	if expected || len(e.epochs.known) > 0 {
+func (e *evaluatorTally) close(cluster string, reduce, share func([]float64) float64, pass float64, finished bool) {
+	if len(e.epochs.least) > 0 {
 		e.epochs.unfinished = !finished
 		e.score.add(cluster, e.epochs, reduce)
 		e.passRate.add(cluster, e.epochs, share)
@@ -389,6 +439,6 @@ func (e *evaluatorTally) close(cluster string, reduce, share func([]float64) flo
 	if finished && len(e.completed.known) > 0 {
 		e.plain.Add(cluster, reduce(e.completed.known))
 	}
-	e.epochs = epochs{known: e.epochs.known[:0]}
-	e.completed = epochs{known: e.completed.known[:0]}
+	e.epochs.reset()
+	e.completed.reset()
 }

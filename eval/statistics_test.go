@@ -268,7 +268,7 @@ func TestSummaryJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	estimate := `"n":1,"clusters":1,"mean":1,"standardError":null,"low":0.20654931437723745,"high":1,"interval":"wilson","level":0.95`
+	estimate := `"n":1,"clusters":1,"mean":1,"standardError":null,"low":0.025,"high":1,"interval":"gaffke","level":0.95`
 	want := `{"epochs":1,"reduce":"","thresholds":{"pass":1},"agent":"a","rollouts":{"total":1,"completed":1,"suspended":0,"faulted":0,"cancelled":0,"open":0},` +
 		`"faults":{"agent":0,"environment":0},"coverage":{"evaluations":1,"scored":1,"unscored":0,"incomplete":0,"cancelled":0,"faulted":0,"evaluatorResults":1,` +
 		`"evaluatorErrors":0,"evaluatorsNotRun":0},"score":{` + estimate + `},"scoreCompleted":{` + estimate + `},"passRate":{` + estimate + `},"evaluationsPassed":1,` +
@@ -320,16 +320,42 @@ func TestGatesOnBounds(t *testing.T) {
 		{"unscored is open", 1, []Rollout{completed("1", score("e", 1)), completed("2", score("e", 1)), unscored}, GateUndecided, 2.0 / 3, 1},
 		{"a fault of the environment is open", 1, []Rollout{completed("1", score("e", 1)), in(StateFaulted, "2")}, GateUndecided, 0.5, 1},
 		{"a fault of the agent is not", 1, []Rollout{completed("1", score("e", 1)), crashed("2")}, GateFail, 0.5, 0.5},
-		{"an epoch lost to the environment is left out where others are known", 2, []Rollout{completed("1", score("e", 1)), in(StateFaulted, "1")}, GatePass, 1, 1},
+		{"V5: an epoch lost to the environment", 2, []Rollout{completed("1", score("e", 1)), in(StateFaulted, "1")}, GateUndecided, 0.5, 1},
+		{"V5: an epoch that nothing scored", 2, []Rollout{completed("1", score("e", 1)), completed("1")}, GateUndecided, 0.5, 1},
+		{"V2: an evaluator that was not run", 1, []Rollout{completed("1", score("e", 1), Result{EvaluatorID: "judge", NotRun: "no key"})}, GateUndecided, 0.5, 1},
+		{"an evaluator that failed", 1, []Rollout{completed("1", score("e", 0), Result{EvaluatorID: "judge", Error: "boom"})}, GateFail, 0, 0.5},
 		{"an open epoch", 2, []Rollout{completed("1", score("e", 1)), in(StatePending, "1")}, GateUndecided, 0.5, 1},
 		{"a cancelled epoch", 2, []Rollout{completed("1", score("e", 0)), in(StateCancelled, "1")}, GateFail, 0, 0.5},
 	} {
-		set := &Set{Epochs: v.epochs, Thresholds: Thresholds{Pass: 1, Score: atLeast(0.9), PassRate: atLeast(0.9)}}
+		set := &Set{Epochs: v.epochs, Thresholds: Thresholds{Pass: 1, Score: atLeast(0.9)}}
 		for _, g := range summarize(set, v.rollouts...).Gates {
 			if g.Verdict != v.verdict || math.Abs(g.Low-v.low) > 1e-9 || math.Abs(g.High-v.high) > 1e-9 {
 				t.Errorf("%s: got %+v", v.name, g)
 			}
 		}
+	}
+}
+
+// V5: with three of four epochs lost, the one that is left is no proof that all pass.
+func TestLostEpochsWhereAllMustPass(t *testing.T) {
+	lost := in(StateFaulted, "1")
+	set := &Set{Epochs: 4, Reduce: ReduceAll, Thresholds: Thresholds{Pass: 1, Score: atLeast(0.9)}}
+	g := summarize(set, completed("1", score("e", 1)), lost, lost, lost).Gates[0]
+	if g.Verdict != GateUndecided || g.Low != 0 || g.High != 1 || g.Missing != 1 {
+		t.Errorf("got %+v", g)
+	}
+}
+
+// V2: a gate says what it would be by what was run, for whoever accepts that the rest was not.
+func TestGatesWithoutWhatWasNotRun(t *testing.T) {
+	notRun := Result{EvaluatorID: "judge", NotRun: "no key"}
+	set := &Set{Thresholds: Thresholds{Pass: 1, Score: atLeast(0.9)}}
+	g := summarize(set, completed("1", score("e", 1), notRun), completed("2", score("e", 1))).Gates[0]
+	if g.Verdict != GateUndecided || g.Low != 0.75 || g.Ran == nil || g.Ran.Verdict != GatePass || g.Ran.Low != 1 {
+		t.Errorf("got %+v", g)
+	}
+	if g := summarize(set, completed("1", score("e", 1))).Gates[0]; g.Ran != nil {
+		t.Errorf("everything was run: got %+v", g)
 	}
 }
 

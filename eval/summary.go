@@ -10,9 +10,11 @@ import (
 // evaluator. Nothing is averaged over agents: of several agents the Summary itself has the counts
 // alone, and Agents the rest.
 type Summary struct {
-	Epochs     int        `json:"epochs"`
-	Reduce     Reducer    `json:"reduce"`
-	Thresholds Thresholds `json:"thresholds"`
+	Epochs int     `json:"epochs"`
+	Reduce Reducer `json:"reduce"`
+	// Interval is there where the set chose how intervals are computed.
+	Interval   stats.Method `json:"interval,omitempty"`
+	Thresholds Thresholds   `json:"thresholds"`
 	AgentSummary
 	// Agents has one entry an agent if there is more than one, in the order of the plan.
 	Agents []AgentSummary `json:"agents,omitempty"`
@@ -189,12 +191,12 @@ type EvaluatorSummary struct {
 func (t *tally) summary() AgentSummary {
 	s := AgentSummary{
 		Agent: t.agent, Rollouts: t.rollouts, Faults: t.faults, Coverage: t.coverage,
-		Score: t.score.Estimate(), ScoreCompleted: t.completed.Estimate(), PassRate: t.passRate.Estimate(), EvaluationsPassed: t.passed,
+		Score: t.score.Estimate(t.set.Interval), ScoreCompleted: t.completed.Estimate(t.set.Interval), PassRate: t.passRate.Estimate(t.set.Interval), EvaluationsPassed: t.passed,
 		Evaluators: make([]EvaluatorSummary, 0, len(t.evaluators)),
 	}
 	var sum, weights float64
 	for _, e := range t.evaluators {
-		one := e.summary()
+		one := e.summary(t.set.Interval)
 		s.Evaluators = append(s.Evaluators, one)
 		if one.Score != nil {
 			sum += e.weight * *one.Score
@@ -216,15 +218,15 @@ func (t *tally) summary() AgentSummary {
 	s.Variance = stats.Components(t.variance)
 	s.Flaky, s.AlwaysPass, s.NeverPass = consistency(t.passes)
 	s.Usage = t.usage.summary()
-	s.Tags = t.tags.summaries()
+	s.Tags = t.tags.summaries(t.set.Interval)
 	s.TaskMetrics = t.metrics.summaries(t.set.TaskDataset)
 	return s
 }
 
-func (e *evaluatorTally) summary() EvaluatorSummary {
-	s := EvaluatorSummary{ID: e.id, Name: e.name, Weight: e.weight, Estimate: e.score.Estimate(), PassRate: e.passRate.Estimate(),
+func (e *evaluatorTally) summary(method stats.Method) EvaluatorSummary {
+	s := EvaluatorSummary{ID: e.id, Name: e.name, Weight: e.weight, Estimate: e.score.Estimate(method), PassRate: e.passRate.Estimate(method),
 		EvaluationsPassed: e.passed, Errors: e.errors, NotRun: e.notRun}
-	s.Digest, s.Score = e.digest, e.plain.Estimate().Mean
+	s.Digest, s.Score = e.digest, e.plain.Mean()
 	if e.isClassification() && e.confusion.total > 0 {
 		score := e.classification.score(e.confusion)
 		s.Score, s.Skipped = &score, e.confusion.skipped

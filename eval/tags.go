@@ -49,10 +49,10 @@ func (t tagTallies) add(e *Evaluation, cluster string, score epochs, reduce, sha
 }
 
 // summaries are sorted by tag.
-func (t tagTallies) summaries() (out []TagSummary) {
+func (t tagTallies) summaries(method stats.Method) (out []TagSummary) {
 	for _, tag := range slices.Sorted(maps.Keys(t)) {
 		one := t[tag]
-		out = append(out, TagSummary{Tag: tag, Evaluations: one.evaluations, Score: one.score.Estimate(), PassRate: one.passRate.Estimate(), EvaluationsPassed: one.passed})
+		out = append(out, TagSummary{Tag: tag, Evaluations: one.evaluations, Score: one.score.Estimate(method), PassRate: one.passRate.Estimate(method), EvaluationsPassed: one.passed})
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package eval
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/input"
@@ -150,14 +151,24 @@ func (s *Set) TooFew(tasks int) (out []TooFew) {
 		if t == nil || !t.byInterval() || t.together() { // it depends on how many agents there will be
 			return
 		}
-		n, clusters := tasks, map[string]bool{}
+		n := 0
+		var passing stats.Sample // all that is asked, and passes
+		add := func(cluster string) {
+			n++
+			passing.Add(cluster, 1)
+		}
 		for i := range s.Evaluations {
 			if e := &s.Evaluations[i]; asked(e) {
-				n++
-				clusters[clusterOf(e.ID, e)] = true
+				add(clusterOf(e.ID, e))
 			}
 		}
-		if needed, ok := stats.Needed(t.Min, n, len(clusters)+tasks); ok && n < needed {
+		for i := range tasks {
+			add(fmt.Sprint("task ", i))
+		}
+		if n == 0 {
+			passing.Add("", 1) // to know how many there would have to be
+		}
+		if needed := passing.Needed(t.Min, s.Interval); n < needed {
 			out = append(out, TooFew{key, *t, needed, n})
 		}
 	}

@@ -263,7 +263,7 @@ func judge(rows []Row) {
 		if i == 0 {
 			p = r.P()
 		}
-		r.Verdict = verdict(r.Low, r.High, r.Margin, p)
+		r.Verdict = verdict(r.low, r.high, r.Margin, p)
 		if r.LowerIsBetter && r.Verdict != Undecided {
 			r.Verdict = map[Verdict]Verdict{Improved: Regressed, Regressed: Improved}[r.Verdict]
 		}
@@ -286,17 +286,15 @@ func verdict(low, high, margin *float64, p float64) Verdict {
 
 // gates judges the demands on the first row.
 func (d *Document) gates(f *figures, o Options) {
-	worst, best, open := f.atBounds()
-	low, _, lowKnown := worst.Interval()
-	_, high, highKnown := best.Interval()
+	open, lost := f.unknown()
 	first := &d.Comparisons[0]
 	add := func(rule string, margin *float64, limit float64, judge func(low, high, margin float64) eval.GateVerdict) {
-		g := Gate{Rule: rule, By: f.by, Margin: *margin, Open: open, Verdict: eval.GateUndecided}
-		if lowKnown && highKnown {
-			g.Low, g.High, g.Verdict = &low, &high, judge(low, high, *margin)
+		g := Gate{Rule: rule, By: f.by, Margin: *margin, Open: open, Lost: lost, Verdict: eval.GateUndecided}
+		if first.low != nil && first.high != nil {
+			g.Low, g.High, g.Verdict = first.low, first.high, judge(*first.low, *first.high, *margin)
 		}
-		if g.Verdict == eval.GateUndecided && open == 0 {
-			g.EvaluationsNeeded = first.needed(first.Delta - limit)
+		if g.Verdict == eval.GateUndecided && open+lost == 0 {
+			g.EvaluationsNeeded = f.needed(first, first.Delta-limit)
 		}
 		d.Gates = append(d.Gates, g)
 	}

@@ -148,6 +148,39 @@ func TestV22MissingPairs(t *testing.T) {
 	near(t, "delta with 0 for what is missing", zero.Comparisons[0].Delta, (0+1-1-1+1+0.5)/6)
 }
 
+// V3: what its environment lost could have failed.
+func TestLostPairsMayHaveFailed(t *testing.T) {
+	nothing := Options{NoWorseThan: ptr(0), Margin: ptr(0.5)}
+	d := mustCompare(t, scores("a", repeat(40, 0.9, 0, 0)...), scores("b", repeat(5, 0.9, 35, lost)...), nothing)
+	g := d.Gates[0]
+	if g.Verdict != eval.GateUndecided || g.Lost != 35 || g.Open != 0 || *g.Low > -0.7 || g.EvaluationsNeeded != nil || d.Comparisons[0].Verdict != Undecided {
+		t.Errorf("35 of 40 were lost: got %+v, %+v", g, d.Comparisons[0])
+	}
+	half := Options{NoWorseThan: ptr(0.5)}
+	d = mustCompare(t, passing("a", 10, 0), scores("b", repeat(5, 1, 5, lost)...), half)
+	if d.Gates[0].Verdict != eval.GateUndecided {
+		t.Errorf("5 of 10 were lost: got %+v", d.Gates[0])
+	}
+	d = mustCompare(t, passing("a", 40, 0), scores("b", repeat(20, 0, 20, lost)...), nothing)
+	if d.Gates[0].Verdict != eval.GateFail {
+		t.Errorf("whatever was lost, half have failed: got %+v", d.Gates[0])
+	}
+	// V5: three of four epochs were lost.
+	d = mustCompare(t, side("a", 4, []float64{1, 1, 1, 1}, []float64{1, 1, 1, 1}), side("b", 4, []float64{1, lost, lost, lost}, []float64{1, 1, 1, 1}), nothing)
+	if r := d.Comparisons[0]; d.Gates[0].Lost != 1 || r.Bounds[0] != -0.375 || r.Bounds[1] != 0 {
+		t.Errorf("epochs were lost: got %+v, bounds %v", d.Gates[0], r.Bounds)
+	}
+}
+
+// V13: the bounds of an evaluator's row left out the evaluations that were lost on both sides.
+func TestBoundsOfEvaluators(t *testing.T) {
+	d := mustCompare(t, scores("a", 1, 0, lost), scores("b", 1, 0, lost), Options{})
+	for _, r := range d.Comparisons {
+		near(t, r.By+" worst", r.Bounds[0], -1.0/3)
+		near(t, r.By+" best", r.Bounds[1], 1.0/3)
+	}
+}
+
 func TestV24WholeComparison(t *testing.T) {
 	var v struct {
 		Delta, SE, SignFlipP float64
@@ -157,7 +190,7 @@ func TestV24WholeComparison(t *testing.T) {
 	vector(t, "V24", &v)
 	a := side("a", 2, []float64{1, 1}, []float64{1, 0}, []float64{0, 0}, []float64{1, 1}, []float64{0, 1}, []float64{0, 0})
 	b := side("b", 2, []float64{1, 1}, []float64{1, 1}, []float64{1, 0}, []float64{1, 0}, []float64{1, 1}, []float64{0, 1})
-	d := mustCompare(t, a, b, Options{})
+	d := mustCompare(t, a, b, Options{Settings: stats.Settings{Power: 0.8, Resamples: 10_000, Seed: 1, Interval: stats.Student}})
 	r := d.Comparisons[0]
 	if r.By != "score" || r.Verdict != v.Verdict || len(d.Comparisons) != 3 || d.Comparisons[2].By != "evaluator:e" {
 		t.Errorf("got %+v", d)
@@ -187,8 +220,8 @@ func TestGates(t *testing.T) {
 		{"6 of 40 became worse", passing("a", 40, 0), passing("b", 40, 6), eval.GateFail, eval.GateFail, 0, 0},
 		{"1 of 8 became worse", passing("a", 8, 0), passing("b", 8, 1), eval.GateUndecided, eval.GateUndecided, 0, 63},
 		{"10 of 40 became better", passing("a", 40, 10), passing("b", 40, 0), eval.GatePass, eval.GatePass, 0, 0},
-		{"the same scores", scores("a", 0.5, 0.25, 1), scores("b", 0.5, 0.25, 1), eval.GatePass, eval.GateFail, 0, 0},
-		{"one pair of scores has no interval", scores("a", 0.5), scores("b", 0.75), eval.GateUndecided, eval.GateUndecided, 0, 0},
+		{"the same scores", scores("a", 0.5, 0.25, 1), scores("b", 0.5, 0.25, 1), eval.GateUndecided, eval.GateUndecided, 0, 0},
+		{"one pair of scores has a wide one", scores("a", 0.5), scores("b", 0.75), eval.GateUndecided, eval.GateUndecided, 0, 0},
 		{"one pair of verdicts has a wide one", scores("a", 0), scores("b", 1), eval.GateUndecided, eval.GateUndecided, 0, 0},
 		{"open evaluations may save it", passing("a", 40, 4), withOpen(passing("b", 40, 4), 8), eval.GateUndecided, eval.GateUndecided, 8, 0},
 		{"open evaluations cannot save it", passing("a", 40, 0), withOpen(passing("b", 40, 20), 2), eval.GateFail, eval.GateFail, 2, 0},

@@ -67,8 +67,11 @@ type Row struct {
 	// where there are none.
 	Bounds []float64 `json:"bounds,omitempty"`
 	// Margin is that of equivalence, if one was given.
-	Margin  *float64 `json:"margin,omitempty"`
-	Verdict Verdict  `json:"verdict"`
+	Margin *float64 `json:"margin,omitempty"`
+	// Verdict holds whatever is missing would have been.
+	Verdict Verdict `json:"verdict"`
+	// low and high are the ends of the interval with all that is missing worst for B, and best.
+	low, high *float64
 }
 
 // P is the p-value that is shown.
@@ -126,12 +129,15 @@ type Gate struct {
 	Rule   string  `json:"rule"`
 	By     string  `json:"by"`
 	Margin float64 `json:"margin"`
-	// Low and High bound the interval; if evaluations are open they are its lower end at the worst
-	// that these may bring, and its upper end at the best. They are nil if there is no interval.
+	// Low and High bound the interval: its lower end at the worst that may have come of what is
+	// missing, and its upper end at the best. They are nil if there is no interval.
 	Low  *float64 `json:"low"`
 	High *float64 `json:"high"`
 	// Open counts the evaluations that may still bring something, for each agent.
-	Open    int              `json:"open"`
+	Open int `json:"open"`
+	// Lost counts those of which something will not come: its environment failed, or an evaluator did,
+	// or was not run.
+	Lost    int              `json:"lost,omitempty"`
 	Verdict eval.GateVerdict `json:"verdict"`
 	// EvaluationsNeeded is how many evaluations like these would decide a gate that is undecided.
 	EvaluationsNeeded *int `json:"evaluationsNeeded"`

@@ -65,12 +65,17 @@ func newFigures(by string, pairs []pair, missingZero bool) *figures {
 		if !okA && !okB {
 			continue
 		}
+		if unknown := (eval.Figure{High: 1}); !okA {
+			s.fa = unknown
+		} else if !okB {
+			s.fb = unknown
+		}
 		s.a, s.b = s.fa.Value, s.fb.Value
 		if zero := 0.0; missingZero && !isUsage(by) {
 			if s.a == nil && s.b != nil && !s.fa.Open {
-				s.a = &zero
+				s.a, s.fa.Low, s.fa.High = &zero, 0, 0
 			} else if s.b == nil && s.a != nil && !s.fb.Open {
-				s.b = &zero
+				s.b, s.fb.Low, s.fb.High = &zero, 0, 0
 			}
 		}
 		f.all = append(f.all, s)
@@ -79,17 +84,6 @@ func newFigures(by string, pairs []pair, missingZero bool) *figures {
 		}
 	}
 	return f
-}
-
-// bounds of a side: what is known, or what it can still be.
-func bounds(known *float64, f eval.Figure) (low, high float64) {
-	switch {
-	case known != nil:
-		return *known, *known
-	case f.Open:
-		return f.Low, f.High
-	}
-	return 0, 1
 }
 
 // whyNoPairs says why no evaluation is scored on both sides.
@@ -127,27 +121,28 @@ func firstIDs(s *Side) string {
 	return abridged(slices.Compact(ids))
 }
 
-// atBounds are the pairs with what is open turned out worst for B, and best. What is missing for
-// good is left out, as in the row.
-func (f *figures) atBounds() (worst, best *stats.Paired, open int) {
+// atBounds are the pairs with all that is missing turned out worst for B, and best.
+func (f *figures) atBounds() (worst, best *stats.Paired) {
 	worst, best = new(stats.Paired), new(stats.Paired)
 	for _, s := range f.all {
-		if s.a == nil && !s.fa.Open || s.b == nil && !s.fb.Open {
-			continue
-		}
-		if s.a == nil || s.b == nil {
-			open++
-		}
-		s.addBounds(worst, best)
+		worst.Add(s.pair.a.Cluster, s.fa.High, s.fb.Low)
+		best.Add(s.pair.a.Cluster, s.fa.Low, s.fb.High)
 	}
-	return worst, best, open
+	return worst, best
 }
 
-func (s *sides) addBounds(worst, best *stats.Paired) {
-	lowA, highA := bounds(s.a, s.fa)
-	lowB, highB := bounds(s.b, s.fb)
-	worst.Add(s.pair.a.Cluster, highA, lowB)
-	best.Add(s.pair.a.Cluster, lowA, highB)
+// unknown counts the evaluations of which something may still come, and those of which something will
+// not.
+func (f *figures) unknown() (open, lost int) {
+	for _, s := range f.all {
+		switch {
+		case s.fa.Open || s.fb.Open:
+			open++
+		case s.fa.Low < s.fa.High || s.fb.Low < s.fb.High:
+			lost++
+		}
+	}
+	return open, lost
 }
 
 // row compares the figure. There must be a pair. What was computed for an earlier row with the same
@@ -163,19 +158,22 @@ func (f *figures) row(o Options, earlier []*figures) Row {
 	if isUsage(f.by) {
 		r.LowerIsBetter, r.Margin = true, nil
 		r.Regressions, r.Improvements = r.Improvements, r.Regressions
-		r.EvaluationsNeeded = r.needed(r.Delta)
+		r.low, r.high = r.Low, r.High
+		r.EvaluationsNeeded = f.needed(&r, r.Delta)
 		return r
 	}
 	distance := r.Delta
 	if o.Margin != nil {
 		distance = *o.Margin
 	}
-	r.EvaluationsNeeded = r.needed(distance)
-	var worst, best stats.Paired
-	for _, s := range f.all {
-		s.addBounds(&worst, &best)
-	}
+	r.EvaluationsNeeded = f.needed(&r, distance)
+	worst, best := f.atBounds()
 	r.Bounds = []float64{worst.Mean(), best.Mean()}
+	r.low, r.high = r.Low, r.High
+	if open, lost := f.unknown(); open+lost > 0 {
+		r.low, _ = worst.Interval(o.Interval)
+		_, r.high = best.Interval(o.Interval)
+	}
 	return r
 }
 
@@ -191,8 +189,8 @@ func (f *figures) evaluations() int {
 }
 
 // needed is how many evaluations the pairs would be of that a difference of distance needs.
-func (r *Row) needed(distance float64) *int {
-	n := r.Needed(distance)
+func (f *figures) needed(r *Row, distance float64) *int {
+	n := f.paired.Needed(r.Difference, distance)
 	if n != nil {
 		*n = (*n*r.Evaluations + r.N - 1) / r.N
 	}

@@ -1,6 +1,9 @@
 package stats
 
-import "math"
+import (
+	"math"
+	"sort"
+)
 
 // normalQuantile is the quantile of the normal distribution.
 func normalQuantile(p float64) float64 { return math.Sqrt2 * math.Erfinv(2*p-1) }
@@ -30,29 +33,9 @@ func PointFails(n int, least, p float64) float64 {
 	return binomialCDF(int(math.Ceil(least*float64(n)-1e-9))-1, n, p)
 }
 
-// IntervalFails is the same for a gate that fails when the whole Wilson interval is below least.
+// IntervalFails is the same for a gate that fails when the whole interval is below least: when so few
+// would pass with probability (1-level)/2 at most, if each did with probability least.
 func IntervalFails(n int, least, p float64) float64 {
-	low, high := 0, n+1 // the least count that does not fail
-	for low < high {
-		middle := (low + high) / 2
-		if _, top := wilson(float64(middle)/float64(n), float64(n), z); top < least-1e-9 {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	return binomialCDF(low-1, n, p)
-}
-
-// Needed is how many evaluations the lower end of the interval needs to reach least when every one
-// of them passes, and whether any number is enough. Below two clusters nothing is known of them.
-func Needed(least float64, evaluations, clusters int) (n int, possible bool) {
-	if least >= 1 {
-		return 0, false
-	}
-	quantile := z
-	if clusters < evaluations && clusters > 1 {
-		quantile = studentQuantile(float64(clusters - 1))
-	}
-	return int(math.Ceil(quantile*quantile*least/(1-least) - 1e-9)), true
+	fewest := sort.Search(n+1, func(passed int) bool { return binomialCDF(passed, n, least) >= (1-level)/2 })
+	return binomialCDF(fewest-1, n, p)
 }

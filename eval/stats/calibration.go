@@ -75,7 +75,7 @@ func Calibrate(rated []Rated, pass float64, s Settings) Calibration {
 		passes.add(r.Cluster, share(judge), share(people))
 		bias += (r.Judge - r.People) / float64(len(rated))
 	}
-	out.Agreement, out.Sensitivity, out.Specificity = agreement.Estimate(), sensitivity.Estimate(), specificity.Estimate()
+	out.Agreement, out.Sensitivity, out.Specificity = agreement.Estimate(Bounded), sensitivity.Estimate(Bounded), specificity.Estimate(Bounded)
 	out.Kappa = passes.coefficient(moments.kappa, out.Agreement, s)
 	out.WeightedKappa = scores.coefficient(moments.kappa, out.Agreement, s)
 	out.Alpha = scores.coefficient(moments.alpha, out.Agreement, s)

@@ -27,7 +27,8 @@ type Estimate struct {
 	// Low and High bound the confidence interval of Level; nil if there is none.
 	Low  *float64 `json:"low"`
 	High *float64 `json:"high"`
-	// Interval names the method: wilson, wilson-effective or t.
+	// Interval names the method: gaffke, gaffke-effective or t. Documents of earlier versions have wilson
+	// and wilson-effective, too.
 	Interval string  `json:"interval,omitempty"`
 	Level    float64 `json:"level,omitempty"`
 }
@@ -51,6 +52,15 @@ func (v *Sample) Join(other Sample) {
 
 // Len is the number of evaluations.
 func (v *Sample) Len() int { return len(v.x) }
+
+// Mean is the mean; nil if there is nothing.
+func (v *Sample) Mean() *float64 {
+	if len(v.x) == 0 {
+		return nil
+	}
+	mean, _, _ := v.mean()
+	return &mean
+}
 
 // sums are the sums of each cluster's x - from and the sizes of the clusters, in the order in which
 // the clusters first came.
@@ -90,8 +100,23 @@ func (v *Sample) mean() (mean float64, se *float64, clusters int) {
 	return mean, &e, len(sums)
 }
 
-// Estimate describes the sample.
-func (v *Sample) Estimate() Estimate {
+// Method is how intervals are computed.
+type Method string
+
+// Bounded is the interval for means of values from 0 to 1, which needs to know nothing of them. It is
+// the default, also where nothing is said. Student is that of Student's t, which assumes that rare
+// values far from the others would have been seen.
+const (
+	Bounded Method = "gaffke"
+	Student Method = "t"
+)
+
+// boundedEffective is Bounded with an effective number of evaluations, as there are clusters.
+const boundedEffective = "gaffke-effective"
+
+// Estimate describes the sample. Where all figures are 0 or 1, or equal, Student is not used: it
+// would give an interval that is too narrow, or has no width.
+func (v *Sample) Estimate(method Method) Estimate {
 	e := Estimate{N: len(v.x)}
 	if e.N == 0 {
 		return e
@@ -99,27 +124,57 @@ func (v *Sample) Estimate() Estimate {
 	mean, se, clusters := v.mean()
 	e.Mean, e.StandardError, e.Clusters = &mean, se, clusters
 	low, high := 0.0, 0.0
-	n, c := float64(e.N), float64(clusters)
-	flat := v.binary() || se != nil && *se < 1e-12
-	switch {
-	case flat && clusters == e.N:
-		e.Interval = "wilson"
-		low, high = wilson(mean, n, z)
-	case clusters < 2:
-		return e
-	case flat:
-		e.Interval = "wilson-effective" // Korn and Graubard
-		if *se >= 1e-12 {
-			n = min(n, mean*(1-mean)/(*se**se))
-		}
-		low, high = wilson(mean, n, studentQuantile(c-1))
-	default:
-		e.Interval = "t"
-		half := studentQuantile(c-1) * *se
+	if method == Student && se != nil && *se >= 1e-12 && !v.binary() {
+		e.Interval = string(Student)
+		half := studentQuantile(float64(clusters-1)) * *se
 		low, high = max(0, mean-half), min(1, mean+half)
+	} else {
+		shape, ok := v.effective(1)
+		if !ok {
+			return e
+		}
+		if e.Interval = string(Bounded); clusters < e.N {
+			e.Interval = boundedEffective
+		}
+		low, high = boundedInterval(v.x, shape)
+		low, high = sixDigits(low), sixDigits(high)
 	}
 	e.Low, e.High, e.Level = &low, &high, level
 	return e
+}
+
+// sixDigits rounds to what is computed surely, so that it is the same on every machine.
+func sixDigits(x float64) float64 { return math.Round(x*1e6) / 1e6 }
+
+// effective is the number of independent evaluations that times as many of the sample are worth (Korn
+// and Graubard 1998). Clusters of unequal size count as fewer. It is unknown of one cluster.
+func (v *Sample) effective(times float64) (n float64, ok bool) {
+	size := float64(len(v.x))
+	n = size * times
+	mean, _, _ := v.mean()
+	sums, sizes := v.sums(mean)
+	if len(sums) == len(v.x) {
+		return n, true
+	}
+	if len(sums) < 2 {
+		return 0, false
+	}
+	var squares, between float64
+	for i, sum := range sums {
+		squares += float64(sizes[i] * sizes[i])
+		between += sum * sum
+	}
+	clusters := times * size * size / squares
+	var variance float64 // of one evaluation
+	for _, x := range v.x {
+		variance += (x - mean) * (x - mean) / (size - 1)
+	}
+	if variance < 1e-24 {
+		return clusters, true
+	}
+	t := studentQuantile(max(clusters-1, 0.5))
+	square := between / (size * size) / times * clusters / max(clusters-1, 0.5) // of the standard error
+	return min(n, z*z/(t*t)*variance/max(square, 1e-300)), true
 }
 
 // Binary reports whether every figure is 0 or 1 and an evaluation of its own.
@@ -130,39 +185,48 @@ func (v *Sample) Binary() bool {
 
 // Needed is how many evaluations like these an interval would need to lie on one side of least; 0 if
 // nothing can be said.
-func (v *Sample) Needed(least float64) int {
-	e := v.Estimate()
-	if e.Mean == nil || e.Interval == "" || math.Abs(*e.Mean-least) < 1e-9 {
+func (v *Sample) Needed(least float64, method Method) int {
+	e := v.Estimate(method)
+	if e.Low == nil || math.Abs(*e.Mean-least) < 1e-9 {
 		return 0
 	}
-	variance := least * (1 - least) // of one evaluation, where the interval is Wilson's
-	switch square := square(e.StandardError); {
-	case e.Interval == "t":
-		variance = square * float64(e.N)
-	case e.Interval == "wilson-effective" && square >= 1e-24:
-		variance *= max(1, float64(e.N)*square/(*e.Mean*(1-*e.Mean)))
+	if e.Interval == string(Student) {
+		return neededByStudent(e, *e.Mean-least)
 	}
-	distance := *e.Mean - least
-	enough := func(n int) bool {
-		quantile := z
-		if e.Interval != "wilson" { // with more evaluations there are more clusters
-			quantile = studentQuantile(max(1, float64(n)*float64(e.Clusters)/float64(e.N)-1))
-		}
-		return quantile*quantile*variance/(distance*distance) <= float64(n)+1e-9
-	}
-	const most = 1 << 30
-	n := sort.Search(most, enough)
-	if n == most {
-		return 0
-	}
-	return n
+	return v.neededAround(*e.Mean, *e.Mean-least)
 }
 
-func square(x *float64) float64 {
-	if x == nil {
-		return 0
+// neededByStudent is how many evaluations have an interval of Student's t of half the width distance.
+func neededByStudent(e Estimate, distance float64) int {
+	n := float64(e.N)
+	square := *e.StandardError * *e.StandardError * n / (distance * distance)
+	return fewest(func(count int) bool { // with more evaluations there are more clusters
+		t := studentQuantile(max(1, float64(count)*float64(e.Clusters)/n-1))
+		return t*t*square <= float64(count)+1e-9
+	})
+}
+
+// ends are those of the interval of times as many evaluations; 0 and 1 if nothing is known.
+func (v *Sample) ends(times float64) (low, high float64) {
+	shape, ok := v.effective(times)
+	if !ok {
+		return 0, 1
 	}
-	return *x * *x
+	return boundedInterval(v.x, shape)
+}
+
+// fewest is the least number that is enough, as all larger ones are, to half a percent; 0 if there is
+// none that anybody could run.
+func fewest(enough func(n int) bool) int {
+	const most = 1 << 30
+	n := 1
+	for ; !enough(n); n *= 2 {
+		if n >= most {
+			return 0
+		}
+	}
+	step := max(1, n/256)
+	return n/2 + step*(1+sort.Search(n/2/step-1, func(i int) bool { return enough(n/2 + step*(1+i)) }))
 }
 
 func (v *Sample) binary() bool {

@@ -19,15 +19,19 @@ func TestIntervals(t *testing.T) {
 		name     string
 		x        []float64
 		clusters []string
+		method   Method
 		interval string
 	}{
-		{"one evaluation that passes", []float64{1}, []string{"1"}, "wilson"},
-		{"one evaluation with half a score has none", []float64{0.5}, []string{"1"}, ""},
-		{"equal scores", []float64{0.5, 0.5, 0.5}, []string{"1", "2", "3"}, "wilson"},
-		{"one cluster has none", []float64{1, 0.5}, []string{"a", "a"}, ""},
-		{"clusters that all pass", []float64{1, 1, 1}, []string{"a", "a", "b"}, "wilson-effective"},
+		{"one evaluation that passes", []float64{1}, []string{"1"}, Bounded, "gaffke"},
+		{"one evaluation with half a score", []float64{0.5}, []string{"1"}, Student, "gaffke"},
+		{"equal scores", []float64{0.5, 0.5, 0.5}, []string{"1", "2", "3"}, Student, "gaffke"},
+		{"scores of 0 and 1", []float64{0, 1, 1}, []string{"1", "2", "3"}, Student, "gaffke"},
+		{"other scores", []float64{0.5, 1, 1}, []string{"1", "2", "3"}, Bounded, "gaffke"},
+		{"other scores, where the set says so", []float64{0.5, 1, 1}, []string{"1", "2", "3"}, Student, "t"},
+		{"one cluster has none", []float64{1, 0.5}, []string{"a", "a"}, Bounded, ""},
+		{"clusters that all pass", []float64{1, 1, 1}, []string{"a", "a", "b"}, Bounded, "gaffke-effective"},
 	} {
-		e := (&Sample{v.x, v.clusters}).Estimate()
+		e := (&Sample{v.x, v.clusters}).Estimate(v.method)
 		if e.Interval != v.interval || (e.Low == nil) != (v.interval == "") || e.Low != nil && *e.Low >= *e.High {
 			t.Errorf("%s: got %+v", v.name, e)
 		}

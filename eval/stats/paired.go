@@ -43,7 +43,8 @@ type Difference struct {
 	// DF are the degrees of freedom of the t test: clusters less one.
 	DF int `json:"df"`
 	// Low and High bound the 95 % confidence interval; nil if there is none. Interval names its
-	// method: t, or where every score is 0 or 1, bonett-price, with clusters bonett-price-clustered.
+	// method: gaffke or t, or where every score is 0 or 1 bonett-price, with clusters gaffke-effective
+	// or bonett-price-clustered. That of tokens and costs is always t.
 	Low      *float64 `json:"low"`
 	High     *float64 `json:"high"`
 	Interval string   `json:"interval,omitempty"`
@@ -71,6 +72,8 @@ type Settings struct {
 	// Resamples of the bootstrap; 0 leaves it out. Seed is that of all random numbers.
 	Resamples int
 	Seed      uint64
+	// Interval is the method for scores that are not all 0 or 1.
+	Interval Method
 }
 
 // DefaultSettings are those of a comparison that says nothing else.
@@ -93,7 +96,7 @@ func (p *Paired) Difference(o Settings) Difference {
 	out.Correlation = correlation(p.a, out.MeanA, p.b, out.MeanB)
 	sums, sizes := p.d.sums(0)
 	out.SignFlipP = signFlip(sums, random(o.Seed), signFlipDraws)
-	out.Low, out.High, out.Interval = p.interval(delta, se, clusters)
+	out.Low, out.High, out.Interval = p.interval(o.Interval)
 	if p.binary() && clusters == p.Len() {
 		exact, mid := mcnemar(out.Regressions, out.Improvements)
 		out.McNemarExact, out.McNemarMidP = &exact, &mid
@@ -111,16 +114,13 @@ func (p *Paired) Difference(o Settings) Difference {
 	return out
 }
 
-// Interval is the interval of the difference alone; ok is false if there is none.
-func (p *Paired) Interval() (low, high float64, ok bool) {
+// Interval is the interval of the difference alone; nil if there is none.
+func (p *Paired) Interval(method Method) (low, high *float64) {
 	if p.Len() == 0 {
-		return 0, 0, false
+		return nil, nil
 	}
-	l, h, _ := p.interval(p.d.mean())
-	if l == nil {
-		return 0, 0, false
-	}
-	return *l, *h, true
+	low, high, _ = p.interval(method)
+	return low, high
 }
 
 // Mean is the mean difference.
@@ -132,25 +132,37 @@ func (p *Paired) Mean() float64 {
 // negligible is a standard error that is no more than rounding: nothing varies.
 const negligible = 1e-9
 
-func (p *Paired) interval(delta float64, se *float64, clusters int) (low, high *float64, method string) {
+func (p *Paired) interval(method Method) (low, high *float64, name string) {
 	var l, h float64
+	delta, se, clusters := p.d.mean()
 	switch {
-	case p.binary() && clusters == p.Len():
-		method = "bonett-price"
-		l, h = p.bonettPrice(z)
-	case se == nil:
+	case p.Unbounded && se == nil || clusters < min(2, p.Len()):
 		return nil, nil, ""
+	case p.Unbounded:
+		name = string(Student)
+		half := studentQuantile(float64(clusters-1)) * *se
+		l, h = delta-half, delta+half
+	case p.binary() && clusters == p.Len():
+		name = "bonett-price"
+		l, h = p.bonettPrice(z)
 	case p.binary():
-		method = "bonett-price-clustered"
+		name = "bonett-price-clustered"
 		l, h = p.bonettPrice(studentQuantile(float64(clusters - 1)))
 	default:
-		method = "t"
-		half := studentQuantile(float64(clusters-1)) * *se
-		if l, h = delta-half, delta+half; !p.Unbounded {
-			l, h = max(-1, l), min(1, h)
-		}
+		e := p.scaled().Estimate(method)
+		name = e.Interval
+		l, h = sixDigits(2**e.Low-1), sixDigits(2**e.High-1)
 	}
-	return &l, &h, method
+	return &l, &h, name
+}
+
+// scaled are the differences, from -1 to 1, as values from 0 to 1.
+func (p *Paired) scaled() *Sample {
+	s := &Sample{clusters: p.d.clusters, x: make([]float64, p.Len())}
+	for i, d := range p.d.x {
+		s.x[i] = (d + 1) / 2
+	}
+	return s
 }
 
 // binary reports whether every figure is a score of 0 or 1.
@@ -218,28 +230,45 @@ func correlation(a []float64, meanA float64, b []float64, meanB float64) *float6
 	return &r
 }
 
-// Needed is how many pairs like these would find a difference of distance with the power, or where
-// no pair differs how many would have an interval that goes no further; nil if distance is nothing,
-// or if nothing is known of how much the pairs vary.
-func (d Difference) Needed(distance float64) *int {
-	distance = math.Abs(distance)
-	if d.StandardError == nil || distance < negligible {
+// Needed is how many pairs like these, of which d is the difference, would find a difference of
+// distance with the power, and have an interval that goes no further to that side; nil if distance is
+// nothing, or if nothing is known of how much the pairs vary.
+func (p *Paired) Needed(d Difference, distance float64) *int {
+	if d.StandardError == nil || math.Abs(distance) < negligible {
 		return nil
 	}
-	var n float64
-	switch ratio := (z + normalQuantile(d.Power)) * *d.StandardError / distance; {
-	case d.Varies(): // the standard error falls with the root of the pairs
+	n := 0.0
+	if d.Varies() { // the standard error falls with the root of the pairs
+		ratio := (z + normalQuantile(d.Power)) * *d.StandardError / distance
 		n = math.Ceil(ratio*ratio*float64(d.N) - 1e-9)
-	case math.Abs(d.Delta) >= negligible || d.Interval == "t":
-		return nil
-	default:
-		n = math.Ceil(float64(d.neededClusters(distance)) * float64(d.N) / float64(d.Clusters))
 	}
-	if n > 1e9 {
+	switch d.Interval {
+	case string(Bounded), boundedEffective:
+		wide := p.scaled().neededAround((d.Delta+1)/2, distance/2)
+		if wide == 0 {
+			return nil
+		}
+		n = max(n, float64(wide))
+	case string(Student):
+	default:
+		if !d.Varies() && math.Abs(d.Delta) < negligible {
+			n = math.Ceil(float64(d.neededClusters(math.Abs(distance))) * float64(d.N) / float64(d.Clusters))
+		}
+	}
+	if n == 0 || n > 1e9 {
 		return nil
 	}
 	out := int(n)
 	return &out
+}
+
+// neededAround is how many evaluations like these have an interval that goes no further from their
+// mean than distance: downwards, or where it is negative upwards.
+func (v *Sample) neededAround(mean, distance float64) int {
+	return fewest(func(n int) bool {
+		low, high := v.ends(float64(n) / float64(len(v.x)))
+		return distance > 0 && low >= mean-distance || distance < 0 && high <= mean-distance
+	})
 }
 
 // neededClusters is how many clusters that do not differ have an interval that goes no further than

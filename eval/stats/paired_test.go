@@ -2,6 +2,7 @@ package stats
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 )
@@ -46,16 +47,26 @@ func TestIntervalsOfScoresLieWithinWhatIsPossible(t *testing.T) {
 	}
 }
 
+func (p *Paired) ends(t *testing.T) (low, high float64) {
+	t.Helper()
+	l, h := p.Interval(Bounded)
+	if l == nil {
+		t.Fatalf("no interval: %+v", p)
+	}
+	return *l, *h
+}
+
 func (p *Paired) unbounded() *Paired {
 	p.Unbounded = true
 	return p
 }
 
-// Where all verdicts are the same, little is known of how much they vary. Scores that all differ by the
-// same have the interval of Student's t, which is that difference.
+// Where nothing varies, little is known of how much it does. V4: scores that do not differ had the
+// interval [0, 0].
 func TestIntervalsWhereNothingVaries(t *testing.T) {
 	// z·√2/(n+2), of which z is Student's t where there are clusters
 	const of17, of17Clusters = 0.145884613, 0.157789412
+	ofScores := 1 - math.Pow(0.025, 1.0/17) // the quantile of a beta distribution
 	for _, c := range []struct {
 		name   string
 		p      *Paired
@@ -65,8 +76,8 @@ func TestIntervalsWhereNothingVaries(t *testing.T) {
 		{"verdicts of one agent", twice(1, same(17, 0, 0)...), "bonett-price", of17},
 		{"verdicts of two agents", twice(2, same(17, 0, 0)...), "bonett-price-clustered", of17Clusters},
 		{"verdicts of nine agents", twice(9, same(17, 1, 1)...), "bonett-price-clustered", of17Clusters},
-		{"scores of one agent", twice(1, same(17, 0.3, 0.3)...), "t", 0},
-		{"scores of two agents", twice(2, same(17, 0.3, 0.3)...), "t", 0},
+		{"scores of one agent", twice(1, same(17, 0.3, 0.3)...), "gaffke", ofScores},
+		{"scores of two agents", twice(2, same(17, 0.3, 0.3)...), "gaffke-effective", ofScores},
 	} {
 		d := c.p.Difference(DefaultSettings)
 		if d.Interval != c.method || d.MDE != nil {
@@ -86,16 +97,16 @@ func TestIntervalsWhereNothingVaries(t *testing.T) {
 // that of one, because of Student's t, and one that became worse makes it no narrower.
 func TestClusteredVerdicts(t *testing.T) {
 	pairs := append(same(16, 1, 1), [2]float64{1, 0})
-	low, high, _ := twice(1, pairs...).Interval()
-	lowOfTwo, highOfTwo, _ := twice(2, pairs...).Interval()
+	low, high := twice(1, pairs...).ends(t)
+	lowOfTwo, highOfTwo := twice(2, pairs...).ends(t)
 	if lowOfTwo > low || highOfTwo < high || highOfTwo-lowOfTwo > 1.1*(high-low) {
 		t.Errorf("one agent [%v, %v], two that do the same [%v, %v]", low, high, lowOfTwo, highOfTwo)
 	}
-	equal, _, _ := twice(2, same(17, 1, 1)...).Interval()
+	equal, _ := twice(2, same(17, 1, 1)...).ends(t)
 	if lowOfTwo >= equal {
 		t.Errorf("the interval begins at %v if one became worse, at %v if none", lowOfTwo, equal)
 	}
-	if _, _, ok := twice(2, [2]float64{0, 1}).Interval(); ok {
+	if low, _ := twice(2, [2]float64{0, 1}).Interval(Bounded); low != nil {
 		t.Error("one cluster has no interval")
 	}
 }
@@ -129,7 +140,7 @@ func TestClusteredVerdictsAreCovered(t *testing.T) {
 							pairs.Add(fmt.Sprint(i), a, b)
 						}
 					}
-					if low, high, ok := pairs.Interval(); ok && low <= p[1]-p[0] && p[1]-p[0] <= high {
+					if low, high := pairs.ends(t); low <= p[1]-p[0] && p[1]-p[0] <= high {
 						covered++
 					}
 				}
@@ -150,19 +161,40 @@ func TestHowManyWouldDecideWhereNothingDiffers(t *testing.T) {
 		"one agent":  {twice(1, same(17, 1, 1)...), 0.01, 276},
 		"two agents": {twice(2, same(17, 1, 1)...), 0.05, 2 * 55},
 	} {
-		got := c.p.Difference(DefaultSettings).Needed(c.distance)
+		got := c.p.Needed(c.p.Difference(DefaultSettings), c.distance)
 		if got == nil || *got != c.want {
 			t.Errorf("%s: got %v, want %d", name, got, c.want)
 			continue
 		}
 		agents := c.p.Len() / 17
 		for n, decided := range map[int]bool{c.want / agents: true, c.want/agents - 1: false} {
-			if low, _, _ := twice(agents, same(n, 1, 1)...).Interval(); low >= -c.distance != decided {
+			if low, _ := twice(agents, same(n, 1, 1)...).ends(t); low >= -c.distance != decided {
 				t.Errorf("%s: the interval of %d begins at %v", name, n, low)
 			}
 		}
 	}
-	if got := twice(1, same(5, 0, 1)...).Difference(DefaultSettings).Needed(0.5); got != nil {
+	better := twice(1, same(5, 0, 1)...)
+	if got := better.Needed(better.Difference(DefaultSettings), 0.5); got != nil {
 		t.Errorf("all became better: got %d", *got)
+	}
+}
+
+// V4: nine pairs of 1 and one of 0.5 that do not differ decide no more than ten of 1 do, and these are
+// the vectors of a million draws.
+func TestVectorsOfBoundedDifferences(t *testing.T) {
+	t.Parallel()
+	for _, v := range []struct {
+		name      string
+		p         *Paired
+		low, high float64
+	}{
+		{"two that are equal", twice(1, same(2, 0.9, 0.9)...), -0.841, 0.842},
+		{"ten that are equal", twice(1, append(same(9, 1, 1), [2]float64{0.5, 0.5})...), -0.308, 0.309},
+		{"nine that are equal, one that lost half", twice(1, append(same(9, 1, 1), [2]float64{1, 0.5})...), -0.355, 0.279},
+	} {
+		low, high := v.p.ends(t)
+		if math.Abs(low-v.low) > 0.001 || math.Abs(high-v.high) > 0.001 {
+			t.Errorf("%s: got %.4f, %.4f, want %v, %v", v.name, low, high, v.low, v.high)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -50,7 +51,7 @@ func (c referenceCase) standardError() float64 {
 
 // root finds where a rising function is 0.
 func root(low, high float64, f func(float64) float64) float64 {
-	for range 100 {
+	for range 60 {
 		if middle := (low + high) / 2; f(middle) < 0 {
 			low = middle
 		} else {
@@ -60,11 +61,11 @@ func root(low, high float64, f func(float64) float64) float64 {
 	return low
 }
 
-// studentTail integrates the density of Student's t beyond t on both sides, by Simpson's rule over
-// the angle whose tangent is t/√df.
+// studentTail integrates the density of Student's t beyond t on both sides, by Simpson's rule over u,
+// where t is √df·sinh(u).
 func studentTail(t, df float64) float64 {
 	integral := func(from, to float64) float64 {
-		const steps = 400
+		const steps = 600
 		h, sum := (to-from)/steps, 0.0
 		for i := range steps + 1 {
 			weight := 2.0
@@ -74,51 +75,89 @@ func studentTail(t, df float64) float64 {
 			case i%2 == 1:
 				weight = 4
 			}
-			sum += weight * math.Pow(math.Cos(from+float64(i)*h), df-1)
+			sum += weight * math.Pow(math.Cosh(from+float64(i)*h), -df)
 		}
 		return sum * h / 3
 	}
-	angle := math.Atan(math.Abs(t) / math.Sqrt(df))
-	return integral(angle, math.Pi/2) / integral(0, math.Pi/2)
+	from := math.Asinh(math.Abs(t) / math.Sqrt(df))
+	return integral(from, from+40/df) / integral(0, 40/df)
 }
 
-// wilsonRoots are the shares that are just as far from the observed one as the quantile allows.
-func wilsonRoots(p, n, quantile float64) (low, high float64) {
-	distance := func(share float64) float64 {
-		return math.Abs(p-share) - quantile*math.Sqrt(share*(1-share)/n)
-	}
-	if low = 0; p > 0 {
-		low = root(0, p, func(share float64) float64 { return -distance(share) })
-	}
-	if high = 1; p < 1 {
-		high = root(p, 1, distance)
-	}
-	return low, high
-}
-
-func (c referenceCase) interval() (low, high float64, method string) {
-	m, n, clusters := c.mean(), float64(len(c.x)), c.countClusters()
-	binary := true
-	for _, x := range c.x {
-		binary = binary && (x == 0 || x == 1)
-	}
-	if clusters == len(c.x) && (binary || clusters > 1 && c.standardError() < 1e-12) {
-		low, high = wilsonRoots(m, n, 1.959963984540054)
-		return low, high, "wilson"
+// effective is how many evaluations count, by the formula with sums over all pairs; ok is false where
+// that is not known.
+func (c referenceCase) effective() (n float64, method string) {
+	m, size, clusters := c.mean(), float64(len(c.x)), c.countClusters()
+	if clusters == len(c.x) {
+		return size, "gaffke"
 	}
 	if clusters < 2 {
-		return 0, 0, ""
+		return 0, ""
 	}
-	se := c.standardError()
-	quantile := root(0, 1e4, func(t float64) float64 { return 0.05 - studentTail(t, float64(clusters-1)) })
-	if binary || se < 1e-12 {
-		if se >= 1e-12 && m > 0 && m < 1 {
-			n = math.Min(n, m*(1-m)/se/se)
+	var pairs, between, variance float64
+	for i := range c.x {
+		variance += (c.x[i] - m) * (c.x[i] - m) / (size - 1)
+		for j := range c.x {
+			if c.clusters[i] == c.clusters[j] {
+				pairs++
+				between += (c.x[i] - m) * (c.x[j] - m)
+			}
 		}
-		low, high = wilsonRoots(m, n, quantile)
-		return low, high, "wilson-effective"
 	}
-	return math.Max(0, m-quantile*se), math.Min(1, m+quantile*se), "t"
+	equal := size * size / pairs
+	if variance < 1e-12 {
+		return equal, "gaffke-effective"
+	}
+	df := math.Max(equal-1, 0.5)
+	quantile := root(0, 1e3, func(t float64) float64 { return 0.05 - studentTail(t, df) })
+	square := math.Max(between, 0) / size / size * equal / df
+	return math.Min(size, math.Pow(1.959963984540054/quantile, 2)*variance/math.Max(square, 1e-12)), "gaffke-effective"
+}
+
+// gamma draws by Marsaglia and Tsang.
+func gamma(r *rand.Rand, shape float64) float64 {
+	if shape < 1 {
+		return gamma(r, shape+1) * math.Pow(r.Float64(), 1/shape)
+	}
+	d := shape - 1.0/3
+	for {
+		x := r.NormFloat64()
+		v := 1 + x/math.Sqrt(9*d)
+		if v = v * v * v; v > 0 && math.Log(1-r.Float64()) < x*x/2+d-d*v+d*math.Log(v) {
+			return d * v
+		}
+	}
+}
+
+// checkEnds draws the weights: 2.5 % of the means with a 1 more are above the upper end, and of those
+// with a 0 more below the lower one.
+func (c referenceCase) checkEnds(t *testing.T, r *rand.Rand, what string, shape, low, high float64) {
+	t.Helper()
+	if r.IntN(4) > 0 {
+		return // it takes long
+	}
+	const draws = 8_000
+	above, below := 0.0, 0.0
+	for range draws {
+		var sum, weights float64
+		for _, x := range c.x {
+			g := gamma(r, shape/float64(len(c.x)))
+			sum, weights = sum+g*x, weights+g
+		}
+		more := r.ExpFloat64()
+		if (sum+more)/(weights+more) > high {
+			above++
+		}
+		if sum/(weights+more) < low {
+			below++
+		}
+	}
+	const enough = 5 * 0.00175 // standard errors of a share of 2.5 %
+	if high < 1-1e-6 && math.Abs(above/draws-0.025) > enough {
+		t.Errorf("%s: %v of the means are above %v: %+v", what, above/draws, high, c)
+	}
+	if low > 1e-6 && math.Abs(below/draws-0.025) > enough {
+		t.Errorf("%s: %v of the means are below %v: %+v", what, below/draws, low, c)
+	}
 }
 
 // signFlipP goes through every choice of signs, one evaluation after the other.
@@ -212,7 +251,7 @@ func TestEstimatesAreThoseOfTheReference(t *testing.T) {
 		for i := range c.x {
 			s.Add(c.clusters[i], c.x[i])
 		}
-		got := s.Estimate()
+		got := s.Estimate(Bounded)
 		near(t, fmt.Sprint(n, " mean"), *got.Mean, c.mean())
 		if (got.StandardError == nil) != (c.countClusters() < 2) {
 			t.Fatalf("case %d: %+v", n, got)
@@ -220,13 +259,17 @@ func TestEstimatesAreThoseOfTheReference(t *testing.T) {
 		if got.StandardError != nil {
 			near(t, fmt.Sprint(n, " standard error"), *got.StandardError, c.standardError())
 		}
-		low, high, method := c.interval()
+		shape, method := c.effective()
 		if got.Interval != method {
 			t.Fatalf("case %d: interval %q, want %q: %+v", n, got.Interval, method, c)
 		}
 		if method != "" {
-			near(t, fmt.Sprint(n, " low of ", method), *got.Low, low)
-			near(t, fmt.Sprint(n, " high of ", method), *got.High, high)
+			c.checkEnds(t, r, fmt.Sprint(n, " ", method), shape, *got.Low, *got.High)
+		}
+		if got := s.Estimate(Student); got.Interval == "t" {
+			half := root(0, 1e4, func(t float64) float64 { return 0.05 - studentTail(t, float64(c.countClusters()-1)) }) * c.standardError()
+			near(t, fmt.Sprint(n, " low of t"), *got.Low, math.Max(0, c.mean()-half))
+			near(t, fmt.Sprint(n, " high of t"), *got.High, math.Min(1, c.mean()+half))
 		}
 	}
 }
@@ -274,7 +317,7 @@ func TestDifferencesAreThoseOfTheReference(t *testing.T) {
 				near(t, fmt.Sprint(n, " t test"), *got.TP, studentTail(d.mean()/se, float64(d.countClusters()-1)))
 			}
 		}
-		checkIntervalOfDifference(t, fmt.Sprint("case ", n), d, binary, got)
+		checkIntervalOfDifference(t, r, fmt.Sprint("case ", n), d, binary, got)
 		if !binary || d.countClusters() < len(d.x) {
 			continue
 		}
@@ -295,40 +338,40 @@ func TestDifferencesAreThoseOfTheReference(t *testing.T) {
 
 // checkIntervalOfDifference goes through all pairs of pairs. Beside the clusters that there are it has
 // two of mean size for verdicts, one that became worse and one that became better.
-func checkIntervalOfDifference(t *testing.T, what string, d referenceCase, binary bool, got Difference) {
+func checkIntervalOfDifference(t *testing.T, r *rand.Rand, what string, d referenceCase, binary bool, got Difference) {
 	t.Helper()
 	clusters, n := d.countClusters(), float64(len(d.x))
 	single := clusters == len(d.x)
-	quantile := 1.959963984540054
-	if !single || !binary {
-		if clusters < 2 {
-			if got.Low != nil {
-				t.Errorf("%s: got %+v", what, got)
-			}
-			return
+	if clusters < 2 && !single {
+		if got.Low != nil {
+			t.Errorf("%s: got %+v", what, got)
 		}
-		quantile = root(0, 1e4, func(t float64) float64 { return 0.05 - studentTail(t, float64(clusters-1)) })
-	}
-	if clusters < 2 && !binary {
 		return
 	}
-	middle := d.mean()
-	var se float64
-	if binary {
-		size, k := n/float64(clusters), float64(clusters+2)
-		middle *= n / size / k
-		squares := (1-middle)*(1-middle) + (1+middle)*(1+middle)
-		for i := range d.x { // all pairs of pairs of one cluster
-			for j := range d.x {
-				if d.clusters[i] == d.clusters[j] {
-					squares += (d.x[i] - middle) * (d.x[j] - middle) / size / size
-				}
+	if !binary {
+		scaled := referenceCase{clusters: d.clusters}
+		for _, x := range d.x {
+			scaled.x = append(scaled.x, (x+1)/2)
+		}
+		shape, _ := scaled.effective()
+		scaled.checkEnds(t, r, what, shape, (*got.Low+1)/2, (*got.High+1)/2)
+		return
+	}
+	quantile := 1.959963984540054
+	if !single {
+		quantile = root(0, 1e4, func(t float64) float64 { return 0.05 - studentTail(t, float64(clusters-1)) })
+	}
+	size, k := n/float64(clusters), float64(clusters+2)
+	middle := d.mean() * n / size / k
+	squares := (1-middle)*(1-middle) + (1+middle)*(1+middle)
+	for i := range d.x { // all pairs of pairs of one cluster
+		for j := range d.x {
+			if d.clusters[i] == d.clusters[j] {
+				squares += (d.x[i] - middle) * (d.x[j] - middle) / size / size
 			}
 		}
-		se = math.Sqrt(squares) / k
-	} else {
-		se = d.standardError()
 	}
+	se := math.Sqrt(squares) / k
 	near(t, what+" low", *got.Low, math.Max(-1, middle-quantile*se))
 	near(t, what+" high", *got.High, math.Min(1, middle+quantile*se))
 }
@@ -413,15 +456,17 @@ func TestHowOftenGatesFail(t *testing.T) {
 			if share < v.least-1e-9 {
 				point += mass
 			}
-			if _, high := wilsonRoots(share, float64(v.n), z); high < v.least-1e-9 {
+			if _, high := boundedInterval(append(slices.Repeat([]float64{1}, passed), slices.Repeat([]float64{0}, v.n-passed)...), float64(v.n)); high < v.least-1e-9 {
 				byInterval += mass
 			}
 		}
 		near(t, fmt.Sprintf("point gate %+v", v), PointFails(v.n, v.least, v.p), point)
 		near(t, fmt.Sprintf("gate by interval %+v", v), IntervalFails(v.n, v.least, v.p), byInterval)
 	}
-	for least, want := range map[float64]int{0.8: 16, 0.9: 35, 0.95: 73, 0.99: 381} {
-		if got, ok := Needed(least, 20, 20); got != want || !ok {
+	// Clopper and Pearson: the least n with least^n <= 0.025.
+	for least, want := range map[float64]int{0.8: 17, 0.9: 36, 0.95: 72} {
+		passing := Sample{x: []float64{1, 1}, clusters: []string{"a", "b"}}
+		if got := passing.Needed(least, Bounded); got != want {
 			t.Errorf("%v needs %d, want %d", least, got, want)
 		}
 	}

@@ -149,6 +149,9 @@ func TestV9McNemar(t *testing.T) {
 	near(t, "mid-p of a tie", mid, all.V9b.MidP)
 }
 
+// student are the settings of the vectors whose intervals are Student's.
+var student = Settings{Power: 0.8, Resamples: 10_000, Seed: 1, Interval: Student}
+
 func TestV10ToV14PairedDifferences(t *testing.T) {
 	all := readVectors(t)
 	v := all.V10
@@ -156,7 +159,7 @@ func TestV10ToV14PairedDifferences(t *testing.T) {
 	for i := range v.A {
 		p.Add(fmt.Sprint(i), v.A[i], v.B[i])
 	}
-	d := p.Difference(DefaultSettings)
+	d := p.Difference(student)
 	if d.DF != v.DF || d.Interval != "t" || d.McNemarExact != nil {
 		t.Errorf("got %+v", d)
 	}
@@ -179,11 +182,11 @@ func TestV10ToV14PairedDifferences(t *testing.T) {
 	near(t, "V12: bootstrap high", d.Bootstrap.High, all.V12.High)
 	near(t, "V14: z", z+normalQuantile(0.8), all.V14.Z)
 	near(t, "V14: least difference", *d.MDE, all.V14.MDE80)
-	if got := d.Needed(all.V14.Delta); got == nil || *got != all.V14.EvaluationsNeeded {
+	if got := p.Needed(d, all.V14.Delta); got == nil || *got != all.V14.EvaluationsNeeded {
 		t.Errorf("V14: got %v, want %d", got, all.V14.EvaluationsNeeded)
 	}
 
-	clustered := paired(all.V11.D, "a", "a", "b", "b", "c", "c", "d", "d").Difference(DefaultSettings)
+	clustered := paired(all.V11.D, "a", "a", "b", "b", "c", "c", "d", "d").Difference(student)
 	w := all.V13
 	if clustered.Clusters != w.Clusters || clustered.DF != w.DF {
 		t.Errorf("V13: got %+v", clustered)
@@ -238,7 +241,7 @@ func TestV24WholeComparison(t *testing.T) {
 		allPass.Add(fmt.Sprint(i), a[0]*a[1], b[0]*b[1])
 		near(t, "d", scores.d.x[i], v.D[i])
 	}
-	d := scores.Difference(DefaultSettings)
+	d := scores.Difference(student)
 	near(t, "delta", d.Delta, v.Delta)
 	near(t, "standard error", *d.StandardError, v.SE)
 	near(t, "p", *d.TP, v.P)

@@ -105,6 +105,7 @@ func TestEveryNumberOfTheComparisonIsThatOfItsJSON(t *testing.T) {
 	}{
 		{"a=" + better + "&b=" + worse, d.compared(better, "", worse, "", compare.Options{})},
 		{"a=" + worse + "&b=" + better, d.compared(worse, "", better, "", compare.Options{})},
+		{"a=" + worse + ":one&b=" + better + ":one&by=evaluator:x", d.compared(worse, "one", better, "one", compare.Options{By: []string{"evaluator:x"}})},
 		{"a=" + better + ":one&b=" + worse + ":one", d.compared(better, "one", worse, "one", compare.Options{})},
 		{"a=" + worse + ":one&b=" + worse + ":two,%20large&margin=0.2", d.compared(worse, "one", worse, "two, large", compare.Options{Margin: &margin})},
 		{"a=" + better + "&b=" + open, d.compared(better, "", open, "", compare.Options{})},

@@ -5,7 +5,7 @@ import multiprocessing
 import sys
 
 import numpy as np
-from scipy import stats
+from scipy import integrate, optimize, stats
 from scipy.special import comb
 from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.contingency_tables import mcnemar
@@ -22,25 +22,58 @@ def clustered(y, clusters):
     return float(fit.bse[0]), len(names) - 1
 
 
-def wilson(p, n, alpha):
-    return proportion_confint(p * n, n, alpha=alpha, method="wilson")
+def effective(y, clusters):
+    """How many evaluations count (Korn and Graubard), None if that is not known."""
+    names, groups, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    if len(names) == len(y):
+        return len(y)
+    if len(names) < 2:
+        return None
+    equal = sizes.sum() ** 2 / (sizes**2).sum()
+    if np.ptp(y) < 1e-12:
+        return equal
+    df = max(equal - 1, 0.5)
+    sums = np.bincount(groups, y - y.mean())
+    square = max((sums**2).sum() / len(y) ** 2 * equal / df, 1e-300)
+    return min(len(y), y.var(ddof=1) / square * (stats.norm.ppf(0.975) / stats.t.ppf(0.975, df)) ** 2)
+
+
+def upper(y, shape):
+    """The 97.5 % quantile of the mean of y and a 1 with weights of a Dirichlet distribution, by the formula of Gil-Pelaez."""
+    values, counts = np.unique(np.append(y, 1.0), return_counts=True)
+    if values[0] == 1:
+        return 1.0
+    shapes = counts * (shape / len(y))
+    shapes[-1] += 1 - shape / len(y)
+
+    def above(q):
+        rates = values - q
+        scale = 1 / np.sqrt((shapes * rates**2).sum())
+
+        def integrand(u):
+            t = u * scale
+            return np.sin((shapes * np.arctan(rates * t)).sum()) / u * np.exp(-(shapes * np.log1p((rates * t) ** 2)).sum() / 2)
+
+        parts = [integrate.quad(integrand, *ends, limit=500, epsabs=1e-10)[0] for ends in ((0, 10), (10, np.inf))]
+        return 0.5 + sum(parts) / np.pi
+
+    return optimize.brentq(lambda q: above(q) - 0.025, values[0] + 1e-12, 1 - 1e-12, xtol=1e-9)
+
+
+def bounded(y, clusters):
+    """Gaffke's interval of the mean of values from 0 to 1."""
+    shape = effective(y, clusters)
+    return None if shape is None else (1 - upper(1 - y, shape), upper(y, shape))
 
 
 def estimate(y, clusters):
     se, df = clustered(y, clusters)
     out = {"mean": y.mean(), "standardError": se}
-    binary = np.isin(y, [0, 1]).all()
-    flat = binary or (se is not None and se < 1e-12)
-    if flat and len(set(clusters)) == len(y):
-        out["low"], out["high"] = wilson(y.mean(), len(y), 0.05)
-    elif se is None:
-        pass
-    elif flat:
-        n = len(y) if se < 1e-12 else min(len(y), y.mean() * (1 - y.mean()) / se**2)
-        out["low"], out["high"] = wilson(y.mean(), n, 2 * stats.norm.sf(stats.t.ppf(0.975, df)))
-    else:
+    if ends := bounded(y, clusters):
+        out["low"], out["high"] = ends
+    if se is not None and se > 1e-12 and not np.isin(y, [0, 1]).all():
         low, high = stats.t.interval(0.95, df, loc=y.mean(), scale=se)
-        out["low"], out["high"] = max(0, low), min(1, high)
+        out["lowByT"], out["highByT"] = max(0, low), min(1, high)
     return out
 
 
@@ -87,10 +120,8 @@ def difference(a, b, clusters, resamples, seed):
         scale = np.linalg.norm(sums2 - sizes2 * middle) / sizes2.sum()
         low, high = (stats.norm.interval(0.95, middle, scale) if single else stats.t.interval(0.95, df, middle, scale))
         out["deltaLow"], out["deltaHigh"] = max(-1, low), min(1, high)
-    elif se is not None:
-        half = stats.t.ppf(0.975, df) * se  # t.interval gives nan where se is 0
-        low, high = d.mean() - half, d.mean() + half
-        out["deltaLow"], out["deltaHigh"] = max(-1, low), min(1, high)
+    elif not binary and (ends := bounded((d + 1) / 2, clusters)):
+        out["deltaLow"], out["deltaHigh"] = 2 * ends[0] - 1, 2 * ends[1] - 1
     if len(order) > 1:
         index = ((splitmix(seed, resamples * len(order)) >> np.uint64(32)) * np.uint64(len(order)) >> np.uint64(32)).astype(int).reshape(resamples, -1)
         means = sums[index].sum(axis=1) / sizes[index].sum(axis=1)
@@ -117,7 +148,7 @@ def pass_k(attempts, k):
 def gate(n, least, p):
     counts = np.arange(n + 1)
     mass = stats.binom.pmf(counts, n, p)
-    high = proportion_confint(counts, n, method="wilson")[1]
+    high = proportion_confint(counts, n, method="beta")[1]
     return {"pointFails": mass[counts / n < least - 1e-9].sum(), "intervalFails": mass[high < least - 1e-9].sum()}
 
 
