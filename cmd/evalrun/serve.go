@@ -15,6 +15,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/serve"
 	"github.com/evalrun/evalrun/internal/serve/jobs"
+	"github.com/evalrun/evalrun/internal/serve/meshprovider"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -104,8 +105,15 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 	ended := make(chan struct{})
 	var work sync.WaitGroup
 	var executed error
+	providing, stopProviding := context.WithCancel(ctx)
+	if mesh := svc.Config().Mesh; mesh != nil {
+		work.Go(func() {
+			meshprovider.Run(providing, meshprovider.Options{Service: svc.Service, Mesh: *mesh, Drain: drain, Log: log})
+		})
+	}
 	work.Go(func() {
 		defer close(ended)
+		defer stopProviding() // it tells the mesh what has ended until then
 		executed = x.run(ctx, s, runner.ExecuteOptions{Options: runner.Options{Concurrency: o.concurrency, Variables: svc.variables, Drain: drain,
 			Events: out.event, Notice: out.say, Log: out, PublicURL: o.address.url(ln.Addr()), Telemetry: telemetry,
 			Notifications: svc.notifications()}})

@@ -9,6 +9,8 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // maxBody is how large the body of a request may be.
@@ -43,32 +45,8 @@ func decodeBody(r *http.Request, into any) error {
 	if err != nil {
 		return err
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	err = dec.Decode(into)
-	var wrong *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &wrong) && wrong.Field == "":
-		return problem(http.StatusBadRequest, "invalid-request", "expected a JSON object, got a JSON "+wrong.Value)
-	case errors.As(err, &wrong):
-		return problem(http.StatusBadRequest, "invalid-request", fmt.Sprintf("%s: expected %s, got a JSON %s", wrong.Field, kindOf(wrong), wrong.Value))
-	case err != nil:
-		return problem(http.StatusBadRequest, "invalid-request", strings.TrimPrefix(err.Error(), "json: "))
+	if err := jsonobj.Decode(data, into); err != nil {
+		return problem(http.StatusBadRequest, "invalid-request", err.Error())
 	}
 	return nil
-}
-
-// kindOf is the JSON type that was expected.
-func kindOf(e *json.UnmarshalTypeError) string {
-	switch e.Type.Kind().String() {
-	case "string":
-		return "a string"
-	case "bool":
-		return "a boolean"
-	case "slice":
-		return "an array"
-	case "int", "int64":
-		return "a whole number"
-	}
-	return "an object"
 }

@@ -21,6 +21,8 @@ type Config struct {
 	EvalSets EvalSets
 	// Notify are the targets that are told of the events of every run.
 	Notify notify.Targets
+	// Mesh, if not nil, is the mesh of which the service is an agent.
+	Mesh *Mesh
 	// Warnings is what is strange about the file and no error, one line each.
 	Warnings string
 }
@@ -50,6 +52,7 @@ func ReadConfig(path string) (Config, error) {
 	}
 	c.EvalSets = parseEvalSets(r, f, dir)
 	c.Notify = notify.ParseTargets(r, f.Get("notify"))
+	c.Mesh = parseMesh(r, f.Optional("mesh", input.Object), c.EvalSets)
 	f.Done()
 	if warnings := r.Problems.Warnings(); len(warnings) > 0 {
 		c.Warnings = warnings.Error()

@@ -142,6 +142,8 @@ func (q StartRequest) digest() (string, error) {
 		return "", inputError("expected either the name of an eval set or an eval set itself")
 	case len(q.IdempotencyKey) > maxKey:
 		return "", inputError("expected an idempotency key of at most %d characters, got %d", maxKey, len(q.IdempotencyKey))
+	case q.EvalIDs != nil && len(q.EvalIDs) == 0:
+		return "", inputError("evalIds: expected the id of an evaluation at least; leave it out to run all")
 	case q.Epochs < 0 || q.Epochs > runner.MaxEpochs:
 		return "", inputError("epochs: expected a whole number from 1 to %d, got %d", runner.MaxEpochs, q.Epochs)
 	}

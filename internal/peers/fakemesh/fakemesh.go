@@ -1,10 +1,11 @@
 // Package fakemesh is a registry of MCP Mesh as its clients see it, in memory: it answers what a
-// real registry was seen to answer (v3.6). Whoever uses it plays the worker. It keeps no lease and
-// sweeps nothing.
+// real registry was seen to answer (v3.6). Whoever uses it plays the worker, or lets agents claim
+// jobs. Leases lapse when it is told to sweep.
 package fakemesh
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -63,6 +64,10 @@ type Registry struct {
 
 	mu   sync.Mutex
 	jobs []*Job
+	// agents are the capabilities of the agents that are there.
+	agents map[string][]string
+	// changed is closed when there is another event; nil if nobody waits.
+	changed chan struct{}
 }
 
 // Jobs are copies of all jobs, in the order in which they were submitted.
@@ -104,8 +109,17 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	defer r.mu.Unlock()
 	path := strings.Split(strings.Trim(q.URL.Path, "/"), "/")
 	switch route := q.Method + " " + strings.Repeat("/x", len(path)-1); {
+	case path[0] == "heartbeat" || path[0] == "agents":
+		r.agent(w, q, path)
+		return
 	case path[0] != "jobs":
 		http.NotFound(w, q)
+		return
+	case q.Method == http.MethodPost && len(path) == 2 && path[1] == "claim":
+		r.claim(w, q)
+		return
+	case q.Method == http.MethodPost && len(path) == 2 && path[1] == "batch":
+		r.batch(w, q)
 		return
 	case route == "POST ":
 		r.submit(w, q)
@@ -126,6 +140,8 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		http.NotFound(w, q)
 	case j.ended():
 		r.fail(w, http.StatusConflict, "job is already in a terminal state")
+	case path[2] == "release":
+		r.release(w, q, j)
 	case path[2] == "cancel":
 		r.cancel(w, q, j)
 	case path[2] == "events":
@@ -201,7 +217,9 @@ func (r *Registry) list(w http.ResponseWriter, q *http.Request) {
 	page, next := []*Job{}, any(nil)
 	for i, j := range slices.Backward(r.jobs) {
 		at := len(r.jobs) - i
-		if at <= skip || query.Has("capability") && j.Capability != query.Get("capability") || j.SubmittedAt < since {
+		if at <= skip || query.Has("capability") && j.Capability != query.Get("capability") || j.SubmittedAt < since ||
+			query.Has("owner_instance_id") && !j.ownedBy(query.Get("owner_instance_id")) ||
+			query.Has("status") && !slices.Contains(strings.Split(query.Get("status"), ","), j.Status) {
 			continue
 		}
 		if len(page) == limit {
@@ -231,6 +249,10 @@ func (r *Registry) cancel(w http.ResponseWriter, q *http.Request, j *Job) {
 func (r *Registry) add(j *Job, e Event) Event {
 	e.JobID, e.Seq, e.CreatedAt = j.ID, int64(len(j.Events)+1), r.now().Unix()
 	j.Events = append(j.Events, e)
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
 	return e
 }
 
@@ -257,13 +279,46 @@ func (r *Registry) events(w http.ResponseWriter, q *http.Request, j *Job) {
 		answer(w, http.StatusBadRequest, map[string]string{"msg": "Invalid format for parameter after: " + err.Error()})
 		return
 	}
-	limit, _ := strconv.Atoi(cmp.Or(query.Get("limit"), "100"))
-	page, next := []Event{}, after
-	for _, e := range j.Events {
-		if e.Seq <= after || query.Get("types") != "" && !slices.Contains(strings.Split(query.Get("types"), ","), e.Type) || len(page) == min(limit, 500) {
-			continue
+	if instance := query.Get("instance_id"); instance != "" && !j.ended() {
+		epoch, _ := strconv.Atoi(query.Get("claim_epoch"))
+		if !j.ownedBy(instance) || epoch != j.ClaimEpoch {
+			r.fail(w, http.StatusConflict, "claim_superseded")
+			return
 		}
-		page, next = append(page, e), e.Seq
+		r.renew(j)
 	}
-	answer(w, http.StatusOK, map[string]any{"events": page, "next_after": next})
+	limit, _ := strconv.Atoi(cmp.Or(query.Get("limit"), "100"))
+	wait, _ := strconv.Atoi(query.Get("wait"))
+	timer := time.NewTimer(time.Duration(min(wait, 60)) * time.Second)
+	defer timer.Stop()
+	for {
+		page, next := []Event{}, after
+		for _, e := range j.Events {
+			if e.Seq <= after || query.Get("types") != "" && !slices.Contains(strings.Split(query.Get("types"), ","), e.Type) || len(page) == min(limit, 500) {
+				continue
+			}
+			page, next = append(page, e), e.Seq
+		}
+		if len(page) > 0 || wait == 0 || !r.await(q.Context(), timer.C) {
+			answer(w, http.StatusOK, map[string]any{"events": page, "next_after": next})
+			return
+		}
+	}
+}
+
+// await lets others use the registry until there is another event, and reports whether there is.
+func (r *Registry) await(ctx context.Context, timeout <-chan time.Time) bool {
+	if r.changed == nil {
+		r.changed = make(chan struct{})
+	}
+	changed := r.changed
+	r.mu.Unlock()
+	defer r.mu.Lock()
+	select {
+	case <-changed:
+		return true
+	case <-timeout:
+	case <-ctx.Done():
+	}
+	return false
 }

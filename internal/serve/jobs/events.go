@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -69,14 +70,14 @@ func (h *handler) post(r *http.Request) (response, error) {
 	}
 	h.o.About(r, e.JobID)
 	switch {
-	case e.Type == answerType && !by.May(access.Deliver):
+	case e.Type == service.AnswerEvent && !by.May(access.Deliver):
 		return response{}, &requestError{http.StatusForbidden, "the token lacks the scope deliver"}
-	case e.Type != answerType && !by.May(access.Run):
+	case e.Type != service.AnswerEvent && !by.May(access.Run):
 		return response{}, &requestError{http.StatusForbidden, "the token lacks the scope run"}
 	}
 	var answer *store.Delivery
-	if e.Type == answerType {
-		if answer, err = h.answer(r.Context(), e.JobID, e.Payload, tokenOf(by)); err != nil {
+	if e.Type == service.AnswerEvent {
+		if answer, err = h.o.Service.Answer(r.Context(), e.JobID, e.Payload, tokenOf(by)); err != nil {
 			return response{}, h.readOnly(r, e.JobID, err)
 		}
 	}

@@ -5,12 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 
+	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // row is a job as the registry shows it: every key is always there.
@@ -56,49 +54,8 @@ func newRow(j store.Job, result json.RawMessage) row {
 		share := float64(j.Ended) / float64(j.Total)
 		out.Progress = &share
 	}
-	out.ProgressMessage = text(progressMessage(j))
+	out.ProgressMessage = text(service.ProgressMessage(j))
 	return out
-}
-
-// progressMessage is the question while one is asked, otherwise how far a job of several rollouts
-// is.
-func progressMessage(j store.Job) string {
-	switch {
-	case j.Status == store.JobInputRequired:
-		return question(j.Question)
-	case j.Total > 1 && (j.Ended > 0 || j.Suspended > 0):
-		message := fmt.Sprintf("%d of %d rollouts have ended", j.Ended, j.Total)
-		if j.Suspended > 0 {
-			message += fmt.Sprintf(", %d wait", j.Suspended)
-		}
-		return message
-	}
-	return ""
-}
-
-// maxQuestion is how much is shown of a question that has no title.
-const maxQuestion = 500
-
-// question is what a person is asked, from the spec of its trigger.
-func question(spec json.RawMessage) string {
-	var s wait.Spec
-	if json.Unmarshal(spec, &s) != nil {
-		return ""
-	}
-	var asked struct {
-		Title, Message, Question, Prompt string
-	}
-	_ = json.Unmarshal(s.Visible(), &asked) // another value than an object has none of these
-	for _, one := range []string{asked.Title, asked.Question, asked.Prompt, asked.Message} {
-		if one != "" {
-			return one
-		}
-	}
-	all := strings.ToValidUTF8(string(s.Visible()), "")
-	if len(all) > maxQuestion {
-		all = strings.ToValidUTF8(all[:maxQuestion], "") + "…"
-	}
-	return all
 }
 
 // row shows a job without the secrets of its run.

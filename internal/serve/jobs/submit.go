@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,28 +59,6 @@ func (q *CreateJobRequest) check() error {
 	return nil
 }
 
-// jobPayload is what submitted_payload may hold.
-type jobPayload struct {
-	Agent   string          `json:"agent"`
-	Epochs  int             `json:"epochs"`
-	EvalIDs []string        `json:"evalIds"`
-	Inputs  json.RawMessage `json:"inputs"`
-	// Token is that of an evalrun which submits the job and looks for it by that; it is only shown.
-	Token json.RawMessage `json:"_evalrun"`
-}
-
-func readPayload(data json.RawMessage) (p jobPayload, err error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&p); err != nil {
-		return p, badRequest("submitted_payload: " + strings.TrimPrefix(err.Error(), "json: ") + "; expected agent, epochs, evalIds and inputs, or some of them")
-	}
-	if p.Epochs < 0 {
-		return p, badRequest("submitted_payload: epochs must be positive")
-	}
-	return p, nil
-}
-
 // submit starts a run as a job.
 func (h *handler) submit(r *http.Request) (response, error) {
 	var q CreateJobRequest
@@ -101,15 +78,15 @@ func (h *handler) submit(r *http.Request) (response, error) {
 	if len(raw.Payload) > maxPayload {
 		return response{}, &requestError{http.StatusRequestEntityTooLarge, fmt.Sprintf("submitted_payload has at most %d bytes", maxPayload)}
 	}
-	payload, err := readPayload(raw.Payload)
+	start, err := service.ReadJobPayload(raw.Payload, q.Capability)
 	if err != nil {
-		return response{}, err
+		return response{}, badRequest(err.Error())
 	}
 	left, err := timeLeft(r)
 	if err != nil {
 		return response{}, err
 	}
-	start := q.request(payload, raw.Payload)
+	q.complete(&start, raw.Payload)
 	start.IdempotencyKey, start.By, start.Left = r.Header.Get("Idempotency-Key"), access.From(r.Context()).ID, left
 	started, err := h.o.Service.Start(r.Context(), start)
 	if err != nil {
@@ -130,21 +107,16 @@ func (h *handler) submit(r *http.Request) (response, error) {
 	}{job.ID, text(job.Owner), job.Status}}, nil
 }
 
-// request is the run that a job is.
-func (q *CreateJobRequest) request(p jobPayload, payload json.RawMessage) service.StartRequest {
-	job := &store.NewJob{Capability: q.Capability, SubmittedBy: q.SubmittedBy, Payload: payload, MaxRetries: q.MaxRetries}
+// complete adds to the run that a job is what the request says beside the payload.
+func (q *CreateJobRequest) complete(start *service.StartRequest, payload json.RawMessage) {
+	start.Job = &store.NewJob{Capability: q.Capability, SubmittedBy: q.SubmittedBy, Payload: payload, MaxRetries: q.MaxRetries}
 	if q.MaxDuration != nil {
-		job.MaxDuration = time.Duration(*q.MaxDuration) * time.Second
+		start.Job.MaxDuration = time.Duration(*q.MaxDuration) * time.Second
 	}
 	if q.TotalDeadline != nil {
-		job.Deadline = time.Unix(*q.TotalDeadline, 0).UTC()
+		start.Job.Deadline = time.Unix(*q.TotalDeadline, 0).UTC()
 	}
-	start := service.StartRequest{EvalSet: q.Capability, Epochs: p.Epochs, EvalIDs: p.EvalIDs, Inputs: p.Inputs,
-		MaxRetries: q.MaxRetries, RetryOn: q.RetryOn, MaxDuration: job.MaxDuration, Job: job}
-	if p.Agent != "" {
-		start.Agents = []string{p.Agent}
-	}
-	return start
+	start.MaxRetries, start.RetryOn, start.MaxDuration = q.MaxRetries, q.RetryOn, start.Job.MaxDuration
 }
 
 // timeLeft is the time that the caller says it has left, in whole seconds; nil if it says nothing.

@@ -71,7 +71,12 @@ func (h *handler) failure(r *http.Request, err error) response {
 	status, text := http.StatusServiceUnavailable, "the store cannot be used at the moment; try again"
 	var refused *requestError
 	var input *runner.InputError
+	var answer *service.AnswerError
 	switch {
+	case errors.As(err, &answer):
+		if status, text = http.StatusConflict, answer.Error(); answer.Malformed {
+			status = http.StatusBadRequest
+		}
 	case errors.As(err, &refused):
 		status, text = refused.status, refused.text
 	case errors.As(err, &input):

@@ -1,0 +1,240 @@
+// Package meshprovider makes evalrun an agent of a mesh (MCP Mesh) that provides capabilities: it
+// registers at the registry of the mesh, claims the jobs that others submit there, has each of them
+// done as a run, and tells the registry how that goes.
+//
+// A job is one run, by an idempotency key that is made of the job's id: however often it is claimed,
+// by this process or the next one, the run that is there is gone on with. What has to be told is
+// read from the store, so that nothing is lost when this process or the registry is killed.
+//
+// The package knows the wire of the registry for its executors. It knows nothing of the requests
+// that evalrun serve answers.
+package meshprovider
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+const (
+	// defaultInterval is how often the registry hears that the agent is there. It says how many jobs
+	// are pending in return.
+	defaultInterval = 2 * time.Second
+	// goodbye is how long what is left to be told may take when the provider ends.
+	goodbye = 5 * time.Second
+	// openPage is how many jobs are read at once.
+	openPage = 200
+)
+
+// Options are what a provider needs.
+type Options struct {
+	Service *service.Service
+	// Mesh is what the configuration says.
+	Mesh service.Mesh
+	// Interval is the time between two heartbeats; 0 means 2 s.
+	Interval time.Duration
+	// Drain, when it is closed, has no more jobs claimed. Those in hand go on; nil is never closed.
+	Drain <-chan struct{}
+	// Log, if not nil, is told what goes wrong.
+	Log *slog.Logger
+}
+
+// provider is the agent.
+type provider struct {
+	o        Options
+	registry *registry
+
+	mu sync.Mutex
+	// inHand are the jobs that are worked on, by their ids.
+	inHand map[string]*job
+	jobs   sync.WaitGroup
+	// room is told when there may be room for another job.
+	room chan struct{}
+
+	// adopted says that the jobs were taken up that the registry has this agent down for, and
+	// failing that the last turn has failed. Only Run uses them.
+	adopted, failing bool
+}
+
+// Run is an agent of the mesh until its context ends.
+func Run(ctx context.Context, o Options) {
+	o.Interval = cmp.Or(o.Interval, defaultInterval)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &provider{o: o, registry: newRegistry(o.Mesh, o.Service.Store().ID()), inHand: map[string]*job{}, room: make(chan struct{}, 1)}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-timer.C:
+		case <-p.room:
+		case <-ctx.Done():
+			continue
+		}
+		p.report(ctx, p.turn(ctx))
+		timer.Reset(o.Interval)
+	}
+	p.jobs.Wait()
+	p.leave(ctx)
+}
+
+// report logs the first of several errors, and that it works again.
+func (p *provider) report(ctx context.Context, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && !p.failing:
+		p.o.Log.Warn("the registry of the mesh cannot be used; trying again", "registry", p.registry.shown, "error", err)
+	case err == nil && p.failing:
+		p.o.Log.Warn("the registry of the mesh can be used again", "registry", p.registry.shown)
+	}
+	p.failing = err != nil
+}
+
+// turn says that the agent is there, and claims what is pending.
+func (p *provider) turn(ctx context.Context) error {
+	pending, known, err := p.registry.beat(ctx)
+	if err == nil && !known {
+		err = p.registry.register(ctx, p.o.Mesh)
+		pending = true // the next heartbeat would tell
+	}
+	if err != nil {
+		p.adopted = false
+		return err
+	}
+	if !p.adopted {
+		if err := p.adopt(ctx); err != nil {
+			return err
+		}
+		p.adopted = true
+	}
+	if !pending || p.draining() {
+		return nil
+	}
+	for _, c := range p.o.Mesh.Capabilities {
+		for p.free() && ctx.Err() == nil {
+			id, err := p.registry.claim(ctx, c.Name)
+			if err != nil {
+				p.adopted = false // a claim whose answer is lost is a claim
+				return err
+			}
+			if id == "" {
+				break
+			}
+			p.take(ctx, id, "")
+		}
+	}
+	return nil
+}
+
+// adopt takes up the jobs whose runs have not ended, and those that the registry has this agent down
+// for: of a process that was killed, or because a claim was not answered.
+func (p *provider) adopt(ctx context.Context) error {
+	runs, err := p.openRuns(ctx)
+	if err != nil {
+		return err
+	}
+	for id, runID := range runs {
+		p.take(ctx, id, runID)
+	}
+	ids, err := p.registry.owned(ctx)
+	for _, id := range ids {
+		p.take(ctx, id, "")
+	}
+	return err
+}
+
+// openRuns are the runs of jobs of the mesh that have not ended, by the ids of their jobs.
+func (p *provider) openRuns(ctx context.Context) (map[string]string, error) {
+	runs := map[string]string{}
+	f := store.JobFilter{Statuses: []store.JobStatus{store.JobWorking, store.JobInputRequired}, Limit: openPage}
+	for {
+		page, err := p.o.Service.Store().ListJobs(ctx, f)
+		if err != nil || len(page) == 0 {
+			return runs, err
+		}
+		for _, j := range page {
+			if id := meshJob(j); id != "" {
+				runs[id] = j.ID
+			}
+		}
+		last := page[len(page)-1]
+		f.BeforeTime, f.BeforeID = last.SubmittedAt, last.ID
+	}
+}
+
+func (p *provider) draining() bool {
+	select {
+	case <-p.o.Drain:
+		return true
+	default:
+		return false
+	}
+}
+
+// free reports whether another job may be claimed. Jobs that only wait take no place.
+func (p *provider) free() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	busy := 0
+	for _, j := range p.inHand {
+		if !j.idle {
+			busy++
+		}
+	}
+	return busy < p.o.Mesh.MaxJobs
+}
+
+// take works on a job, unless that is done already. runID is the run that does it; empty if that has
+// to be found.
+func (p *provider) take(ctx context.Context, id, runID string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.inHand[id] != nil {
+		return
+	}
+	j := newJob(p, id, runID)
+	p.inHand[id] = j
+	p.jobs.Go(func() {
+		defer func() {
+			p.mu.Lock()
+			delete(p.inHand, id)
+			p.mu.Unlock()
+			p.hasRoom()
+		}()
+		j.work(ctx)
+	})
+}
+
+func (p *provider) hasRoom() {
+	select {
+	case p.room <- struct{}{}:
+	default:
+	}
+}
+
+// setIdle says whether a job only waits.
+func (p *provider) setIdle(j *job, idle bool) {
+	p.mu.Lock()
+	changed := idle && !j.idle
+	j.idle = idle
+	p.mu.Unlock()
+	if changed {
+		p.hasRoom()
+	}
+}
+
+// leave tells the registry that the agent is gone, unless it has jobs: whoever starts it again goes
+// on with them.
+func (p *provider) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer cancel()
+	if ids, err := p.registry.owned(ctx); err == nil && len(ids) == 0 {
+		p.registry.leave(ctx)
+	}
+}

@@ -1,0 +1,51 @@
+package service
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// ProgressMessage is the question while one is asked, otherwise how far a job of several rollouts
+// is. It is not redacted.
+func ProgressMessage(j store.Job) string {
+	switch {
+	case j.Status == store.JobInputRequired:
+		return question(j.Question)
+	case j.Total > 1 && (j.Ended > 0 || j.Suspended > 0):
+		message := fmt.Sprintf("%d of %d rollouts have ended", j.Ended, j.Total)
+		if j.Suspended > 0 {
+			message += fmt.Sprintf(", %d wait", j.Suspended)
+		}
+		return message
+	}
+	return ""
+}
+
+// maxQuestion is how much is shown of a question that has no title.
+const maxQuestion = 500
+
+// question is what a person is asked, from the spec of its trigger.
+func question(spec json.RawMessage) string {
+	var s wait.Spec
+	if json.Unmarshal(spec, &s) != nil {
+		return ""
+	}
+	var asked struct {
+		Title, Message, Question, Prompt string
+	}
+	_ = json.Unmarshal(s.Visible(), &asked) // another value than an object has none of these
+	for _, one := range []string{asked.Title, asked.Question, asked.Prompt, asked.Message} {
+		if one != "" {
+			return one
+		}
+	}
+	all := strings.ToValidUTF8(string(s.Visible()), "")
+	if len(all) > maxQuestion {
+		all = strings.ToValidUTF8(all[:maxQuestion], "") + "…"
+	}
+	return all
+}
