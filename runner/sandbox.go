@@ -49,6 +49,8 @@ type SandboxOptions struct {
 	// KeepImages keeps the images of the run from evalrun images gc for as long as the run is in the
 	// store. Otherwise they are kept for as long as the rollouts are that run in them.
 	KeepImages bool
+	// Overrides change the limits of tasks.
+	Overrides tasks.Overrides
 }
 
 func (o SandboxOptions) isolation() string { return cmp.Or(o.Isolation, IsolationImage) }
@@ -149,7 +151,7 @@ func (e *EvalSet) place(needed bool) (input.Problems, error) {
 		}
 		return nil, inputError("--isolation: %w", err)
 	}
-	out.Isolation, out.KeepImages = o.others(), o.KeepImages
+	out.Isolation, out.KeepImages, out.Overrides = o.others(), o.KeepImages, o.Overrides
 	if o.MCPConfig == "" {
 		return nil, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/tasks"
 )
 
 // Version is the version of the results documents that this package writes. A document with the
@@ -54,6 +55,8 @@ type Head struct {
 	CommandLine []string `json:"commandLine,omitempty"`
 	// FailFast says that what had not ended was cancelled when a rollout had failed.
 	FailFast bool `json:"failFast,omitempty"`
+	// TaskOverrides are what the limits of tasks were changed with; nil if they were not.
+	TaskOverrides *tasks.Overrides `json:"taskOverrides,omitempty"`
 	// PlanDigest is the same for runs of the same evaluations, evaluators, agents, jobs and
 	// thresholds.
 	PlanDigest string `json:"planDigest,omitempty"`

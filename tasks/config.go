@@ -223,7 +223,7 @@ type Environment struct {
 	BuildTimeoutSec  Seconds        `json:"build_timeout_sec"`
 	DockerImage      string         `json:"docker_image,omitempty"`
 	OS               string         `json:"os"`
-	CPUs             int            `json:"cpus"`
+	CPUs             float64        `json:"cpus"`
 	MemoryMB         int            `json:"memory_mb"`
 	StorageMB        int            `json:"storage_mb"`
 	GPUs             int            `json:"gpus"`
@@ -250,7 +250,7 @@ type Environment struct {
 // Limits are how much of a machine a task may use, as its file says it; 0 where it says nothing, and
 // the value in [Environment] is only the default of a cloud.
 type Limits struct {
-	CPUs      int
+	CPUs      float64
 	MemoryMB  int
 	StorageMB int
 }

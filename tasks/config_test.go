@@ -135,7 +135,7 @@ func TestTaskTOML(t *testing.T) {
 		}
 	})
 	t.Run("environment and sandbox are one", func(t *testing.T) {
-		equal(t, "cpus", []int{accepted(t, "[environment]\ncpus = 2").Environment.CPUs, accepted(t, "[sandbox]\ncpus = 2").Environment.CPUs}, []int{2, 2})
+		equal(t, "cpus", []float64{accepted(t, "[environment]\ncpus = 2").Environment.CPUs, accepted(t, "[sandbox]\ncpus = 2").Environment.CPUs}, []float64{2, 2})
 	})
 	t.Run("both spellings", func(t *testing.T) {
 		problem(t, "[environment]\n[sandbox]", `1:1: environment: the file declares both "environment" and "sandbox"`)
@@ -149,7 +149,7 @@ func TestTaskTOML(t *testing.T) {
 	})
 	t.Run("environment of a step's verifier", func(t *testing.T) {
 		c := accepted(t, "[[steps]]\nname = 'a'\n[steps.verifier.environment]\ncpus = 3")
-		equal(t, "cpus", c.Steps[0].Verifier.Environment.CPUs, 3)
+		equal(t, "cpus", c.Steps[0].Verifier.Environment.CPUs, 3.0)
 		problem(t, "[[steps]]\nname = 'a'\n[steps.verifier.environment]\n[steps.verifier.sandbox]", "3:1: steps[0].verifier.environment: the file declares both")
 	})
 	t.Run("empty document", func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestTaskTOML(t *testing.T) {
 		for document, want := range map[string]string{"version = '1.0'": "1.0", "schema_version = '1.4'": "1.4", "version = '2.0'\nschema_version = '1.2'": "1.2", "": "1.3"} {
 			equal(t, document, accepted(t, document).SchemaVersion, want)
 		}
-		problem(t, "version = '2.0'", "1:11: warning: version: version 2.0 is newer than 1.4, the newest that this evalrun knows; the task can be checked, but not run")
+		problem(t, "version = '2.0'", "1:11: warning: version: version 2.0 is newer than 1.4, the newest that this evalrun knows, and is read as that, as Harbor does") // T25
 		problem(t, "version = '0.0'", "1:11: warning: version: version 0.0 is not known; the file is read as one of version 1.4")
 		problem(t, "schema_version = 'abc'", `1:18: warning: schema_version: expected a version such as "1.4", got "abc"; the task can be checked, but not run`)
 		equal(t, "1.0.0", accepted(t, "version = '1.0.0'").SchemaVersion, "1.0.0")
@@ -254,11 +254,12 @@ func TestTaskTOML(t *testing.T) {
 // Whole numbers, as pydantic takes them.
 func TestWholeNumbers(t *testing.T) {
 	for literal, want := range map[string]int{"0": 0, "2.0": 2, "1_000": 1000, "0x10": 16, "1e3": 1000, "+5": 5, "9007199254740993": 9007199254740993} {
-		equal(t, literal, accepted(t, "[environment]\ncpus = "+literal).Environment.CPUs, want)
+		equal(t, literal, accepted(t, "[environment]\ngpus = "+literal).Environment.GPUs, want)
 	}
-	problem(t, "[environment]\ncpus = 1.5", "2:8: environment.cpus: expected a whole number, got 1.5")
-	problem(t, "[environment]\ncpus = 1e300", "2:8: environment.cpus: expected a whole number")
+	problem(t, "[environment]\ngpus = 1.5", "2:8: environment.gpus: expected a whole number, got 1.5")
+	problem(t, "[environment]\ngpus = 1e300", "2:8: environment.gpus: expected a whole number")
 	problem(t, "[environment]\ncpus = [1]", "2:8: environment.cpus: expected a number, got an array")
+	equal(t, "a fraction", accepted(t, "[environment]\ncpus = 0.5").Environment.CPUs, 0.5) // T25
 }
 
 func TestSteps(t *testing.T) {

@@ -60,7 +60,7 @@ func readVersion(f fields) string {
 	case m == nil:
 		f.r.Warnf(n, "expected a version such as \"1.%d\", got %q; the task can be checked, but not run", newestMinor, version)
 	case unknownMajor(version):
-		f.r.Warnf(n, "version %s is newer than 1.%d, the newest that this evalrun knows; the task can be checked, but not run", version, newestMinor)
+		f.r.Warnf(n, "version %s is newer than 1.%d, the newest that this evalrun knows, and is read as that, as Harbor does", version, newestMinor)
 	case m[1] != "1":
 		f.r.Warnf(n, "version %s is not known; the file is read as one of version 1.%d", version, newestMinor)
 	case len(m[2]) > 1 || m[2] > "4":
@@ -73,7 +73,7 @@ func readVersion(f fields) string {
 // known here.
 func unknownMajor(version string) bool {
 	m := versionForm.FindStringSubmatch(version)
-	return version != "" && (m == nil || m[1] > "1" || len(m[1]) > 1)
+	return m != nil && (m[1] > "1" || len(m[1]) > 1)
 }
 
 func readPackage(r *input.Reader, n *input.Node) Package {

@@ -27,7 +27,7 @@ func readEnvironment(r *input.Reader, n *input.Node) Environment {
 		BuildTimeoutSec:  f.seconds("build_timeout_sec", 600),
 		DockerImage:      f.String("docker_image", ""),
 		OS:               readOS(f),
-		CPUs:             f.whole("cpus", 1),
+		CPUs:             f.float("cpus", 1),
 		MemoryMB:         readSize(f, "memory", 2048),
 		StorageMB:        readSize(f, "storage", 10240),
 		GPUs:             f.whole("gpus", 0),

@@ -107,6 +107,14 @@ func (f fields) whole(name string, otherwise int) int {
 	return int(v)
 }
 
+// float returns an optional number.
+func (f fields) float(name string, otherwise float64) float64 {
+	if v, n := f.number(name); n != nil {
+		return v
+	}
+	return otherwise
+}
+
 // user returns an optional user name or number.
 func (f fields) user() string {
 	n := f.Get("user")

@@ -50,8 +50,8 @@ func (g Gap) String() string { return g.Key + ": " + g.Reason }
 func (t *Task) Gaps(can Capabilities) []Gap {
 	g := &gaps{can: can}
 	c := &t.Config
-	if unknownMajor(c.SchemaVersion) {
-		g.add("schema_version", "version %s is not known; the newest that is read is 1.%d", c.SchemaVersion, newestMinor)
+	if c.SchemaVersion != "" && !versionForm.MatchString(c.SchemaVersion) {
+		g.add("schema_version", "version %q is none; the newest that is read is 1.%d", c.SchemaVersion, newestMinor)
 	}
 	g.network("agent", c.Agent.Network)
 	g.user("agent", c.Agent.User)

@@ -67,7 +67,7 @@ func TestGaps(t *testing.T) {
 		{"separate verifier", "[verifier]\nenvironment_mode = 'separate'", nil},
 		{"separate verifier with an environment", "[verifier.environment]\ncpus = 1", nil},
 		{"separate verifier with an image", "[verifier.environment]\ndocker_image = 'a'\ngpus = 1", []string{"verifier.environment.docker_image", "verifier.environment.gpus"}},
-		{"T5 version", "version = '2.0'", []string{"schema_version"}},
+		{"T25 version", "version = '2.0'", nil},
 		{"T5 version that is none", "version = 'abc'", []string{"schema_version"}},
 		{"T5 old version", "version = '0.1'", nil},
 		{"T5 hosts", "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['*.a.b', '::1']", nil},

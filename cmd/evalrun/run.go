@@ -170,6 +170,7 @@ func fetch(cmd *cobra.Command, g *globals, paths []string, dataset string) (*run
 // repeated are the flags of a run's stored command line, which the command also has that repeats one
 // evaluation.
 var repeated = []string{"store", "dataset", "strict", "epochs", "wait", "env", "env-file", "isolation", "mcp-config", "mcp", "ignore-dockerfile",
+	"timeout-multiplier", "agent-timeout-multiplier", "verifier-timeout-multiplier", "environment-build-timeout-multiplier", "override-cpus", "override-memory-mb", "override-storage-mb",
 	"fail-on-error", "fail-on-evaluator-error", "allow-unscored", "allow-not-run", "allow-suspended"}
 
 // commandLine is how evalrun was called, without what chooses agents and evaluations, and without

@@ -33,7 +33,7 @@ type Spec struct {
 // Limits are what a container may use; 0 is no limit.
 type Limits struct {
 	MemoryMB int
-	CPUs     int
+	CPUs     float64
 	PIDs     int
 	// GPUs is how many of the machine's GPUs the container gets.
 	GPUs int
@@ -205,7 +205,7 @@ func (e *Engine) limitArgs(l Limits) (args []string) {
 		args = append(args, "--memory", size, "--memory-swap", size)
 	}
 	if l.CPUs > 0 {
-		args = append(args, "--cpus", strconv.Itoa(l.CPUs))
+		args = append(args, "--cpus", strconv.FormatFloat(l.CPUs, 'f', -1, 64))
 	}
 	if l.PIDs > 0 {
 		args = append(args, "--pids-limit", strconv.Itoa(l.PIDs))

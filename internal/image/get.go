@@ -47,11 +47,20 @@ func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Imag
 	if i, err := im.there(key, since); i != nil || err != nil {
 		return i, err
 	}
-	lock, err := im.dir.lock(ctx, func() { progress(fmt.Sprintf("%s waits for another build", s)) })
+	if failed, ok := im.failed.Load(s.For + key); ok {
+		return nil, failed.(error)
+	}
+	lock, err := im.dir.lock(ctx, func() {
+		building, _ := os.ReadFile(im.dir.path("building")) // it may have ended meanwhile
+		progress(fmt.Sprintf("%s waits for the build of %s", s, cmp.Or(string(building), "another image")))
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer lock.Close() // the lock ends with it, whatever it says
+	defer lock.Close()                                 // the lock ends with it, whatever it says
+	if failed, ok := im.failed.Load(s.For + key); ok { // while this one waited
+		return nil, failed.(error)
+	}
 	if i, err := im.there(key, since); i != nil || err != nil {
 		return i, err
 	}
@@ -63,6 +72,9 @@ func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Imag
 	if err := im.make(ctx, lock, s, key, progress); err != nil {
 		if errors.Is(err, syscall.ENOSPC) { // of what is written beside the build
 			err = fault.Newf(fault.Image, "the image of %s could not be kept: %v%s", s, err, im.dir.ifFull(err.Error()))
+		}
+		if f := (*fault.Fault)(nil); s.For != "" && errors.As(err, &f) {
+			im.failed.Store(s.For+key, err)
 		}
 		return nil, err
 	}
@@ -107,6 +119,11 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, p
 	defer func() {
 		_ = errors.Join(os.RemoveAll(tmp), removeControlGroups(controlGroup(im.dir.path("storage")))) // else the next one does it
 	}()
+	building := im.dir.path("building")
+	if err := os.WriteFile(building, []byte(s.String()), 0o600); err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(building) }() // nobody reads it once the lock is free
 	b, err := im.newBuilder(ctx, lock, tmp)
 	if err != nil {
 		return err
@@ -132,10 +149,9 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, p
 	return im.dir.write(m, "keys", key+".json")
 }
 
-// makeWith makes an image within the limits of its specification.
+// makeWith makes an image within the limits of its specification. Its time is that of the build or the
+// pull: what is copied here takes longer the busier the machine is.
 func (im *Images) makeWith(ctx context.Context, b builder, s Spec, tmp string, log *buildLog, progress func(string)) (*made, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout(), errTooLong)
-	defer cancel()
 	limited, stop := bounded(ctx, b.layersDir(), s.MaxBytes)
 	m := &made{At: time.Now(), Places: b.places()}
 	id, err := im.obtain(limited, b, s, m, tmp, log, progress)
@@ -154,7 +170,7 @@ var errTooLong = errors.New("it took longer than build_timeout_sec")
 func (im *Images) obtain(ctx context.Context, b builder, s Spec, m *made, tmp string, log *buildLog, progress func(string)) (id string, err error) {
 	if s.Reference != "" && !s.Rebuild {
 		id, err := im.fetch(ctx, b, s, log, progress)
-		if err == nil || s.Context == "" || ctx.Err() != nil {
+		if err == nil || s.Context == "" || ctx.Err() != nil || errors.Is(err, errTooLong) {
 			m.Of, m.Bases = s.Reference, []base{{s.Reference, id}}
 			return id, err
 		}
@@ -172,7 +188,9 @@ func (im *Images) obtain(ctx context.Context, b builder, s Spec, m *made, tmp st
 		return "", err
 	}
 	progress(fmt.Sprintf("%s is built with %s", s.dockerfile(), b))
-	if id, err = b.build(ctx, dir, dockerfile, log); err == nil {
+	building, cancel := context.WithTimeoutCause(ctx, s.timeout(), errTooLong)
+	defer cancel()
+	if id, err = b.build(building, dir, dockerfile, log); err == nil {
 		m.Bases, err = b.bases(dockerfile)
 	}
 	return id, err
@@ -185,6 +203,8 @@ func (im *Images) fetch(ctx context.Context, b builder, s Spec, log io.Writer, p
 		return id, err
 	}
 	progress(fmt.Sprintf("%s is pulled with %s", s.Reference, b))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout(), errTooLong)
+	defer cancel()
 	return b.pull(ctx, s.Reference, log)
 }
 

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/fault"
@@ -37,6 +38,9 @@ type Spec struct {
 	MaxBytes int64
 	// Rebuild builds Context whatever is there.
 	Rebuild bool
+	// For is the run that the image is for, if there is one: what could not be made for it is not
+	// tried again for it by this process.
+	For string
 }
 
 // String names the image for people.
@@ -140,6 +144,7 @@ func (c *Config) complete() {
 type Images struct {
 	dir     directory
 	builder string
+	failed  sync.Map // error by Spec.For and key
 }
 
 // Options are settings of [Open].

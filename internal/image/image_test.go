@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/image"
 	"github.com/evalrun/evalrun/internal/testenv"
@@ -189,4 +190,42 @@ func TestBuildFails(t *testing.T) {
 	faultOf(t, err, fault.Image, "Dockerfile: no such file")
 	_, err = open(t, t.TempDir()).Get(t.Context(), image.Spec{Context: folder(t), Platform: "linux/other"}, nil)
 	faultOf(t, err, fault.Image, "linux/other", "this machine runs linux/")
+}
+
+// T23: what could not be built for a run is not tried again for it: the second time there is no
+// builder that could.
+func TestFailedBuildIsNotTriedAgain(t *testing.T) {
+	testenv.NeedPodman(t)
+	im := open(t, t.TempDir())
+	spec := image.Spec{Context: folder(t, "Dockerfile", "FROM scratch\nCOPY missing /\n"), For: "run"}
+	_, err := im.Get(t.Context(), spec, nil)
+	faultOf(t, err, fault.Image, "missing")
+	t.Setenv("PATH", "")
+	_, err = im.Get(t.Context(), spec, nil)
+	faultOf(t, err, fault.Image, "missing")
+	spec.For = "another"
+	_, err = im.Get(t.Context(), spec, nil)
+	faultOf(t, err, fault.NotRunnable, "this machine has no podman")
+}
+
+// T23: who waits is told for what.
+func TestWaitingForABuildNamesIt(t *testing.T) {
+	dir := t.TempDir()
+	lock, err := durable.WaitLock(t.Context(), filepath.Join(dir, "lock"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "building"), []byte("slow/Dockerfile"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", "") // what is waited for is not the point
+	var told string
+	_, err = open(t, dir).Get(t.Context(), image.Spec{Context: folder(t, "Dockerfile", "FROM scratch\n")}, func(what string) {
+		told = what
+		_ = lock.Close() // which ends the other build
+	})
+	faultOf(t, err, fault.NotRunnable)
+	if !strings.HasSuffix(told, "waits for the build of slow/Dockerfile") {
+		t.Errorf("told %q", told)
+	}
 }

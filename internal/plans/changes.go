@@ -12,6 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/tasks"
 )
 
 // planParts are the parts of a plan that its results depend on, under names that a person knows
@@ -65,6 +66,9 @@ func partsOf(p store.Plan, evaluations []store.Evaluation) (planParts, error) {
 	add("isolation", plan.Isolation)
 	add("mcp", plan.MCP)
 	add("mcpServers", plan.MCPServers)
+	if plan.Overrides != (tasks.Overrides{}) {
+		add("overrides", plan.Overrides)
+	}
 	add("retryOf", p.RetryOf)
 	if s := plan.Origin.Selection; s != nil && s.FailedOf != "" {
 		add("failedOf", s.FailedOf)

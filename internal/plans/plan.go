@@ -107,6 +107,8 @@ type Environment struct {
 	MCP string `json:"mcp,omitempty"`
 	// MCPServers are those of --mcp-config, beside the tasks' own.
 	MCPServers []tasks.MCPServer `json:"mcpServers,omitempty"`
+	// Overrides change the limits of tasks.
+	Overrides tasks.Overrides `json:"overrides,omitzero"`
 	// Hidden are paths that no agent may see, even where they lie beside its program: all tasks of
 	// the run, the eval set and its evaluators. They are relative to the eval set's folder and
 	// slash-separated.

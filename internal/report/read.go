@@ -200,7 +200,7 @@ func (d *documentReader) member(key string, each func(*schemas.Rollout) error) e
 		"schemaVersion": &d.SchemaVersion, "runId": &d.RunID, "storeId": &d.StoreID, "storePath": &d.StorePath, "revision": &d.Revision,
 		"final": &d.Final, "evaluationSetId": &d.EvaluationSetID, "evaluationSetName": &d.EvaluationSetName, "evaluationSetPath": &d.EvaluationSetPath,
 		"evaluationSetDigest": &d.EvaluationSetDigest, "dataset": &d.Dataset, "evalIds": &d.EvalIDs, "filter": &d.Filter, "retryOf": &d.RetryOf, "commandLine": &d.CommandLine,
-		"selection": &d.Selection, "failFast": &d.FailFast, "tags": &d.Tags, "metadata": &d.Metadata, "planDigest": &d.PlanDigest,
+		"selection": &d.Selection, "failFast": &d.FailFast, "taskOverrides": &d.TaskOverrides, "tags": &d.Tags, "metadata": &d.Metadata, "planDigest": &d.PlanDigest,
 		"gitCommit": &d.GitCommit, "gitDirty": &d.GitDirty, "evalrunVersion": &d.EvalrunVersion, "startedAt": &d.StartedAt, "finishedAt": &d.FinishedAt, "agents": &d.Agents, "status": &d.Status,
 		"summary": &d.Summary, "statistics": &d.statistics, "datasetEvaluatorResults": &d.dataset,
 	}

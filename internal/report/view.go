@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/schemas"
+	"github.com/evalrun/evalrun/tasks"
 )
 
 // Options are what a report needs besides a view of the run.
@@ -211,6 +212,9 @@ func (o Options) head(run store.Run) schemas.Head {
 		GitCommit: origin.GitCommit, GitDirty: origin.GitDirty, EvalrunVersion: origin.Version, StartedAt: timeOrNil(run.CreatedAt), FinishedAt: timeOrNil(run.FinishedAt), Status: StatusOf(run.Counts),
 	}
 	h.FailFast = o.Plan.FailFast
+	if o.Plan.Overrides != (tasks.Overrides{}) {
+		h.TaskOverrides = &o.Plan.Overrides
+	}
 	h.Tags, h.Metadata = o.redacted(set.Tags), o.Redact.JSON(set.Metadata)
 	if s := origin.Selection; s != nil {
 		selection := *s

@@ -45,7 +45,7 @@ func (r rolloutImages) open(ctx context.Context, s *sandboxSpec, begins bool) er
 	}
 	noted := filepath.Join(r.held.root(), fileImage)
 	if begins {
-		if s.image, err = all.Get(ctx, image.Of(s.task.Image()), r.told); err != nil {
+		if s.image, err = all.Get(ctx, r.spec(s.task.Image()), r.told); err != nil {
 			return err
 		}
 		err = errors.Join(r.keep(s.image), durable.WriteFile(noted, 0o600, func(w io.Writer) error {
@@ -68,6 +68,13 @@ func (r rolloutImages) open(ctx context.Context, s *sandboxSpec, begins bool) er
 	s.folders.Image = s.image.Lower
 	s.folders.Workdir = path.Clean(cmp.Or(s.task.Config.Environment.Workdir, s.image.Config.WorkingDir, "/"))
 	return nil
+}
+
+// spec is what the run wants of an image.
+func (r rolloutImages) spec(i *tasks.Image) image.Spec {
+	s := image.Of(i)
+	s.For = r.held.claim.RunID
+	return s
 }
 
 // told tells what takes time.
@@ -118,7 +125,7 @@ func (r rolloutImages) openSeparate(ctx context.Context, s *sandboxSpec, stage *
 	if want := s.task.VerifierImage(stage); want == nil {
 		s.image, err = all.Reopen(digest)
 	} else {
-		s.image, err = all.Get(ctx, image.Of(want), r.told)
+		s.image, err = all.Get(ctx, r.spec(want), r.told)
 		if err == nil {
 			err = r.keep(s.image)
 		}

@@ -19,7 +19,7 @@ func (s *sandboxSpec) limits() cgroup.Limits {
 		return cgroup.Limits{}
 	}
 	l := s.task.Config.Environment.Limits()
-	return cgroup.Limits{Memory: int64(max(0, min(l.MemoryMB, 1<<40))) << 20, CPUs: float64(max(0, l.CPUs)), PIDs: maxPIDs}
+	return cgroup.Limits{Memory: int64(max(0, min(l.MemoryMB, 1<<40))) << 20, CPUs: max(0, l.CPUs), PIDs: maxPIDs}
 }
 
 // withoutEffect are the limits of a task that cannot be kept on this machine.
@@ -33,11 +33,11 @@ func withoutEffect(s *sandboxSpec) []agent.LimitWithoutEffect {
 func unkept(l tasks.Limits, missing map[cgroup.Controller]error) (out []agent.LimitWithoutEffect) {
 	for _, limit := range []struct {
 		key        string
-		value      int
+		value      float64
 		controller cgroup.Controller
-	}{{"environment.cpus", l.CPUs, cgroup.CPU}, {"environment.memory_mb", l.MemoryMB, cgroup.Memory}} {
+	}{{"environment.cpus", l.CPUs, cgroup.CPU}, {"environment.memory_mb", float64(l.MemoryMB), cgroup.Memory}} {
 		if err := missing[limit.controller]; err != nil && limit.value > 0 {
-			out = append(out, agent.LimitWithoutEffect{Key: limit.key, Reason: fmt.Sprintf("%d is not kept here: %v", limit.value, err)})
+			out = append(out, agent.LimitWithoutEffect{Key: limit.key, Reason: fmt.Sprintf("%v is not kept here: %v", limit.value, err)})
 		}
 	}
 	return out

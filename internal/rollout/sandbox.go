@@ -96,6 +96,7 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec,
 	if err := problems.Err(false); err != nil {
 		return nil, setupFault(err)
 	}
+	task.Override(plan.Overrides)
 	s.task = task
 	s.folders.Workdir = path.Clean(task.Workdir())
 	s.servers = tasks.MergeServers(task.Config.Environment.MCPServers, plan.MCPServers)
