@@ -193,7 +193,10 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	}
 	checkThresholds(r, set, e.most()-len(set.Evaluations))
 	e.chooseJudges(r)
-	return e.opts.Variables.check(req.Agents)
+	if err := e.opts.Variables.check(req.Agents); err != nil || e.opts.Catalog != nil {
+		return err // who starts a run from elsewhere is told by its rollouts, and not of this machine's files
+	}
+	return e.opts.Variables.checkPrograms(req.Agents, req.BaseDir)
 }
 
 // narrow leaves the evaluations that were asked for, as often as was asked.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -91,6 +92,16 @@ func (v Variables) secrets(more ...string) map[string]string {
 // Redactor takes out of what is shown of a run all that this process can know to be secret.
 func (v Variables) Redactor(plan plans.Plan) *redact.Redactor {
 	return plan.Redactor(v.secrets(plan.Env...), v.resolve)
+}
+
+// checkPrograms makes sure that the programs of agents are on this machine, before anything starts.
+func (v Variables) checkPrograms(agents []agent.Entry, dir string) error {
+	for _, a := range agents {
+		if f := program.Check(a, dir, v.values, agent.Options{Resolve: v.resolve}); f != nil {
+			return inputError("the agent %s: %s", a.Name, f.Message)
+		}
+	}
+	return nil
 }
 
 // check makes sure that no rollout is lost because an agent was not given what it needs.

@@ -127,17 +127,22 @@ func compact(text string) string {
 	return string(out)
 }
 
-// packages are those of npm that bring the programs of the registry's agents.
-var packages = map[string]string{
-	"claude-agent-acp": "@agentclientprotocol/claude-agent-acp", "codex-acp": "@agentclientprotocol/codex-acp", "gemini": "@google/gemini-cli",
-	"opencode": "opencode-ai", "qwen": "@qwen-code/qwen-code",
+// installs say how the program of a registry's agent is installed, at the version that was tested
+// (docs/acp.md), and what else it needs.
+var installs = map[string]struct{ command, needs string }{
+	"claude-agent-acp": {"npm install -g @agentclientprotocol/claude-agent-acp@0.100.0", "Node.js 22"},
+	"codex-acp":        {"npm install -g @agentclientprotocol/codex-acp@2.6.0", "Node.js 20"},
+	"gemini":           {"npm install -g @google/gemini-cli@0.61.0", "Node.js 20"},
+	"opencode":         {"npm install -g opencode-ai@1.18.33", "Node.js 20"},
+	"qwen":             {"npm install -g @qwen-code/qwen-code@0.24.4", "Node.js 22"},
 }
 
-// HowToInstall is the command that installs the program of an agent of the registry; empty if none
-// is known.
+// HowToInstall is the command that installs the program of an agent of the registry, and what it
+// needs; empty if none is known.
 func HowToInstall(program string) string {
-	if name := packages[program]; name != "" {
-		return "npm install -g " + name
+	how, ok := installs[program]
+	if !ok {
+		return ""
 	}
-	return ""
+	return how.command + " (the version that was tested; it needs " + how.needs + " or newer)"
 }
