@@ -167,6 +167,10 @@ func commandAnswer(stdout []byte) outcome {
 	if !ok {
 		return broken("the evaluator's answer is %s; %s", kindOf(v), want)
 	}
+	var twice input.Problem
+	if _, err := input.ParseJSON("the evaluator's answer", stdout); errors.As(err, &twice) && twice.Key == "score" {
+		return broken("the evaluator's answer: score: %s", twice.Message)
+	}
 	if _, waits := answer.Values[interruptKey]; waits {
 		return commandWaits(stdout, answer)
 	}

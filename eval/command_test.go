@@ -63,6 +63,7 @@ func TestCommandAnswers(t *testing.T) {
 		{"two documents", `echo '{"score":1}{"score":1}'`, `the evaluator's answer is not valid JSON; expected one JSON document such as {"score": 0.5}`, ``, 0},
 		{"no score", `echo '{}'`, `the evaluator's answer: score: expected a number from 0 to 1, got None`, ``, 0},
 		{"score out of range", `echo '{"score": 1.5}'`, `the evaluator's answer: score: expected a number from 0 to 1, got 1.5`, ``, 0},
+		{"two scores", `echo '{"score": 0, "score": 1}'`, `the evaluator's answer: score: the key is given twice`, ``, 0}, // V13
 		{"details of another kind", `echo '{"score": 1, "details": []}'`, `the evaluator's answer: details: expected a string or an object, got an array`, ``, 0},
 		{"exit status", `echo oops >&2; exit 3`, `the evaluator failed: exit status 3: oops`, ``, 0},
 		{"only the tail of stderr", `i=0; while [ $i -lt 300 ]; do echo 0123456789 >&2; i=$((i+1)); done; echo end >&2; exit 1`, ``, ``, 0},

@@ -41,8 +41,9 @@ func (t evaluatorType) checkKeys(r *input.Reader, criteria *input.Node) {
 
 // CheckCriteria warns of what is wrong with the criteria that an evaluation, or the template of a
 // data set, has for an evaluator: without the key that the evaluator reads, every output scores 0.
-// expected says that the evaluation has an expectedOutput, which takes the place of a missing one.
-func (s *Set) CheckCriteria(r *input.Reader, id string, criteria *input.Node, expected bool) {
+// expected is the evaluation's expectedOutput, which takes the place of a missing one; nil if it has
+// none, and null if that is not known. Criteria that every output meets are told as well.
+func (s *Set) CheckCriteria(r *input.Reader, id string, criteria, expected *input.Node) {
 	i := slices.IndexFunc(s.Evaluators, func(def Definition) bool { return def.ID == id })
 	if i < 0 {
 		r.Warnf(criteria, "criteria for an evaluator that the set does not use%s", input.Suggest(id, ids(s.Evaluators)))
@@ -54,7 +55,14 @@ func (s *Set) CheckCriteria(r *input.Reader, id string, criteria *input.Node, ex
 	}
 	t.checkKeys(r, criteria)
 	k := t.criteria[0]
-	if k.in(criteria) != nil || expected && k.name == expectedOutputKey.name {
+	value := k.in(criteria)
+	if value == nil && k.name == expectedOutputKey.name {
+		value = expected
+	}
+	if value != nil {
+		if t.tells != nil && !t.tells(value) {
+			r.Warnf(criteria, "every output scores the same: %s expects nothing", k.name)
+		}
 		return
 	}
 	if len(criteria.Members) == 0 {

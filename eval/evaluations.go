@@ -60,7 +60,11 @@ func (l *loader) evaluation(f *input.Fields, set *Set, legacy bool) Evaluation {
 		l.legacyCriteria(f, set, &e)
 		return e
 	}
-	if n := f.Get("expectedOutput"); n != nil && n.Kind != input.Null {
+	expected := f.Get("expectedOutput")
+	if expected != nil && expected.Kind == input.Null {
+		expected = nil
+	}
+	if n := expected; n != nil {
 		if n.Kind != input.Object && n.Kind != input.String {
 			l.Errorf(n, "expected an object or a string, got %s", n.Kind)
 		}
@@ -71,7 +75,7 @@ func (l *loader) evaluation(f *input.Fields, set *Set, legacy bool) Evaluation {
 		criteria = f.Required("evaluationCriterias", input.Object)
 	}
 	if criteria != nil {
-		e.Criteria = l.criteria(criteria, set, e.ExpectedOutput != nil)
+		e.Criteria = l.criteria(criteria, set, expected)
 	}
 	set.AddDefaults(&e)
 	if len(e.Criteria) == 0 && len(set.Evaluators) > 0 && criteria != nil {
@@ -94,9 +98,9 @@ func (l *loader) tags(f *input.Fields) (tags []string) {
 	return tags
 }
 
-// criteria reads an object of criteria by the evaluator's id. expected says that there is an expected
-// output beside it.
-func (l *loader) criteria(n *input.Node, set *Set, expected bool) map[string]json.RawMessage {
+// criteria reads an object of criteria by the evaluator's id. expected is the expected output beside
+// it, as CheckCriteria wants it.
+func (l *loader) criteria(n *input.Node, set *Set, expected *input.Node) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	for _, m := range n.Members {
 		out[m.Key] = m.Value.JSON()
@@ -117,7 +121,7 @@ func (l *loader) defaultCriteria(f *input.Fields, set *Set, legacy bool) map[str
 	if legacy {
 		l.Errorf(n, `expected a set of version "1.0"; in the legacy format every evaluator scores every evaluation`)
 	}
-	return l.criteria(n, set, true) // evaluations may have expected outputs of their own
+	return l.criteria(n, set, &input.Node{}) // evaluations may have expected outputs of their own
 }
 
 // AddDefaults gives an evaluation the set's criteria where it has none of its own.

@@ -87,7 +87,11 @@ func runExample(t *testing.T, kind string, def Definition, example docExample) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	(&Set{Evaluators: []Definition{def}}).CheckCriteria(&read, def.ID, node, example.ExpectedOutput != nil)
+	var expected *input.Node
+	if example.ExpectedOutput != nil {
+		expected = &input.Node{}
+	}
+	(&Set{Evaluators: []Definition{def}}).CheckCriteria(&read, def.ID, node, expected)
 	if len(read.Problems) > 0 {
 		t.Errorf("%s: %v", kind, read.Problems)
 	}
@@ -199,7 +203,7 @@ func evaluatorPage(t *testing.T) string {
 	b.WriteString(pageHead)
 	examples := docExamples(t)
 	kinds := Types()
-	slices.SortStableFunc(kinds, func(a, b string) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(kinds, func(a, b string) int { return pageOrder(a) - pageOrder(b) })
 	for _, kind := range kinds {
 		about := types[kind]
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", kind, wrap(about.about))
@@ -218,8 +222,8 @@ func evaluatorPage(t *testing.T) string {
 	return b.String()
 }
 
-// rank orders the page: what needs no model, what does, and what is of earlier formats.
-func rank(kind string) int {
+// pageOrder is the order of the page: what needs no model, what does, and what is of earlier formats.
+func pageOrder(kind string) int {
 	switch {
 	case strings.HasPrefix(kind, "legacy-"):
 		return 3

@@ -14,6 +14,8 @@ type evaluatorType struct {
 	about string
 	// keys are those of the configuration.
 	keys []key
+	// tells reports whether criteria with this value tell outputs apart; nil if all do.
+	tells func(value *input.Node) bool
 	// criteria are what an evaluation says for the evaluator. Those of types without any may have
 	// any keys.
 	criteria []key

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	jsonv2 "github.com/go-json-experiment/json" // it takes no key twice, and none in another case
+
 	"github.com/evalrun/evalrun/internal/input"
 )
 
@@ -214,13 +216,13 @@ type opinion struct {
 // read reads the arguments of the tool.
 func (j *llmJudge) read(arguments json.RawMessage) (out opinion, err error) {
 	var in struct {
-		Justification  *string
-		Score          *float64
-		Pass           *bool
-		Label          *string
-		CannotBeJudged bool
+		Justification  *string  `json:"justification"`
+		Score          *float64 `json:"score"`
+		Pass           *bool    `json:"pass"`
+		Label          *string  `json:"label"`
+		CannotBeJudged bool     `json:"cannotBeJudged"`
 	}
-	if err := json.Unmarshal(arguments, &in); err != nil {
+	if err := jsonv2.Unmarshal(arguments, &in); err != nil {
 		return out, fmt.Errorf("its arguments are not as the tool wants them: %w", err)
 	}
 	if in.Justification != nil {

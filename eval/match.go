@@ -65,6 +65,7 @@ var containsType = evaluatorType{
 	about: "Scores 1 if the output, or a part of it, contains the search text, else 0. What is no text is searched as Python prints it: " +
 		"`True`, `8.0`, `{'a': 1.0}`.",
 	keys:     append([]key{caseSensitiveKey, negatedKey}, outputKeys...),
+	tells:    func(text *input.Node) bool { return text.Kind != input.String || text.Text != "" },
 	criteria: []key{{name: "searchText", required: true, about: "the text to be found"}},
 }
 

@@ -2,6 +2,7 @@ package eval
 
 import (
 	"bytes"
+	"container/heap"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -29,6 +30,9 @@ type Wanted struct {
 	Limit  int
 	Sample int
 	Seed   uint64
+	// AtOnce applies Limit or Sample to what is added, so that no more than that is kept. It is wrong
+	// where something else chooses before them.
+	AtOnce bool
 }
 
 // Choice chooses evaluations out of those that are added to it, and keeps no others: a data set may
@@ -45,6 +49,8 @@ type Choice struct {
 	added   int
 	matched int // how many had a wanted id and match the pattern
 	dropped bool
+	// best are the evaluations of a sample that is drawn at once, the last of them by rank first.
+	best drawing
 	// size is about how much memory the chosen ones take, in bytes, and most how much they may.
 	size, most int
 }
@@ -64,7 +70,13 @@ func (s *Set) Choose(w Wanted) (*Choice, error) {
 // Add offers an evaluation. The error says that too many were chosen to be kept.
 func (c *Choice) Add(e Evaluation) error {
 	c.added++
-	if !c.wants(e) || c.dropped && c.Sample == 0 {
+	switch {
+	case !c.wants(e) || c.dropped && c.Sample == 0:
+		return nil
+	case c.AtOnce && c.Sample > 0:
+		return c.draw(e)
+	case c.AtOnce && c.Limit > 0 && len(c.chosen) == c.Limit:
+		c.dropped = true
 		return nil
 	}
 	c.chosen = append(c.chosen, e)
@@ -77,7 +89,7 @@ func (c *Choice) Add(e Evaluation) error {
 func (c *Choice) wants(e Evaluation) bool {
 	const most = 10_000
 	if len(c.names) < most {
-		c.names = append(c.names, e.ID)
+		c.names = append(c.names, strings.Clone(e.ID)) // an id may be a part of its row's text
 	}
 	if key := strings.ToLower(e.ID); len(c.IDs) > 0 {
 		if _, ok := c.ids[key]; !ok {
@@ -101,6 +113,51 @@ func (c *Choice) wants(e Evaluation) bool {
 	return slices.ContainsFunc(c.Tags, func(tag string) bool { return slices.Contains(own, tag) })
 }
 
+// drawn is an evaluation of a sample, with its rank and its place among those that were added.
+type drawn struct {
+	Evaluation
+	rank  [sha256.Size]byte
+	place int
+}
+
+// drawing is a heap, with the highest rank at its top.
+type drawing []drawn
+
+func (d drawing) Len() int           { return len(d) }
+func (d drawing) Less(i, j int) bool { return bytes.Compare(d[i].rank[:], d[j].rank[:]) > 0 }
+func (d drawing) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *drawing) Push(x any)        { *d = append(*d, x.(drawn)) } //nolint:forcetypeassert // nothing else is pushed
+func (d *drawing) Pop() any {
+	last := len(*d) - 1
+	x := (*d)[last]
+	*d = (*d)[:last]
+	return x
+}
+
+// draw keeps an evaluation if it is among those with the lowest ranks.
+func (c *Choice) draw(e Evaluation) error {
+	one := drawn{e, rank(e.ID, c.Seed), c.added}
+	if len(c.best) == c.Sample {
+		c.dropped = true
+		if bytes.Compare(one.rank[:], c.best[0].rank[:]) >= 0 {
+			return nil
+		}
+		c.size -= sizeOf(c.best[0].Evaluation)
+		c.best[0] = one
+		heap.Fix(&c.best, 0)
+	} else {
+		heap.Push(&c.best, one)
+	}
+	if c.size += sizeOf(e); c.size > c.most {
+		return c.tooMany(len(c.best))
+	}
+	return nil
+}
+
+func (c *Choice) tooMany(n int) error {
+	return fmt.Errorf("the first %d evaluations that are chosen need more than %d MiB, the most that a run may have; choose fewer, with --limit or --sample", n, c.most>>20)
+}
+
 // drop applies the limit or the sample before everything was added, since what is chosen needs too
 // much memory.
 func (c *Choice) drop() error {
@@ -116,7 +173,7 @@ func (c *Choice) drop() error {
 		c.size += sizeOf(e)
 	}
 	if c.size > c.most/2 {
-		return fmt.Errorf("the first %d evaluations that are chosen need more than %d MiB, the most that a run may have; choose fewer, with --limit or --sample", len(c.chosen), c.most>>20)
+		return c.tooMany(len(c.chosen))
 	}
 	return nil
 }
@@ -145,6 +202,10 @@ func (c *Choice) Done() ([]Evaluation, error) {
 			return nil, fmt.Errorf("no evaluation of the set %q has the tag %q%s; there are the tags %s", c.set.Name, tag, input.Suggest(tag, all), abridged(all, len(all)))
 		}
 	}
+	slices.SortFunc(c.best, func(a, b drawn) int { return a.place - b.place })
+	for _, one := range c.best {
+		c.chosen = append(c.chosen, one.Evaluation)
+	}
 	return c.chosen, nil
 }
 
@@ -161,19 +222,21 @@ func (s *Set) Sample(n int, seed uint64) {
 	if n >= len(s.Evaluations) {
 		return
 	}
-	rank := func(id string) [sha256.Size]byte {
-		return sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, seed), id...))
+	ranks := make([]drawn, len(s.Evaluations))
+	for i, e := range s.Evaluations {
+		ranks[i] = drawn{e, rank(e.ID, seed), i}
 	}
-	drawn := slices.Clone(s.Evaluations)
-	slices.SortFunc(drawn, func(a, b Evaluation) int {
-		rankA, rankB := rank(a.ID), rank(b.ID)
-		return bytes.Compare(rankA[:], rankB[:])
-	})
+	slices.SortFunc(ranks, func(a, b drawn) int { return bytes.Compare(a.rank[:], b.rank[:]) })
 	chosen := map[string]bool{}
-	for _, e := range drawn[:n] {
-		chosen[e.ID] = true
+	for _, one := range ranks[:n] {
+		chosen[one.ID] = true
 	}
 	s.Evaluations = slices.DeleteFunc(slices.Clone(s.Evaluations), func(e Evaluation) bool { return !chosen[e.ID] })
+}
+
+// rank decides which evaluations a sample has: those with the lowest.
+func rank(id string, seed uint64) [sha256.Size]byte {
+	return sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, seed), id...))
 }
 
 func matchesPattern(e Evaluation, pattern string) bool {

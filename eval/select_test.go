@@ -71,16 +71,22 @@ func TestChoiceOfMoreThanFits(t *testing.T) {
 		}
 		few, _ := set.Choose(w)
 		few.most = 10_000
+		once := w
+		once.AtOnce = true
+		least, _ := set.Choose(once)
 		kept := 0
 		for i := range 1000 {
 			e := Evaluation{ID: fmt.Sprint("e", i), Tags: []string{[]string{"even", "odd"}[i%2]}}
-			if many.Add(e) != nil || few.Add(e) != nil {
+			if many.Add(e) != nil || few.Add(e) != nil || least.Add(e) != nil {
 				t.Fatal("too many")
+			}
+			if n := len(least.chosen) + len(least.best); n > 3 { // V13
+				t.Fatalf("%d are kept at once", n)
 			}
 			kept = max(kept, len(few.chosen))
 		}
-		var ids [2][]string
-		for i, c := range []*Choice{many, few} {
+		var ids [3][]string
+		for i, c := range []*Choice{many, few, least} {
 			chosen, err := c.Done()
 			if err != nil {
 				t.Fatal(err)
@@ -95,8 +101,8 @@ func TestChoiceOfMoreThanFits(t *testing.T) {
 				ids[i] = append(ids[i], e.ID)
 			}
 		}
-		if !slices.Equal(ids[0], ids[1]) || !few.Dropped() || many.Dropped() || kept > 20 || few.Added() != 1000 {
-			t.Errorf("%+v: %v and %v, kept %d", w, ids[0], ids[1], kept)
+		if !slices.Equal(ids[0], ids[1]) || !slices.Equal(ids[0], ids[2]) || !least.Dropped() || least.Added() != 1000 || !few.Dropped() || many.Dropped() || kept > 20 || few.Added() != 1000 {
+			t.Errorf("%+v: %v and %v, kept %d", w, ids, least.chosen, kept)
 		}
 	}
 	c, err := (&Set{}).Choose(Wanted{})

@@ -3,7 +3,21 @@ package eval
 import (
 	"context"
 	"math"
+	"slices"
+
+	"github.com/evalrun/evalrun/internal/input"
 )
+
+// hasLeaves reports whether there is anything to be found in an expected output.
+func hasLeaves(n *input.Node) bool {
+	switch n.Kind {
+	case input.Object:
+		return slices.ContainsFunc(n.Members, func(m input.Member) bool { return hasLeaves(m.Value) })
+	case input.Array:
+		return slices.ContainsFunc(n.Items, hasLeaves)
+	}
+	return true
+}
 
 // similarityDetails are spelled in snake_case, as UiPath spells them here.
 type similarityDetails struct {
@@ -18,6 +32,7 @@ var jsonSimilarityType = evaluatorType{
 	about: "Scores how much of the expected output is in the output, leaf by leaf, from 0 to 1: texts by their edit distance, numbers by how " +
 		"near they are. What only the output has does not count, so an expected output of `{}` is always met.",
 	keys:     outputKeys,
+	tells:    hasLeaves,
 	criteria: []key{expectedOutputKey},
 }
 

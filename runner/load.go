@@ -44,6 +44,9 @@ type LoadOptions struct {
 	Limit  int
 	Sample int
 	Seed   uint64
+	// SelectAtOnce applies Limit or Sample while a data set is read, which needs little memory. It is
+	// not for options of Create that choose before them: FailedOf, LastFailed, RetryOf.
+	SelectAtOnce bool
 	// Epochs is how often each evaluation runs; 0 means as often as the set says.
 	Epochs int
 	// Strict takes unknown keys for errors.
@@ -217,7 +220,7 @@ func (e *EvalSet) narrow(r *input.Reader) error {
 // choose reads the data set, if there is one, and keeps of all evaluations those that were asked for.
 func (e *EvalSet) choose(r *input.Reader) error {
 	set := e.req.Set
-	chosen, err := set.Choose(eval.Wanted{IDs: e.opts.EvalIDs, Pattern: e.opts.Filter, Tags: e.opts.Tags, Limit: e.opts.Limit, Sample: e.opts.Sample, Seed: e.opts.Seed})
+	chosen, err := set.Choose(eval.Wanted{IDs: e.opts.EvalIDs, Pattern: e.opts.Filter, Tags: e.opts.Tags, Limit: e.opts.Limit, Sample: e.opts.Sample, Seed: e.opts.Seed, AtOnce: e.opts.SelectAtOnce})
 	for _, one := range set.Evaluations {
 		if err == nil {
 			err = chosen.Add(one)

@@ -114,6 +114,7 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 		return err
 	}
 	f.load.Fetched = fetched
+	f.load.SelectAtOnce = f.create.FailedOf == "" && f.create.RetryOf == "" && !f.create.LastFailed
 	set, err := runner.Load(local, f.load)
 	if set.Warnings != "" {
 		printf(cmd.ErrOrStderr(), "%s\n", set.Warnings)

@@ -17,7 +17,7 @@ import (
 func (f *file) openCSV() error {
 	source := f.bytes()
 	source.row()
-	text := bufio.NewReader(source)
+	text := bufio.NewReader(&lineEnds{r: source})
 	switch start, _ := text.Peek(3); { // an error comes again with the first row
 	case strings.HasPrefix(string(start), "\xff\xfe"), strings.HasPrefix(string(start), "\xfe\xff"):
 		return f.problem(1, 1, "expected UTF-8 text, got UTF-16; save it as CSV in UTF-8")
@@ -54,6 +54,45 @@ func (f *file) openCSV() error {
 		return f.csvRow(r)
 	}
 	return nil
+}
+
+// lineEnds keeps line ends within quotes as they are: package csv takes one carriage return before
+// each of them away, so there it gets two.
+type lineEnds struct {
+	r      io.Reader
+	quoted bool
+	last   byte
+	// ready are bytes that were read and not yet asked for.
+	ready, buffer []byte
+}
+
+func (l *lineEnds) Read(p []byte) (n int, err error) {
+	if len(l.ready) == 0 {
+		err = l.fill(len(p))
+	}
+	n = copy(p, l.ready)
+	l.ready = l.ready[n:]
+	return n, err
+}
+
+// fill reads at most so many bytes.
+func (l *lineEnds) fill(most int) error {
+	l.buffer = slices.Grow(l.buffer[:0], 3*most)
+	n, err := l.r.Read(l.buffer[2*most : 3*most])
+	l.ready = l.buffer[:0]
+	for _, b := range l.buffer[2*most : 2*most+n] {
+		switch {
+		case b == '"':
+			l.quoted = !l.quoted
+		case b == '\n' && l.last == '\r' && l.quoted:
+			l.ready = append(l.ready, '\r')
+		}
+		l.ready, l.last = append(l.ready, b), b
+	}
+	if len(l.ready) > most { // the rest is still to be given
+		return nil
+	}
+	return err
 }
 
 func (f *file) csvRow(r *csv.Reader) (*input.Node, error) {

@@ -74,10 +74,14 @@ func isPlace(n *input.Node) bool {
 }
 
 func (d *Dataset) checkCriteria(r *input.Reader, criteria *input.Node) {
+	var expected *input.Node
+	if t := d.templates["expectedOutput"]; t != nil {
+		expected = t.root
+	}
 	for _, m := range criteria.Members {
 		if m.Value.Kind != input.Object && m.Value.Kind != input.Null && !isPlace(m.Value) {
 			r.Errorf(m.Value, "expected the criteria of an evaluator, an object or null, got %s", m.Value.Kind)
 		}
-		d.set.CheckCriteria(r, m.Key, m.Value, d.templates["expectedOutput"] != nil)
+		d.set.CheckCriteria(r, m.Key, m.Value, expected)
 	}
 }

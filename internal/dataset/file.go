@@ -31,6 +31,10 @@ type file struct {
 	columns []string
 	// line is that in which the row begins that was read last.
 	line int
+	// halves are the names of a Parquet file's columns of 16-bit numbers.
+	halves map[string]bool
+	// uses says which columns of a Parquet file are wanted; nil means all.
+	uses func(column string) bool
 	// next returns the next row as an object, and after the last one io.EOF. After an error that is an
 	// [input.Problem] it goes on with the rows that follow.
 	next func() (*input.Node, error)

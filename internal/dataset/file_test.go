@@ -43,7 +43,7 @@ func TestRows(t *testing.T) {
 	const rule = `a cell that begins with a quote ends with one, and a quote in a cell is written twice ("") in a cell in quotes`
 	for _, v := range []struct{ name, file, content, want string }{
 		{"cells are strings", "t.csv", "id,n\n1,007\n2,true\n", `{"id":"1","n":"007"}` + "\n" + `{"id":"2","n":"true"}`},
-		{"BOM, quotes and CRLF", "t.csv", "\xef\xbb\xbf\"id\",a b\r\n\"1\",\"say \"\"hi\"\",\r\nthen\"\r\n", `{"id":"1","a b":"say \"hi\",\nthen"}`},
+		{"BOM, quotes and CRLF", "t.csv", "\xef\xbb\xbf\"id\",a b\r\n\"1\",\"say \"\"hi\"\",\r\nthen\"\r\n", `{"id":"1","a b":"say \"hi\",\r\nthen"}`},
 		{"no end of line at the end", "t.csv", "id\n1", `{"id":"1"}`},
 		{"an ending in capitals", "T.CSV", "id\n1", `{"id":"1"}`},
 		{"empty cells and empty lines", "t.csv", "id,a\n\n1,\n", `{"id":"1","a":""}`},
@@ -133,5 +133,18 @@ func TestColumnsAreChecked(t *testing.T) {
 	newTemplate(&r, n).check(&r, "t.csv", []string{"id", "Subject", "o"})
 	if want := `set.json:1:7: a: t.csv has no column "subject"; it has id, Subject, o; did you mean "Subject"?`; r.Problems.Error() != want {
 		t.Errorf("got %s", r.Problems)
+	}
+}
+
+// V13: line ends within quotes are the cell's; those of rows are not.
+func TestLineEndsInQuotes(t *testing.T) {
+	for text, want := range map[string]string{
+		"id,a\r\n1,\"x\r\ny\"\r\n2,\"\"\"\r\n\"\"\nz\"\r\n":       `{"id":"1","a":"x\r\ny"}` + "\n" + `{"id":"2","a":"\"\r\n\"\nz"}`,
+		"id,a\n1,\"x\r\r\ny\r\"\n":                                `{"id":"1","a":"x\r\r\ny\r"}`,
+		"id,a\r\n1,\"" + strings.Repeat("q\r\n", 5000) + "\"\r\n": `{"id":"1","a":"` + strings.Repeat(`q\r\n`, 5000) + `"}`,
+	} {
+		if got := read(t, "t.csv", text); got != want {
+			t.Errorf("%.60q: got %.200s", text, got)
+		}
 	}
 }

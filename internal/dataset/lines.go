@@ -30,7 +30,7 @@ func (f *file) openLines() error {
 }
 
 func (f *file) object(text []byte) (*input.Node, error) {
-	row, err := input.ParseJSON(f.name, text)
+	row, err := input.ParseWrittenJSON(f.name, text)
 	var p input.Problem
 	if errors.As(err, &p) {
 		p.Line = f.line

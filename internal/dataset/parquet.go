@@ -1,13 +1,17 @@
 package dataset
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
+	"math/big"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -32,6 +36,12 @@ func (f *file) openParquet() error {
 			return err
 		}
 		rows, root = parquet.NewGenericReader[any](opened), opened.Schema()
+		f.halves = map[string]bool{}
+		for _, element := range opened.Metadata().Schema {
+			if _, half := element.LogicalType.Value.(*format.Float16Type); half {
+				f.halves[element.Name] = true
+			}
+		}
 		return nil
 	})
 	if err != nil {
@@ -67,6 +77,9 @@ func (f *file) parquetRow(rows *parquet.GenericReader[any], root parquet.Node) (
 	row := &input.Node{Kind: input.Object, File: f.name, Line: f.line, Column: 1}
 	for _, column := range root.Fields() {
 		name := column.Name()
+		if f.uses != nil && !f.uses(name) {
+			continue // whatever is in it
+		}
 		v, err := f.value(column, cells[name])
 		if err != nil {
 			p := f.problem(f.line, 1, "%v", err)
@@ -98,9 +111,9 @@ func (f *file) value(column parquet.Node, v any) (*input.Node, error) {
 	case string:
 		n.Kind, n.Text = input.String, v
 	case []byte:
-		n.Kind, n.Text = input.String, string(v)
-		if _, ok := logicalType(column).(*format.UUIDType); ok && len(v) == len(uuid.Nil) {
-			n.Text = uuid.UUID(v).String()
+		var err error
+		if n.Kind, n.Text, err = f.ofBytes(column, v); err != nil {
+			return nil, err
 		}
 	case float32:
 		n.Kind, n.Text = input.Number, strconv.FormatFloat(float64(v), 'g', -1, 32)
@@ -110,6 +123,14 @@ func (f *file) value(column parquet.Node, v any) (*input.Node, error) {
 		n.Kind, n.Text = whole(column, int64(v))
 	case int64:
 		n.Kind, n.Text = whole(column, v)
+	case *big.Float:
+		n.Kind, n.Text = input.Number, decimal(column, v)
+	case *[]byte, *int32, *int64, *uint32, *uint64, *float32, *float64, *bool: // the values of a map that may be null
+		at := reflect.ValueOf(v)
+		if at.IsNil() {
+			return n, nil
+		}
+		return f.value(column, at.Elem().Interface())
 	case uint32, uint64:
 		n.Kind, n.Text = input.Number, fmt.Sprint(v)
 	case []any:
@@ -171,6 +192,17 @@ func field(column parquet.Node, name string) parquet.Node {
 	return nil
 }
 
+// inUnits is a time of day, which is so many of these units.
+func inUnits(unit format.TimeUnit, v int64) time.Duration {
+	switch unit.Value.(type) {
+	case *format.MilliSeconds:
+		return time.Duration(v) * time.Millisecond
+	case *format.MicroSeconds:
+		return time.Duration(v) * time.Microsecond
+	}
+	return time.Duration(v)
+}
+
 func logicalType(column parquet.Node) format.LogicalTypeValue {
 	if column == nil || column.Type() == nil || column.Type().LogicalType() == nil {
 		return nil
@@ -178,9 +210,66 @@ func logicalType(column parquet.Node) format.LogicalTypeValue {
 	return column.Type().LogicalType().Value
 }
 
+// ofBytes is the value of a column of bytes: a text, a UUID, or a number of 16 bits.
+func (f *file) ofBytes(column parquet.Node, v []byte) (kind input.Kind, text string, err error) {
+	switch logicalType(column).(type) {
+	case *format.UUIDType:
+		if len(v) == len(uuid.Nil) {
+			return input.String, uuid.UUID(v).String(), nil
+		}
+	case nil:
+		if field, ok := column.(parquet.Field); ok && f.halves[field.Name()] && len(v) == 2 { // the library has no such type
+			return input.Number, strconv.FormatFloat(float16(binary.LittleEndian.Uint16(v)), 'g', -1, 64), nil
+		}
+		if column != nil && column.Leaf() && column.Type().Kind() == parquet.FixedLenByteArray {
+			return 0, "", fmt.Errorf("values of the type %s are not understood", column.Type())
+		}
+	}
+	return input.String, string(v), nil
+}
+
+// float16 is the number with these bits, by IEEE 754.
+func float16(bits uint16) float64 {
+	const mantissa, most = 10, 31
+	sign := 1.0
+	if bits>>15 != 0 {
+		sign = -1
+	}
+	exponent, fraction := int(bits>>mantissa)&most, float64(bits&(1<<mantissa-1))
+	switch exponent {
+	case 0:
+		return sign * math.Ldexp(fraction, -24)
+	case most:
+		if fraction != 0 {
+			return math.NaN()
+		}
+		return math.Inf(int(sign))
+	}
+	return sign * math.Ldexp(fraction+1<<mantissa, exponent-25)
+}
+
+// decimal is all digits of a number, without zeros at its end.
+func decimal(column parquet.Node, v *big.Float) string {
+	scale := 0
+	if t, ok := logicalType(column).(*format.DecimalType); ok {
+		scale = int(t.Scale)
+	}
+	text := v.Text('f', scale)
+	if strings.Contains(text, ".") {
+		text = strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+	}
+	return text
+}
+
 // whole is a whole number; dates and times are texts as RFC 3339 has them.
 func whole(column parquet.Node, v int64) (input.Kind, string) {
 	switch t := logicalType(column).(type) {
+	case *format.IntType:
+		if !t.IsSigned {
+			return input.Number, strconv.FormatUint(uint64(v), 10)
+		}
+	case *format.TimeType:
+		return input.String, time.Time{}.Add(inUnits(t.Unit, v)).Format("15:04:05.999999999")
 	case *format.DateType:
 		return input.String, time.Unix(v*24*60*60, 0).UTC().Format(time.DateOnly)
 	case *format.TimestampType:

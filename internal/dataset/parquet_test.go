@@ -4,11 +4,17 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // ticket has columns of every kind that is understood.
@@ -95,5 +101,52 @@ func TestParquetThatIsDamaged(t *testing.T) {
 			damaged = damaged[:r.IntN(len(damaged))]
 		}
 		read(t, "t.parquet", string(damaged))
+	}
+}
+
+// V6: what pyarrow and DuckDB write has the values that they print: all digits of decimals and of
+// unsigned numbers, half floats, and maps with null.
+func TestParquetOfOtherWriters(t *testing.T) {
+	testdata, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"pyarrow": `{"id":"a","big":18446744073709551615,"u32":4294967295,"half":1.5,"price":12.5,"small":1.5,"long":123456789012345678901234567890.12,"whole":5,` +
+			`"words":{"k":"v","n":null},"numbers":{"k":1},"list":[1,null],"at":"1970-01-01T00:00:01.234567Z","clock":"01:02:03"}` + "\n" +
+			`{"id":"b","big":1,"u32":1,"half":-0.0999755859375,"price":-0.01,"small":-2.5,"long":-1,"whole":-7,"words":{},"numbers":null,"list":null,"at":"1970-01-01T00:00:00Z","clock":"00:00:00"}`,
+		"pyarrow-int": `{"id":"a","price":12.5,"small":1.5}` + "\n" + `{"id":"b","price":-0.01,"small":-2.5}`,
+	} {
+		if got := read(t, "t.parquet", testenv.ReadFile(t, testdata, name+".parquet")); got != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+		}
+	}
+}
+
+// V6: a column that is not understood is refused where the set uses it, and only there.
+func TestParquetColumnsThatAreNotUsed(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "t.parquet"), []byte(testenv.ReadFile(t, "testdata", "duckdb.parquet")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	evaluations := func(inputs string) string {
+		set, d := parsed(t, dir, `{"file":"t.parquet","id":"{row.id}","inputs":`+inputs+`,"criteria":{}}`)
+		set.Path = filepath.Join(dir, "set.yaml")
+		var lines []string
+		var r input.Reader
+		if err := d.Each(&r, func(e eval.Evaluation) error { lines = append(lines, string(e.Inputs)); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if r.Problems != nil {
+			return r.Problems.Error()
+		}
+		return strings.Join(lines, "\n")
+	}
+	want := `{"big":18446744073709551615,"long":123456789012345678901234567890.12,"price":12.5,"words":{"k":"v","n":null}}` + "\n" + `{"big":1,"long":-1,"price":-0.01,"words":null}`
+	if got := evaluations(`{"big":"{row.big}","long":"{row.long}","price":"{row.price}","words":"{row.words}"}`); got != want {
+		t.Errorf("got\n%s", got)
+	}
+	if got := evaluations(`{"span":"{row.span}"}`); !strings.Contains(got, "t.parquet:1:1: span: values of the type INTERVAL are not understood") {
+		t.Errorf("got\n%s", got)
 	}
 }

@@ -39,6 +39,7 @@ func (d *Dataset) Each(r *input.Reader, f func(eval.Evaluation) error) error {
 	if columns := file.columns; columns != nil && !d.hasColumns(r, columns) {
 		return nil
 	}
+	file.uses = d.uses
 	found, n := 0, 0
 	for {
 		row, err := file.next()
@@ -93,6 +94,16 @@ func (d *Dataset) hasColumns(r *input.Reader, columns []string) bool {
 		}
 	}
 	return len(r.Problems) == before
+}
+
+// uses reports whether a column is named anywhere.
+func (d *Dataset) uses(column string) bool {
+	for _, t := range d.templates {
+		if slices.ContainsFunc(t.places, func(p place) bool { return p.name == column || strings.HasPrefix(p.name, column+".") }) {
+			return true
+		}
+	}
+	return false
 }
 
 // rows makes evaluations of rows.

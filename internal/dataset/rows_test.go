@@ -17,7 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-func parsed(t *testing.T, dir, dataset string) (*eval.Set, *Dataset) {
+func parsed(t testing.TB, dir, dataset string) (*eval.Set, *Dataset) {
 	t.Helper()
 	set, _, err := eval.Parse(filepath.Join(dir, "set.yaml"), []byte("{version: \"1.0\", id: s, name: S, defaultCriterias: {}, dataset: "+dataset+"}"), nil)
 	if err != nil {

@@ -68,7 +68,7 @@ func Parse(file string, data []byte) (*Node, error) {
 	case ".yaml", ".yml":
 		return parseYAML(file, data)
 	}
-	return ParseJSON(file, data)
+	return ParseWrittenJSON(file, data)
 }
 
 // Member returns the value of the member with this key, or nil.

@@ -350,3 +350,22 @@ func TestProblemsAreHarmlessLines(t *testing.T) {
 		}
 	}
 }
+
+// V13: half of a character that somebody wrote is told with its place; deliveries and the like are
+// taken as they come.
+func TestHalfCharacters(t *testing.T) {
+	for text, want := range map[string]string{
+		"{\n \"a\": \"x\\ud800\"}":       `a.json:2:9: expected whole characters, got half of one, \ud800; the other half is missing`,
+		`["\uDC00\uD83D"]`:               `a.json:1:3: expected whole characters, got half of one, \uDC00; the other half is missing`,
+		`{"\ud83d\ud83d\ude00": 1}`:      `a.json:1:3: expected whole characters, got half of one, \ud83d; the other half is missing`,
+		`["\ud83d\ude00", "\\ud800", 1]`: "",
+	} {
+		_, err := Parse("a.json", []byte(text))
+		if got := fmt.Sprint(err); err == nil && want != "" || err != nil && got != want {
+			t.Errorf("%s: got %s", text, got)
+		}
+		if _, err := ParseJSON("a.json", []byte(text)); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -49,6 +50,46 @@ func ParseJSON(file string, data []byte) (*Node, error) {
 		return nil, p.problem(rest, "", "expected the end of the file after the document, got more text")
 	}
 	return root, nil
+}
+
+// ParseWrittenJSON reads one JSON document that somebody wrote to be run. Half of a character, as in
+// "\ud83d", is a [Problem] there: it would silently become another one.
+func ParseWrittenJSON(file string, data []byte) (*Node, error) {
+	n, err := ParseJSON(file, data)
+	if err != nil {
+		return nil, err
+	}
+	if at := halfCharacter(data); at >= 0 {
+		p := &jsonParser{file: file, data: data, line: 1, column: 1}
+		return nil, p.problem(at, "", fmt.Sprintf("expected whole characters, got half of one, %s; the other half is missing", data[at:at+len(`\uXXXX`)]))
+	}
+	return n, nil
+}
+
+// halfCharacter is the offset of the first surrogate of a document that stands alone, -1 if there is
+// none.
+func halfCharacter(data []byte) int {
+	unit := func(at int) rune {
+		if at+6 > len(data) || data[at] != '\\' || data[at+1] != 'u' {
+			return 0
+		}
+		v, _ := strconv.ParseUint(string(data[at+2:at+6]), 16, 16) // it has been parsed
+		return rune(v)
+	}
+	for at := 0; at < len(data); at++ {
+		if data[at] != '\\' {
+			continue
+		}
+		switch r := unit(at); {
+		case !utf16.IsSurrogate(r):
+			at++ // what is escaped
+		case utf16.DecodeRune(r, unit(at+6)) == utf8.RuneError:
+			return at
+		default:
+			at += 11
+		}
+	}
+	return -1
 }
 
 // token is a JSON token and the offset at which it starts.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
@@ -141,7 +142,7 @@ func (a *asked) call1(ctx context.Context) (json.RawMessage, error) {
 			return nil, err
 		}
 		var again bool
-		if again, last = a.judge(got); !again {
+		if again, last = a.judge(&got); !again {
 			return got.arguments, last
 		}
 	}
@@ -150,14 +151,18 @@ func (a *asked) call1(ctx context.Context) (json.RawMessage, error) {
 
 // judge says what is wrong with an answer; nil if it is a verdict. again says that the model may do
 // better if it is asked once more.
-func (a *asked) judge(got reply) (again bool, err error) {
+func (a *asked) judge(got *reply) (again bool, err error) {
 	a.call.ModelReturned, a.call.SystemFingerprint = got.model, got.fingerprint
 	switch {
 	case got.refusal != "":
 		return false, failure(eval.JudgeRefused, "the model refuses to judge: %s", short(got.refusal))
 	case got.truncated:
 		return false, failure(eval.JudgeTruncated, "the answer was cut off at its limit of tokens; maxTokens raises it")
-	case got.arguments == nil:
+	}
+	if err := got.choose(a.q.Tool.Name, !slices.Contains(a.call.Dropped, paramTool)); err != nil {
+		return true, failure(eval.JudgeInvalid, "the model has called the tool %s wrongly: %v", a.q.Tool.Name, err)
+	}
+	if got.arguments == nil {
 		return true, failure(eval.JudgeInvalid, "the model has not called the tool %s", a.q.Tool.Name)
 	}
 	if err := a.q.Check(got.arguments); err != nil {

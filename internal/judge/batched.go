@@ -157,7 +157,8 @@ func (b *Batched) arrived(a *asked) (arguments json.RawMessage, decided bool, er
 	if err != nil {
 		return nil, true, err
 	}
-	again, err := a.judge(got)
+	a.call.Dropped = a.p.dropped(a.q.Model).names // with which a request of this process was made
+	again, err := a.judge(&got)
 	if again && answer.Merged { // what was used is counted where it is paid for
 		a.call.Cached, a.call.Usage = false, nil
 	}

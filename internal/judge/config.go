@@ -110,10 +110,17 @@ func ParseConfig(r *input.Reader, n *input.Node) Config {
 		}
 	}
 	if models := f.Optional("models", input.Object); models != nil {
+		own := map[string]string{}
 		for _, m := range models.Members {
 			parseModel(r, c, m)
-			c.Models[m.Key] = m.Value.Text
+			own[m.Key] = m.Value.Text
 		}
+		for pattern := range c.Models { // the set's own patterns go before the default ones
+			if _, covered := eval.BestPattern(own, pattern); covered {
+				delete(c.Models, pattern)
+			}
+		}
+		maps.Copy(c.Models, own)
 	}
 	c.Model = f.String("model", "")
 	c.Prices = eval.ParsePrices(r, f.Get("prices"))

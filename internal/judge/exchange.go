@@ -43,6 +43,11 @@ func (a *asked) exchange(ctx context.Context) (reply, error) {
 			continue
 		}
 		failed := a.failed(status, err)
+		if status == http.StatusTooManyRequests && a.usedUp() {
+			failed.Message = "the account at the provider " + a.p.name + " has nothing left to spend (HTTP status 429): " + a.said()
+			a.p.refuse(failed)
+			return reply{}, failed
+		}
 		if status == http.StatusTooManyRequests {
 			a.p.overloaded()
 		}
@@ -195,6 +200,22 @@ func (a *asked) failed(status int, err error) *eval.JudgeError {
 	}
 	return &eval.JudgeError{Category: category, Message: "the provider " + a.p.name + " " + what + ": " + said}
 }
+
+// usedUp reports whether the provider says that an account has no money left, which asking again does
+// not change. Its status is that of too many requests.
+func (a *asked) usedUp() bool {
+	var in struct {
+		Error struct {
+			Code any    `json:"code"`
+			Type string `json:"type"`
+		} `json:"error"`
+	}
+	_ = json.Unmarshal(a.response, &in) // what is none says nothing
+	return in.Error.Code == insufficientQuota || in.Error.Type == insufficientQuota
+}
+
+// insufficientQuota is OpenAI's word for that.
+const insufficientQuota = "insufficient_quota"
 
 // said is the message of the provider's error.
 func (a *asked) said() string {

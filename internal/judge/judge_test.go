@@ -9,12 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/peers/fakejudge"
 	"github.com/evalrun/evalrun/internal/redact"
 )
@@ -163,7 +165,8 @@ func TestFailures(t *testing.T) {
 		"once too often":   {[]fakejudge.Reply{{Status: 429, RetryAfter: "7"}, fakejudge.Score(50, "")}, "", 2, ""},
 		"once overloaded":  {[]fakejudge.Reply{{Status: 529}, {Status: 503}, {Status: 408}, {Status: 409}, fakejudge.Score(50, "")}, "", 5, ""},
 		"once without":     {[]fakejudge.Reply{{Text: "Well."}, fakejudge.Score(50, "")}, "", 2, ""},
-		"JSON for a call":  {[]fakejudge.Reply{{Text: `{"score": 50}`}}, "", 1, ""},
+		"JSON for a call":  {[]fakejudge.Reply{{Text: `{"score": 50, "justification": "an agent's echo"}`}}, eval.JudgeInvalid, 2, "has not called the tool"},                                                                               // V7
+		"no money":         {[]fakejudge.Reply{{Status: 429, Raw: `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}`}}, eval.JudgeRateLimit, 1, "has nothing left to spend"}, // V13
 		"fails, then text": {[]fakejudge.Reply{{Status: 500}, {Text: "Well."}, {Status: 500}, fakejudge.Score(1, "")}, "", 4, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -299,5 +302,85 @@ func TestSecretsReachNobody(t *testing.T) {
 	})
 	if err != nil || files != 2 {
 		t.Errorf("%d files, %v", files, err)
+	}
+}
+
+// V7: only calls of the tool that was asked for count, and only if they agree.
+func TestCallsThatAreNoVerdict(t *testing.T) {
+	type calls = [][2]string // name and arguments
+	const asked = "submit_evaluation"
+	for name, c := range map[string]struct {
+		calls calls
+		want  eval.JudgeCategory
+		says  string
+	}{
+		"another tool":            {calls{{"submit_something", `{"score":100,"justification":"x"}`}}, eval.JudgeInvalid, "has not called the tool submit_evaluation"},
+		"another tool before":     {calls{{"think", `{}`}, {asked, `{"score":50,"justification":"x"}`}}, "", ""},
+		"two that agree":          {calls{{asked, `{"score":50,"justification":"x"}`}, {asked, `{"justification":"y","score":50.0}`}}, "", ""},
+		"two that contradict":     {calls{{asked, `{"score":50,"justification":"x"}`}, {asked, `{"score":90,"justification":"x"}`}}, eval.JudgeInvalid, "called 2 times, with verdicts that differ"},
+		"a key that comes twice":  {calls{{asked, `{"score":10,"justification":"x","score":100}`}}, eval.JudgeInvalid, "a key of its arguments is given twice"},
+		"a text beside the calls": {calls{{"", `{"score": 50, "justification":"x"}`}}, eval.JudgeInvalid, "has not called the tool"},
+	} {
+		for _, api := range []API{APIChat, APIResponses, APIMessages} {
+			w := newWorld(t, func(fakejudge.Request) fakejudge.Reply { return fakejudge.Reply{Raw: answerWith(api, c.calls)} }, provide(api))
+			got, err := w.ask(question("?"))
+			if category(err) != c.want || err != nil && !strings.Contains(err.Error(), c.says) || err == nil && !strings.Contains(string(got.Arguments), `50`) {
+				t.Errorf("%s, %s: %s, %v", name, api, got.Arguments, err)
+			}
+		}
+	}
+}
+
+// answerWith is the answer of a provider with these calls; one without a name is a text.
+func answerWith(api API, calls [][2]string) string {
+	var parts []string
+	text := "null"
+	for _, c := range calls {
+		quoted := strconv.Quote(c[1])
+		switch {
+		case c[0] == "" && api == APIChat:
+			text = quoted
+		case c[0] == "" && api == APIResponses:
+			parts = append(parts, `{"type":"message","content":[{"type":"output_text","text":`+quoted+`}]}`)
+		case c[0] == "":
+			parts = append(parts, `{"type":"text","text":`+quoted+`}`)
+		case api == APIChat:
+			parts = append(parts, `{"type":"function","function":{"name":"`+c[0]+`","arguments":`+quoted+`}}`)
+		case api == APIResponses:
+			parts = append(parts, `{"type":"function_call","name":"`+c[0]+`","arguments":`+quoted+`}`)
+		default:
+			parts = append(parts, `{"type":"tool_use","name":"`+c[0]+`","input":`+c[1]+`}`)
+		}
+	}
+	list := "[" + strings.Join(parts, ",") + "]"
+	switch api {
+	case APIChat:
+		return `{"model":"m","choices":[{"message":{"content":` + text + `,"tool_calls":` + list + `}}]}`
+	case APIResponses:
+		return `{"model":"m","output":` + list + `}`
+	}
+	return `{"model":"m","content":` + list + `}`
+}
+
+// V13: the patterns of a set go before those that hold without it.
+func TestOwnPatternsOfModels(t *testing.T) {
+	for models, want := range map[string]string{
+		`{"*": "local"}`:                          "local local",
+		`{"c*": "local"}`:                         "local openai",
+		`{"qwen*": "local"}`:                      "anthropic openai",
+		`{"*": "local", "claude-*": "anthropic"}`: "anthropic local",
+		`{"claude-haiku-4-5": "openai"}`:          "openai openai",
+	} {
+		node, err := input.Parse("judges", []byte(`{"providers": {"local": {"api": "chat", "baseUrl": "http://127.0.0.1"}}, "models": `+models+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r input.Reader
+		config := ParseConfig(&r, node)
+		claude, _ := config.providerOf("claude-haiku-4-5")
+		gpt, _ := config.providerOf("gpt-5-mini")
+		if got := claude + " " + gpt; got != want || r.Problems != nil {
+			t.Errorf("%s: got %s, expected %s", models, got, want)
+		}
 	}
 }

@@ -151,6 +151,13 @@ func (p *provider) remember(model string, err *eval.JudgeError) {
 	}
 }
 
+// refuse says why nothing is asked any more.
+func (p *provider) refuse(err *eval.JudgeError) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused = err
+}
+
 func (p *provider) dropped(model string) dropped {
 	p.mu.Lock()
 	defer p.mu.Unlock()

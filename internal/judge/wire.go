@@ -3,8 +3,13 @@ package judge
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/evalrun/evalrun/eval"
 )
@@ -21,12 +26,60 @@ type format struct {
 // reply is an answer of a provider, in the words of none of them.
 type reply struct {
 	model, fingerprint string
-	// arguments are those of the tool, or the JSON that stands in its place; nil if there are none.
+	// calls are the tools that were called, and text is what was said beside them.
+	calls []call
+	text  string
+	// arguments are those of the tool that was asked for, or the JSON that stands in its place; nil if
+	// there are none. [reply.choose] sets them.
 	arguments json.RawMessage
 	// refusal is why the model would not answer, truncated that it was cut off at its limit.
 	refusal   string
 	truncated bool
 	usage     *eval.Usage
+}
+
+// call is one call of a tool.
+type call struct {
+	name      string
+	arguments json.RawMessage
+}
+
+// choose takes the arguments of the tool that was asked for. Where the tool was forced nothing but a
+// call of it counts: a text may be the agent's output, read out again. Where a model takes no tools,
+// the answer is its text, which then has to be JSON from end to end. The error says what contradicts
+// itself.
+func (r *reply) choose(tool string, forced bool) error {
+	var found []json.RawMessage
+	for _, c := range r.calls {
+		if c.name == tool {
+			found = append(found, c.arguments)
+		}
+	}
+	if text := asJSON(r.text); len(found) == 0 && !forced && text != nil {
+		found = append(found, text)
+	}
+	for i, one := range found {
+		if json.Valid(one) && !jsontext.Value(one).IsValid(jsontext.AllowInvalidUTF8(true)) {
+			return errors.New("a key of its arguments is given twice")
+		}
+		if i > 0 && !agree(found[0], one) {
+			return fmt.Errorf("it was called %d times, with verdicts that differ", len(found))
+		}
+	}
+	if len(found) > 0 {
+		r.arguments = found[0]
+	}
+	return nil
+}
+
+// agree reports whether two verdicts are the same but for what justifies them.
+func agree(a, b json.RawMessage) bool {
+	verdict := func(raw json.RawMessage) (v map[string]any) {
+		_ = json.Unmarshal(raw, &v) // what is no object is no verdict, which is checked later
+		delete(v, "justification")
+		return v
+	}
+	return reflect.DeepEqual(verdict(a), verdict(b))
 }
 
 var formats = map[API]format{
@@ -152,6 +205,7 @@ func readChat(body []byte) (out reply, err error) {
 				Refusal   *string `json:"refusal"`
 				ToolCalls []struct {
 					Function struct {
+						Name      string `json:"name"`
 						Arguments string `json:"arguments"`
 					} `json:"function"`
 				} `json:"tool_calls"`
@@ -182,10 +236,11 @@ func readChat(body []byte) (out reply, err error) {
 		out.refusal = "the provider's content filter has stopped the answer"
 	case c.Message.Refusal != nil && *c.Message.Refusal != "":
 		out.refusal = *c.Message.Refusal
-	case len(c.Message.ToolCalls) > 0:
-		out.arguments = json.RawMessage(c.Message.ToolCalls[0].Function.Arguments)
 	case c.Message.Content != nil:
-		out.arguments = asJSON(*c.Message.Content)
+		out.text = *c.Message.Content
+	}
+	for _, called := range c.Message.ToolCalls {
+		out.calls = append(out.calls, call{called.Function.Name, json.RawMessage(called.Function.Arguments)})
 	}
 	return out, nil
 }
@@ -199,6 +254,7 @@ func readResponses(body []byte) (out reply, err error) {
 		} `json:"incomplete_details"`
 		Output []struct {
 			Type      string `json:"type"`
+			Name      string `json:"name"`
 			Arguments string `json:"arguments"`
 			Content   []struct {
 				Type    string `json:"type"`
@@ -228,15 +284,15 @@ func readResponses(body []byte) (out reply, err error) {
 		}
 	}
 	for _, item := range in.Output {
-		if item.Type == "function_call" && out.arguments == nil {
-			out.arguments = json.RawMessage(item.Arguments)
+		if item.Type == "function_call" {
+			out.calls = append(out.calls, call{item.Name, json.RawMessage(item.Arguments)})
 		}
 		for _, c := range item.Content {
 			switch {
 			case c.Type == "refusal" || c.Refusal != "":
 				out.refusal = c.Refusal
-			case c.Type == "output_text" && out.arguments == nil:
-				out.arguments = asJSON(c.Text)
+			case c.Type == "output_text":
+				out.text += c.Text
 			}
 		}
 	}
@@ -249,6 +305,7 @@ func readMessages(body []byte) (out reply, err error) {
 		StopReason string `json:"stop_reason"`
 		Content    []struct {
 			Type  string          `json:"type"`
+			Name  string          `json:"name"`
 			Text  string          `json:"text"`
 			Input json.RawMessage `json:"input"`
 		} `json:"content"`
@@ -270,12 +327,11 @@ func readMessages(body []byte) (out reply, err error) {
 		out.refusal = "the model has stopped with the reason refusal"
 	}
 	for _, c := range in.Content {
-		switch {
-		case c.Type == "tool_use":
-			out.arguments = c.Input
-			return out, nil
-		case c.Type == "text" && out.arguments == nil:
-			out.arguments = asJSON(c.Text)
+		switch c.Type {
+		case "tool_use":
+			out.calls = append(out.calls, call{c.Name, c.Input})
+		case "text":
+			out.text += c.Text
 		}
 	}
 	return out, nil

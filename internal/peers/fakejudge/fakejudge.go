@@ -52,7 +52,7 @@ type Reply struct {
 	Status     int
 	Error      string
 	RetryAfter string
-	// Raw, if it is not empty, is the whole answer.
+	// Raw, if it is not empty, is the whole answer, also of an error.
 	Raw string
 	// Hang never answers: the server waits until the client has gone, and in a batch the request
 	// expires.
@@ -172,6 +172,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case reply.Hang:
 		<-r.Context().Done()
+	case reply.Status != 0 && reply.Raw != "":
+		w.WriteHeader(reply.Status)
+		_, _ = io.WriteString(w, reply.Raw) // as below
 	case reply.Status != 0:
 		if reply.RetryAfter != "" {
 			w.Header().Set("Retry-After", reply.RetryAfter)
