@@ -87,6 +87,7 @@ clients can go on when the gateway was started again; with --stdio they end with
 	f.IntVar(&o.tasks.MaxPerSession, "max-tasks-per-session", mcptasks.DefaultMaxSessionTasks, "keep at most `N` tasks of one session")
 	f.IntVar(&o.maxSessions, "max-sessions", 100, "have at most `N` sessions of one stdio server, each of which is a process")
 	f.StringVar(&o.requestLog, "request-log", "", "add a line of JSON to `FILE` for every request, and every one that is refused; - is stderr")
+	f.BoolVar(&o.tasks.Widen, "tasks-of-forbidden", false, "let clients call tools as tasks that forbid it, if their server has no tasks itself")
 	f.BoolVar(&o.tasks.Strict, "require-task-capability", false, "refuse calls that need a task if a client of 2026-07-28 has not declared tasks, instead of waiting for it")
 	return cmd
 }

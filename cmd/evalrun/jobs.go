@@ -277,6 +277,10 @@ func jobsPostCommand(g *globals, f *jobsFlags) *cobra.Command {
 	return cmd
 }
 
+// watchWait is how long watch waits for events before it looks whether the job has ended: the
+// registry of MCP Mesh does not answer at the end of a job.
+const watchWait = 5 * time.Second
+
 // jobsEventsCommand is events, or watch, which goes on until the job has ended.
 func jobsEventsCommand(g *globals, f *jobsFlags, follow bool) *cobra.Command {
 	var after int64
@@ -292,9 +296,6 @@ func jobsEventsCommand(g *globals, f *jobsFlags, follow bool) *cobra.Command {
 				query := url.Values{"limit": {"500"}}
 				if len(types) > 0 {
 					query.Set("types", strings.Join(types, ","))
-				}
-				if follow {
-					query.Set("wait", fmt.Sprint(int(jobsWait.Seconds())))
 				}
 				for ended := false; ; {
 					query.Set("after", fmt.Sprint(after))
@@ -321,6 +322,9 @@ func jobsEventsCommand(g *globals, f *jobsFlags, follow bool) *cobra.Command {
 						return err
 					}
 					ended = j.ended() // its last event may have come after the page
+					if query.Set("wait", fmt.Sprint(int(watchWait.Seconds()))); ended {
+						query.Del("wait")
+					}
 				}
 			})
 		},

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/peers/fakemesh"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -220,5 +222,24 @@ evaluations:
 	}
 	if n := starts.Load(); n != 2 {
 		t.Errorf("%d of 2 jobs were started\n%s", n, &out)
+	}
+}
+
+// G27: watch ends when its job has, also at a registry that says nothing of that.
+func TestWatchEndsWithAJobOfARegistry(t *testing.T) {
+	var registry fakemesh.Registry
+	server := httptest.NewServer(&registry)
+	defer server.Close()
+	c := &jobsClient{url: server.URL, http: server.Client()}
+	id := c.submit(t, "key")
+	registry.Change(id, func(j *fakemesh.Job) { j.Status = "completed" })
+	t.Setenv("EVALRUN_TOKEN", "any")
+	ended := make(chan int, 1)
+	var out bytes.Buffer
+	go func() {
+		ended <- execute(context.Background(), []string{"jobs", "watch", id, "--server", server.URL}, strings.NewReader(""), &out, &out)
+	}()
+	if code := testenv.Receive(t, ended); code != exitOK {
+		t.Errorf("exit code %d: %s", code, &out)
 	}
 }

@@ -104,7 +104,7 @@ type clientLink interface {
 // lastID.
 func newClient(o ClientOptions, era Era, lastID int64) *Client {
 	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 30*time.Second)
-	o.ProbeTimeout = cmp.Or(o.ProbeTimeout, 5*time.Second)
+	o.ProbeTimeout = probeTimeout(o)
 	o.MaxMessage = cmp.Or(o.MaxMessage, 64<<20)
 	o.Version = cmp.Or(o.Version, LegacyVersions[0])
 	if o.Info == nil {
@@ -126,6 +126,8 @@ func newClient(o ClientOptions, era Era, lastID int64) *Client {
 	}
 	return c
 }
+
+func probeTimeout(o ClientOptions) time.Duration { return cmp.Or(o.ProbeTimeout, 5*time.Second) }
 
 // Era is which protocol the connection speaks.
 func (c *Client) Era() Era { return c.era }

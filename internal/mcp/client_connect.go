@@ -65,11 +65,33 @@ func clientConnect(ctx context.Context, t Target, o ClientOptions) (*Client, err
 	if err == nil || o.Protocol != "" || ctx.Err() != nil || isFinal(t, err, second) {
 		return c, err
 	}
-	before := err.Error()
-	if c, err = clientAttempt(ctx, t, o, second); err != nil {
+	before := err
+	began := time.Now()
+	c, err = clientAttempt(ctx, t, o, second)
+	if took := time.Since(began); t.Start != nil && first == Modern && errors.As(before, new(clientTimeout)) && (err != nil || 2*took > probeTimeout(o)) {
+		return askAgain(ctx, t, o, took, c, err)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w (before that: %s)", err, before)
 	}
 	return c, nil
+}
+
+// askAgain asks a process for the modern era once more that may have started too slowly for the
+// probe, and gives it as long as the start has taken. Otherwise the legacy client stays, or its error.
+func askAgain(ctx context.Context, t Target, o ClientOptions, took time.Duration, legacy *Client, err error) (*Client, error) {
+	o.ProbeTimeout = max(probeTimeout(o), 3*took)
+	modern, modernErr := clientAttempt(ctx, t, o, Modern)
+	switch {
+	case modernErr == nil && legacy != nil:
+		_ = legacy.Close() // the modern one counts
+		return modern, nil
+	case modernErr == nil:
+		return modern, nil
+	case err != nil:
+		return nil, fmt.Errorf("%w (before that: %s)", err, modernErr)
+	}
+	return legacy, nil
 }
 
 func checkClient(t Target, o ClientOptions) error {

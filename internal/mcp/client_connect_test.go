@@ -56,12 +56,38 @@ func TestClientFindsOutTheEraOverStdio(t *testing.T) {
 				_, _ = io.Copy(io.Discard, p) // until the client goes
 			})
 			var notes clientNotes
-			c := clientDial(t, target, ClientOptions{ProbeTimeout: 200 * time.Millisecond, Notified: notes.add})
+			c := clientDial(t, target, ClientOptions{ProbeTimeout: 2 * time.Second, Notified: notes.add})
 			if c.Era() != test.era || starts.Load() != test.starts || len(notes.list()) != 0 {
 				t.Errorf("the era is %s after %d starts, with notifications %v; want %s after %d", c.Era(), starts.Load(), notes.list(), test.era, test.starts)
 			}
 			if test.era == Legacy && (c.Version() != "2025-11-25" || string(c.InitializeResult()) != initializeAnswer) {
 				t.Errorf("version %s, hello %s", c.Version(), c.InitializeResult())
+			}
+		})
+	}
+}
+
+// G25: a modern server that starts more slowly than the probe waits is asked again.
+func TestClientAsksASlowServerAgain(t *testing.T) {
+	const slow = 300 * time.Millisecond
+	for name, legacy := range map[string]bool{"of both eras": true, "modern only": false} {
+		t.Run(name, func(t *testing.T) {
+			target := clientPlay(t, func(p *clientStdioPeer) {
+				time.Sleep(slow) // its start
+				m, ok := p.next()
+				switch {
+				case !ok:
+				case m.Method == MethodDiscover:
+					p.answer(m.ID, `{"supportedVersions":["2026-07-28"],"capabilities":{},"resultType":"complete"}`)
+				case legacy:
+					p.answer(m.ID, initializeAnswer)
+				default:
+					p.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"error":{"code":-32601,"message":"Method not found"}}`)
+				}
+				_, _ = io.Copy(io.Discard, p)
+			})
+			if c := clientDial(t, target, ClientOptions{ProbeTimeout: slow / 3}); c.Era() != Modern {
+				t.Errorf("it is served as %s", c.Era())
 			}
 		})
 	}

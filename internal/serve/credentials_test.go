@@ -166,3 +166,20 @@ func TestFailedAuthenticationIsLogged(t *testing.T) {
 		t.Errorf("the log lacks %s: %s", want, &log)
 	}
 }
+
+// TestNothingChosenIsAnError is G27: evalIds without an id do not run everything, nor 0 epochs one.
+func TestNothingChosenIsAnError(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, chosen := range []string{`"evalIds": []`, `"epochs": 0`, `"epochs": -1`} {
+		w.must(http.StatusUnprocessableEntity, "POST", "/v1/runs", `{"evalSet": "greet", `+chosen+`}`)
+		w.must(http.StatusBadRequest, "POST", "/jobs", `{"capability": "greet", "submitted_by": "me", "submitted_payload": {`+chosen+`}}`)
+		a := w.must(http.StatusOK, "POST", "/mcp", `{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "run_eval_set",
+			"arguments": {"evalSet": "greet", `+chosen+`}, "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+			"io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"}, "io.modelcontextprotocol/clientCapabilities": {}}}}`,
+			"Accept", "application/json, text/event-stream", "MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "run_eval_set")
+		if !strings.Contains(a.body, `"isError":true`) {
+			t.Errorf("%s: %s", chosen, a.body)
+		}
+	}
+}

@@ -59,7 +59,7 @@ type createRequest struct {
 	// EvalSet is the name of an eval set, or an eval set itself.
 	EvalSet       json.RawMessage `json:"evalSet"`
 	Agents        []string        `json:"agents"`
-	Epochs        int             `json:"epochs"`
+	Epochs        *int            `json:"epochs"`
 	EvalIDs       []string        `json:"evalIds"`
 	Inputs        json.RawMessage `json:"inputs"`
 	MaxRetries    *int            `json:"maxRetries"`
@@ -71,11 +71,16 @@ type createRequest struct {
 const maxDurationMs = 10 * 365 * 24 * 3600 * 1000
 
 func (q createRequest) start() (service.StartRequest, error) {
-	out := service.StartRequest{Agents: q.Agents, Epochs: q.Epochs, EvalIDs: q.EvalIDs, Inputs: null(q.Inputs), MaxRetries: q.MaxRetries, RetryOn: q.RetryOn}
+	out := service.StartRequest{Agents: q.Agents, EvalIDs: q.EvalIDs, Inputs: null(q.Inputs), MaxRetries: q.MaxRetries, RetryOn: q.RetryOn}
 	if q.MaxDurationMs < 0 || q.MaxDurationMs > maxDurationMs {
 		return out, problem(http.StatusUnprocessableEntity, "invalid-request", "maxDurationMs: expected milliseconds, at most those of ten years")
 	}
 	out.MaxDuration = time.Duration(q.MaxDurationMs) * time.Millisecond
+	if q.Epochs != nil {
+		if out.Epochs = *q.Epochs; out.Epochs < 1 {
+			return out, problem(http.StatusUnprocessableEntity, "invalid-request", "epochs: expected a whole number of at least 1; leave it out to run as often as the set says")
+		}
+	}
 	switch text := bytes.TrimSpace(q.EvalSet); {
 	case len(text) > 0 && text[0] == '{':
 		out.Upload = q.EvalSet

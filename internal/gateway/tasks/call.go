@@ -30,7 +30,7 @@ func (s *facade) sourceOf(l *gateway.Upstream, t gateway.Tool, listed bool) task
 		return noTask // the server knows what to say
 	case legacy && t.TaskSupport == "required":
 		return requiredTask
-	case tasks && t.TaskSupport == "forbidden":
+	case t.TaskSupport == "forbidden" && (tasks || !s.k.o.Widen):
 		return noTask
 	case legacy && tasks && t.TaskSupport == "optional":
 		return upstreamSource

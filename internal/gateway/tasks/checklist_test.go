@@ -66,14 +66,24 @@ func TestTaskSurfaceChecklist(t *testing.T) {
 		x := mcp.NewHTTPHandler(withoutTasks{}, mcp.ServerOptions{})
 		h := httptest.NewServer(x)
 		t.Cleanup(func() { x.Close(); h.Close() })
-		c := startTaskGateway(t, Options{}, gateway.Server{Name: "without", Protocol: mcp.Legacy, Target: mcp.Target{URL: h.URL}}).client(mcp.Legacy, "without")
-		tools := supportOf(c)
-		if len(tools) != 3 {
-			t.Error(tools)
-		}
-		for name, support := range tools {
-			if text, _, err := c.Result(c.Task(name, "{}")); support != "optional" || text != name || err != nil {
-				t.Errorf("%s: %s, %q, %v", name, support, text, err)
+		server := gateway.Server{Name: "without", Protocol: mcp.Legacy, Target: mcp.Target{URL: h.URL}}
+		for _, widen := range []bool{false, true} { // G26: what is forbidden stays so, unless that was chosen
+			c := startTaskGateway(t, Options{Widen: widen}, server).client(mcp.Legacy, "without")
+			tools := supportOf(c)
+			if len(tools) != 3 {
+				t.Error(tools)
+			}
+			for name, support := range tools {
+				if name == "forbidden" && !widen {
+					_, err := c.Try(mcp.MethodToolsCall, `{"name":"forbidden","arguments":{},"task":{"ttl":60000}}`)
+					if support != "forbidden" || err == nil || !strings.Contains(err.Error(), "cannot be called as a task") {
+						t.Errorf("%s: %v", support, err)
+					}
+					continue
+				}
+				if text, _, err := c.Result(c.Task(name, "{}")); support != "optional" || text != name || err != nil {
+					t.Errorf("%s: %s, %q, %v", name, support, text, err)
+				}
 			}
 		}
 	})

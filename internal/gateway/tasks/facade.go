@@ -42,14 +42,13 @@ func (s *facade) ShowTool(l *gateway.Upstream, t jsonobj.Object) jsonobj.Object 
 	if l.Session() == nil {
 		return t.Delete("execution")
 	}
-	// Of a server with tasks, what it does not say is no. One without may say no (the SDK for
-	// TypeScript always does), which is of tasks of its own: what it offers can become a task of
-	// ours.
+	// Of a server with tasks, what it does not say is no. What a server without tasks does not say
+	// can become a task of ours; what it forbids only if that was chosen.
 	execution, support := t.Object("execution"), json.RawMessage(`"optional"`)
 	switch tasks, said := l.Offered().Tasks, execution.Text("taskSupport"); {
 	case said == "" && tasks && l.Client().Era() == mcp.Legacy:
 		support = json.RawMessage(`"forbidden"`)
-	case said != "" && (said != "forbidden" || tasks):
+	case said != "" && (said != "forbidden" || tasks || !s.k.o.Widen):
 		return t
 	}
 	return t.Set("execution", slices.Clone(execution).Set("taskSupport", support).JSON())

@@ -30,6 +30,9 @@ type Options struct {
 	// SessionIdle is after how long a legacy session ends that nobody uses; 0 is 2 h, or MaxTTL if
 	// that is longer.
 	SessionIdle time.Duration
+	// Widen lets clients call tools as tasks whose server has no tasks and forbids them. The SDK for
+	// TypeScript forbids them for every tool that says nothing.
+	Widen bool
 	// Strict refuses calls that their server needs a task for of modern clients that have not
 	// declared the extension, as that prescribes. Else such clients wait for the result, as legacy
 	// ones do.

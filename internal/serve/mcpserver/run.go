@@ -42,7 +42,7 @@ func (r *runs) tools() []tool {
 type runArguments struct {
 	EvalSet        json.RawMessage `json:"evalSet"`
 	Agents         []string        `json:"agents"`
-	Epochs         int             `json:"epochs"`
+	Epochs         *int            `json:"epochs"`
 	EvalIDs        []string        `json:"evalIds"`
 	Inputs         json.RawMessage `json:"inputs"`
 	IdempotencyKey string          `json:"idempotencyKey"`
@@ -52,6 +52,9 @@ type runArguments struct {
 func readRun(arguments json.RawMessage) (a runArguments, err error) {
 	if err := read(arguments, &a); err != nil {
 		return a, err
+	}
+	if a.Epochs != nil && *a.Epochs < 1 {
+		return a, &argumentError{"epochs: expected a whole number of at least 1; leave it out to run as often as the set says"}
 	}
 	return a, checkWait(a.WaitSeconds)
 }
@@ -94,7 +97,10 @@ func (r *runs) startTask(ctx context.Context, q *request, arguments json.RawMess
 // start starts the run that a call asks for, as a job of the caller's. It is durable when this
 // returns.
 func (r *runs) start(ctx context.Context, q *request, a runArguments) (runID string, err error) {
-	start := service.StartRequest{Agents: a.Agents, Epochs: a.Epochs, EvalIDs: a.EvalIDs, By: q.caller.ID, IdempotencyKey: a.IdempotencyKey}
+	start := service.StartRequest{Agents: a.Agents, EvalIDs: a.EvalIDs, By: q.caller.ID, IdempotencyKey: a.IdempotencyKey}
+	if a.Epochs != nil {
+		start.Epochs = *a.Epochs
+	}
 	if !jsonobj.IsNull(a.Inputs) {
 		start.Inputs = a.Inputs
 	}
@@ -133,7 +139,7 @@ func jobPayload(a runArguments) json.RawMessage {
 		}
 	}
 	add("agents", len(a.Agents) > 0, a.Agents)
-	add("epochs", a.Epochs > 0, a.Epochs)
+	add("epochs", a.Epochs != nil, a.Epochs)
 	add("evalIds", len(a.EvalIDs) > 0, a.EvalIDs)
 	add("inputs", !jsonobj.IsNull(a.Inputs), a.Inputs)
 	return o.JSON()

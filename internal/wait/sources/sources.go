@@ -7,8 +7,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/wait"
@@ -92,7 +94,10 @@ func (s *Set) configure(c wait.JobConfig) configured {
 // by UiPath's Orchestrator, or by the server whose tool has started it.
 func (s *Set) configuredFor(spec wait.Spec) (c configured, ok bool) {
 	if c, ok = s.configured[spec.Process]; !ok {
-		c = s.configured["*"]
+		c, ok = s.configured["*"]
+	}
+	if !ok && spec.Type == wait.TypeMeshJob && spec.ItemKey != "" && spec.CallID == "" {
+		c = s.onlyMesh()
 	}
 	switch c.Source {
 	case wait.SourceExec:
@@ -109,6 +114,21 @@ func (s *Set) configuredFor(spec wait.Spec) (c configured, ok bool) {
 		ok = false
 	}
 	return c, ok
+}
+
+// onlyMesh gives an entry for the registry of MCP Mesh, if the entries name no more than one: a job
+// that exists is found there whatever its capability.
+func (s *Set) onlyMesh() (found configured) {
+	for _, process := range slices.Sorted(maps.Keys(s.configured)) {
+		switch c := s.configured[process]; {
+		case c.Source != wait.SourceMesh || c.Mesh == nil:
+		case found.Mesh == nil:
+			found = c
+		case c.Mesh.URL != found.Mesh.URL:
+			return configured{}
+		}
+	}
+	return found
 }
 
 // Name gives the name of the source for a spec. What nobody is configured to start or to watch is

@@ -21,6 +21,11 @@ func TestNamesOfSources(t *testing.T) {
 	s := New(Options{Jobs: waittest.ParseJobs(t, string(text))})
 	only := New(Options{Jobs: wait.Jobs{"Build": {Source: "exec", ExecConfig: &wait.ExecConfig{Command: []string{"x"}}}}})
 	robots := New(Options{Jobs: wait.Jobs{"*": {Source: "uipath", UiPathConfig: &wait.UiPathConfig{URL: "https://h", Token: "${T}"}}}})
+	mesh := func(url string) wait.JobConfig {
+		return wait.JobConfig{Source: wait.SourceMesh, Mesh: &wait.MeshConfig{URL: url}}
+	}
+	one := New(Options{Jobs: wait.Jobs{"a": mesh("http://h"), "b": mesh("http://h"), "c": {Source: "external"}}})
+	two := New(Options{Jobs: wait.Jobs{"a": mesh("http://h"), "b": mesh("http://other")}})
 	for _, c := range []struct {
 		name    string
 		sources *Set
@@ -45,6 +50,13 @@ func TestNamesOfSources(t *testing.T) {
 		{"mesh starts a process", s, wait.Spec{Type: wait.TypeJob, Process: "Forecast"}, "mesh"},
 		{"mesh has a capability", s, wait.Spec{Type: wait.TypeMeshJob, Process: "Forecast"}, "mesh"},
 		{"mesh watches", s, wait.Spec{Type: wait.TypeMeshJob, Process: "Forecast", ItemKey: "k"}, "mesh"},
+		// G24: WaitMeshJob need not say the capability of the job.
+		{"mesh watches what has no capability", one, wait.Spec{Type: wait.TypeMeshJob, ItemKey: "k"}, "mesh"},
+		{"mesh watches another capability", one, wait.Spec{Type: wait.TypeMeshJob, Process: "d", ItemKey: "k"}, "mesh"},
+		{"mesh watches what is external", one, wait.Spec{Type: wait.TypeMeshJob, Process: "c", ItemKey: "k"}, "external"},
+		{"mesh does not start what has no capability", one, wait.Spec{Type: wait.TypeMeshJob, Process: "d"}, "external"},
+		{"two registries", two, wait.Spec{Type: wait.TypeMeshJob, ItemKey: "k"}, "external"},
+		{"one of two registries", two, wait.Spec{Type: wait.TypeMeshJob, Process: "b", ItemKey: "k"}, "mesh"},
 		{"a capability without a registry", s, wait.Spec{Type: wait.TypeMeshJob, Process: "Robot"}, "external"},
 		{"a task", s, wait.Spec{Type: wait.TypeTask}, "external"},
 		{"an API call", s, wait.Spec{Type: wait.TypeAPI}, "external"},
