@@ -65,6 +65,9 @@ func (k keptFolders) prepare() error {
 	_, err := os.Lstat(h.segmentCopy())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		if err := (emptyFolders{h.root()}).makeAgain(); err != nil {
+			return err
+		}
 		// The suspension has left a workspace, even if the agent had removed it: see keep.
 		if _, err := os.Lstat(h.workspace()); errors.Is(err, fs.ErrNotExist) {
 			return fault.New(fault.Workspace, "the workspace that the rollout was suspended with is missing: "+h.workspace())
@@ -93,7 +96,9 @@ func (k keptFolders) keep(out *agent.Outcome) error {
 	var err error
 	switch {
 	case !h.entry.NeedsSandbox() || !h.overImage():
-		err = workspace.Sync(h.root(), folders)
+		if err = workspace.Sync(h.root(), folders); err == nil && suspends {
+			err = emptyFolders{h.root()}.note(folders)
+		}
 	case suspends:
 		err = layers{h}.keep(copyOf(h.claim.Segment+1), folders)
 	default:

@@ -31,6 +31,9 @@ var (
 	ErrNotFinal = errors.New("the run is not final")
 	// ErrClosed means that the store was closed in the meantime.
 	ErrClosed = errors.New("the store is closed")
+	// ErrHeld means that another process works on a run, ErrRunExists that it is there already.
+	ErrHeld      = errors.New("another process works on it")
+	ErrRunExists = errors.New("it is in the store already")
 	// ErrMoved means that what is in the store's place is not the store that was opened.
 	ErrMoved = errors.New("it was moved, deleted or replaced while this process used it")
 )

@@ -35,6 +35,9 @@ var Kept = []string{FolderWorkspace, FolderHome, FolderLogs, FolderFiles, Folder
 // KeptOverImage are the folders that survive where the root is that of an image.
 var KeptOverImage = []string{FolderWorkspace, FolderHome, FolderLogs, FolderUpper}
 
+// OverImage are the folders that mean something only on the machine on which an image is mounted.
+var OverImage = []string{FolderUpper, folderWork, folderMerged}
+
 // Where published tasks expect things in a sandbox.
 const (
 	InsideHome     = "/home/agent"

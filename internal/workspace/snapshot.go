@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/evalrun/evalrun/internal/durable"
 )
@@ -41,6 +42,15 @@ func Restore(saved, to string, names []string) error {
 		}
 	}
 	return nil
+}
+
+// Move moves a folder to where nothing is, also to another file system.
+func Move(from, to string) error {
+	err := os.Rename(from, to)
+	if !errors.Is(err, syscall.EXDEV) {
+		return err
+	}
+	return errors.Join(copyTree(from, to), Remove(from))
 }
 
 // copyTree copies one folder in the way of [Snapshot].

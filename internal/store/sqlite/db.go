@@ -44,21 +44,26 @@ type db struct {
 }
 
 func (d *db) connect(busy time.Duration) (err error) {
-	pragmas := fmt.Sprintf("_pragma=busy_timeout(%d)&_pragma=synchronous(FULL)&_pragma=temp_store(MEMORY)&_pragma=cache_size(-1024)", busy.Milliseconds())
-	name := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: d.file}).EscapedPath()}).String()
-	if d.write, err = sql.Open("sqlite", name+"?"+pragmas+"&_txlock=immediate&_pragma=journal_mode(WAL)"); err != nil {
+	source := d.dataSource(busy)
+	if d.write, err = sql.Open("sqlite", source+"&_txlock=immediate&_pragma=journal_mode(WAL)"); err != nil {
 		return err
 	}
 	d.write.SetMaxOpenConns(1)
 	if err := d.migrate(); err != nil {
 		return errors.Join(err, d.closeDatabases())
 	}
-	if d.read, err = sql.Open("sqlite", name+"?"+pragmas+"&_pragma=query_only(1)&mode=rw"); err != nil {
+	if d.read, err = sql.Open("sqlite", source+"&_pragma=query_only(1)&mode=rw"); err != nil {
 		return errors.Join(err, d.closeDatabases())
 	}
 	d.read.SetMaxOpenConns(5) // one of them looks for what others commit
 	d.read.SetMaxIdleConns(4)
 	return nil
+}
+
+// dataSource is the file and the settings that all connections have.
+func (d *db) dataSource(busy time.Duration) string {
+	pragmas := fmt.Sprintf("_pragma=busy_timeout(%d)&_pragma=synchronous(FULL)&_pragma=temp_store(MEMORY)&_pragma=cache_size(-1024)", busy.Milliseconds())
+	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: d.file}).EscapedPath()}).String() + "?" + pragmas
 }
 
 // query is a prepared statement of the pool.

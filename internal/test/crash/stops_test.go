@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -44,6 +45,10 @@ func TestStopsHarmNothing(t *testing.T) {
 		testenv.NeedLong(t)
 		stops = 60
 	}
+	// A shell has what it starts in the background ignore SIGINT. What is caught here is the default there.
+	ignored := make(chan os.Signal, 1)
+	signal.Notify(ignored, os.Interrupt)
+	defer signal.Stop(ignored)
 	seed := uint64(number(t, "EVALRUN_SEED", int(rand.Uint32())))
 	t.Logf("EVALRUN_SEED=%d: %d stops", seed, stops)
 	all := kinds()

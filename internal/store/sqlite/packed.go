@@ -1,0 +1,162 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// chosenRuns selects the ids of the runs that are copied; ?1 is a JSON array of them.
+const chosenRuns = "(SELECT value FROM json_each(?1))"
+
+// packedTables are the tables with rows of runs, and which of their rows belong to the chosen ones. What
+// is parked belongs to no run: it goes along where all runs do.
+var packedTables = []struct{ name, where string }{
+	{"runs", "run_id IN " + chosenRuns}, {"plans", "run_id IN " + chosenRuns}, {"evaluations", "run_id IN " + chosenRuns},
+	{"rollouts", "run_id IN " + chosenRuns}, {"events", "run_id IN " + chosenRuns}, {"triggers", "run_id IN " + chosenRuns},
+	{"jobs", "run_id IN " + chosenRuns}, {"job_events", "run_id IN " + chosenRuns},
+	{"notify_targets", "run_id IN " + chosenRuns}, {"notifications", "run_id IN " + chosenRuns},
+	{"rescorings", "run_id IN " + chosenRuns}, {"rescored_evaluations", "run_id IN " + chosenRuns}, {"judge_batches", "run_id IN " + chosenRuns},
+	{"segments", ofRollouts}, {"calls", ofRollouts}, {"results", ofRollouts}, {"rescored", ofRollouts},
+	{"judge_requests", ofTriggers},
+	{"deliveries", ofTriggers + " OR disposition = 'parked' AND NOT EXISTS (SELECT 1 FROM main.runs WHERE run_id NOT IN " + chosenRuns + ")"},
+}
+
+const (
+	ofRollouts = "rollout_id IN (SELECT rollout_id FROM main.rollouts WHERE run_id IN " + chosenRuns + ")"
+	ofTriggers = "trigger_id IN (SELECT trigger_id FROM main.triggers WHERE run_id IN " + chosenRuns + ")"
+)
+
+// Export makes a new store in an empty folder that has only some runs of this one, as they are at one
+// moment, and its id. The error is store.ErrHeld if a process works on one of them.
+func (s *Store) Export(ctx context.Context, runIDs []string, dir string) error {
+	made, err := Open(dir, store.Options{Now: s.now})
+	if err != nil {
+		return err
+	}
+	if err := made.Close(); err != nil {
+		return err
+	}
+	return s.attached(ctx, made.file, func(c *sql.Conn) error {
+		ids := marshal(runIDs)
+		if err := s.heldBy(ctx, c, ids); err != nil {
+			return err
+		}
+		for _, t := range packedTables {
+			if _, err := c.ExecContext(ctx, "INSERT INTO packed."+t.name+" SELECT * FROM main."+t.name+" WHERE "+t.where, ids); err != nil {
+				return err
+			}
+		}
+		_, err := c.ExecContext(ctx, "UPDATE packed.meta SET value = ? WHERE key = 'storeId'", s.id)
+		return err
+	})
+}
+
+// Import takes all runs of another store into this one. The error is store.ErrRunExists if one of them is
+// there.
+func (s *Store) Import(ctx context.Context, from string) error {
+	return s.attached(ctx, filepath.Join(from, "store.db"), func(c *sql.Conn) error {
+		var there sql.NullString
+		if err := c.QueryRowContext(ctx, "SELECT min(run_id) FROM main.runs WHERE run_id IN (SELECT run_id FROM packed.runs)").Scan(&there); err != nil {
+			return err
+		}
+		if there.Valid {
+			return fmt.Errorf("run %s: %w", there.String, store.ErrRunExists)
+		}
+		for _, t := range packedTables {
+			columns, err := columnsToCopy(ctx, c, t.name)
+			if err != nil {
+				return err
+			}
+			where, list := "", strings.Join(columns, ", ")
+			if t.name == "deliveries" {
+				where = " WHERE disposition <> 'parked'" // they belong to the other store
+			}
+			if _, err := c.ExecContext(ctx, "INSERT INTO main."+t.name+" ("+list+") SELECT "+list+" FROM packed."+t.name+where+orderOf(t.name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// orderOf keeps rows in their order that get new numbers.
+func orderOf(table string) string {
+	if slices.Contains([]string{"triggers", "deliveries", "notifications"}, table) {
+		return " ORDER BY id"
+	}
+	return ""
+}
+
+// columnsToCopy are those of a table that mean the same in another store. Numbers of rows do not.
+func columnsToCopy(ctx context.Context, c *sql.Conn, table string) (columns []string, err error) {
+	rows, err := c.QueryContext(ctx, "SELECT name FROM pragma_table_info(?)", table)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		columns = append(columns, name)
+	}
+	return slices.DeleteFunc(columns, func(name string) bool { return name == "id" || name == "parked_id" }), rows.Err()
+}
+
+// attached runs f in a transaction on a connection of its own, with another store attached as packed.
+func (s *Store) attached(ctx context.Context, file string, f func(*sql.Conn) error) (err error) {
+	db, err := sql.Open("sqlite", s.dataSource(defaultBusy)+"&_pragma=trusted_schema(0)")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(s.describe(err), db.Close()) }()
+	c, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if _, err := c.ExecContext(ctx, "ATTACH DATABASE ? AS packed", file); err != nil {
+		return err
+	}
+	if _, err := c.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	if err := f(c); err != nil {
+		_, rollback := c.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+		return errors.Join(err, rollback)
+	}
+	_, err = c.ExecContext(ctx, "COMMIT")
+	return err
+}
+
+// heldBy is the error that a living process works on one of the runs, nil if none does.
+func (s *Store) heldBy(ctx context.Context, c *sql.Conn, ids any) (err error) {
+	rows, err := c.QueryContext(ctx, selectHolders+`, w.run_id FROM main.holders h JOIN (
+			SELECT owner, run_id FROM main.rollouts WHERE owner IS NOT NULL AND lease_until > ?2
+			UNION SELECT owner, run_id FROM main.triggers WHERE owner IS NOT NULL AND due_at > ?2
+			UNION SELECT owner, run_id FROM main.judge_batches WHERE owner IS NOT NULL AND due_at > ?2) w ON w.owner = h.holder_id
+		WHERE w.run_id IN `+chosenRuns, ids, s.now().UnixMicro())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var holder, run string
+		var p store.Process
+		if err := rows.Scan(&holder, &p.PID, &p.StartTime, &p.BootID, &p.PIDNamespace, &run); err != nil {
+			return err
+		}
+		if !p.IsDead() {
+			return fmt.Errorf("run %s: %w (process %d)", run, store.ErrHeld, p.PID)
+		}
+	}
+	return rows.Err()
+}
