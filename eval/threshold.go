@@ -3,6 +3,8 @@ package eval
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/input"
@@ -65,21 +67,34 @@ func (t Threshold) together() bool { return t.Agents == AgentsTogether }
 
 func (l *loader) thresholds(f *input.Fields, set *Set) {
 	set.Thresholds.Pass = 1
-	n := f.Optional("thresholds", input.Object)
+	n := f.Get("thresholds")
+	f.RefuseLike("thresholds", looksLikeThresholds)
 	if n == nil {
+		return
+	}
+	if n.Kind != input.Object {
+		l.Errorf(n, "expected an object with score, passRate or evaluators, such as {score: 0.9}, got %s", n.Kind)
 		return
 	}
 	o := l.Object(n)
 	set.Thresholds = Thresholds{Score: l.threshold(o, "score"), ScoreWithFaulted: l.threshold(o, "scoreWithFaulted"), PassRate: l.threshold(o, "passRate"),
 		Pass: o.Float("pass", 1, 0, 1)}
-	if e := o.Optional("evaluators", input.Object); e != nil {
+	if e := o.Get("evaluators"); e != nil {
 		single := l.Object(e)
 		set.Thresholds.Evaluators = map[string]Threshold{}
 		for _, m := range e.Members {
 			l.evaluatorThreshold(single, m, set, f.Has("tasks"))
 		}
 	}
-	o.Done()
+	o.Refuse()
+}
+
+// looksLikeThresholds reports whether somebody who has written the key has meant a gate. Without it the
+// run would have none, and be green.
+func looksLikeThresholds(key string) bool {
+	key = strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
+	return strings.Contains(key, "thresh") || slices.Contains([]string{"gate", "gates", "failunder", "passrate", "minscore", "score", "scores"}, key) ||
+		input.Suggest(key, []string{"thresholds"}) != ""
 }
 
 func (l *loader) evaluatorThreshold(o *input.Fields, m input.Member, set *Set, hasTasks bool) {
@@ -88,7 +103,6 @@ func (l *loader) evaluatorThreshold(o *input.Fields, m input.Member, set *Set, h
 	}
 	t := l.threshold(o, m.Key)
 	if t == nil {
-		l.Errorf(m.Value, "expected a number from 0 to 1, got null")
 		return
 	}
 	if (t.byInterval() || t.together()) && set.classifies(m.Key) {
@@ -97,14 +111,17 @@ func (l *loader) evaluatorThreshold(o *input.Fields, m input.Member, set *Set, h
 	set.Thresholds.Evaluators[m.Key] = *t
 }
 
-// threshold reads a number, or an object with min.
+// threshold reads a number, or an object with min; nil if it is not there, or is neither.
 func (l *loader) threshold(f *input.Fields, name string) *Threshold {
-	if !f.Has(name) {
-		return nil
-	}
 	n := f.Get(name)
-	if n.Kind != input.Object {
+	switch {
+	case n == nil:
+		return nil
+	case n.Kind == input.Number:
 		return &Threshold{Min: f.Float(name, 0, 0, 1)}
+	case n.Kind != input.Object:
+		l.Errorf(n, "expected a number from 0 to 1, or an object such as {min: 0.9, by: interval}, got %s", n.Kind)
+		return nil
 	}
 	o := l.Object(n)
 	t := &Threshold{}
@@ -120,7 +137,7 @@ func (l *loader) threshold(f *input.Fields, name string) *Threshold {
 	if t.byInterval() && t.Min >= 1 {
 		l.Errorf(o.Get("min"), "an interval never reaches 1 with its lower end; expected less than 1, or by: point")
 	}
-	o.Done()
+	o.Refuse()
 	return t
 }
 

@@ -148,7 +148,7 @@ func (f *Fields) Float(name string, otherwise, least, most float64) float64 {
 		return otherwise
 	}
 	v, err := strconv.ParseFloat(n.Text, 64)
-	if err != nil || v < least || v > most {
+	if err != nil || !(v >= least && v <= most) { // NaN is neither
 		f.r.Errorf(n, "expected a number from %v to %v, got %s", least, most, n.Text)
 		return otherwise
 	}
@@ -241,9 +241,31 @@ func (f *Fields) Unknown() (unknown []Member) {
 // Done warns of every key that nobody asked for, naming the nearest known one.
 func (f *Fields) Done() {
 	for _, m := range f.Unknown() {
-		f.r.Problems = append(f.r.Problems, Problem{File: f.Node.File, Line: m.Line, Column: m.Column,
-			Key: join(f.Node.Path, m.Key), Message: "unknown key" + Suggest(m.Key, f.known), Warning: true})
+		f.unknown(m, Suggest(m.Key, f.known), true)
 	}
+}
+
+// Refuse is Done where a key that has no effect would do harm: each of them is an error, which names
+// the known ones.
+func (f *Fields) Refuse() {
+	for _, m := range f.Unknown() {
+		f.unknown(m, "; expected one of "+strings.Join(f.known, ", ")+Suggest(m.Key, f.known), false)
+	}
+}
+
+// RefuseLike is Refuse for the unknown keys that look like a known one.
+func (f *Fields) RefuseLike(known string, looks func(key string) bool) {
+	for _, m := range f.Unknown() {
+		if looks(m.Key) {
+			f.used[m.Key] = true
+			f.unknown(m, fmt.Sprintf("; did you mean %q?", known), false)
+		}
+	}
+}
+
+func (f *Fields) unknown(m Member, hint string, warning bool) {
+	f.r.Problems = append(f.r.Problems, Problem{File: f.Node.File, Line: m.Line, Column: m.Column,
+		Key: join(f.Node.Path, m.Key), Message: "unknown key" + hint, Warning: warning})
 }
 
 // Suggest returns `; did you mean "…"?` with the nearest of the known names, or nothing if none is
