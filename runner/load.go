@@ -49,6 +49,8 @@ type LoadOptions struct {
 	SelectAtOnce bool
 	// Epochs is how often each evaluation runs; 0 means as often as the set says.
 	Epochs int
+	// FailUnder are thresholds in place of those that the set has for the same figures.
+	FailUnder eval.FailUnder
 	// Strict takes unknown keys for errors.
 	Strict bool
 	// Sandbox says where agents and tasks live that need a sandbox.
@@ -266,6 +268,10 @@ func (e *EvalSet) override() error {
 	case d > 0:
 		set.Limits.Timeout = d
 	}
+	if err := e.opts.FailUnder.Check(set); err != nil {
+		return inputError("--fail-under: %w", err)
+	}
+	set.Thresholds.Under(e.opts.FailUnder)
 	if e.opts.Inputs == nil {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -80,16 +81,29 @@ func (p planned) saveAnd(ctx context.Context, also string, look func(*report.Rep
 }
 
 // saveAndJudge does what save does, and judges the run as it was saved.
-func (p planned) saveAndJudge(ctx context.Context, also string, accept Accept, interrupted bool) (j Judgement, err error) {
+func (p planned) saveAndJudge(ctx context.Context, also string, o judging, interrupted bool) (j Judgement, err error) {
 	err = p.saveAnd(ctx, also, func(r *report.Report) (err error) {
 		if !r.Final && interrupted {
-			j = verdict.Interrupt()
+			j, o.under = verdict.Interrupt(), nil
 			return nil
 		}
-		j, err = r.Judge(accept)
+		j, err = r.Judge(o.accept)
 		return err
 	})
+	if err == nil && len(o.under) > 0 {
+		err = report.FromStoreUnder(ctx, p.st, p.runID, p.red, o.under, func(r *report.Report) (err error) {
+			j, err = r.Judge(o.accept)
+			return err
+		})
+	}
 	return j, err
+}
+
+// judging says how a run is judged this time: what it may lack, and what thresholds it has in place of
+// its own.
+type judging struct {
+	accept Accept
+	under  eval.FailUnder
 }
 
 // judge judges the run as it stands in the store.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/export"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/report"
@@ -54,11 +55,17 @@ type Report struct {
 
 // Report calls f with the report of a run. It holds only during the call.
 func (s *Store) Report(ctx context.Context, runID string, v Variables, f func(*Report) error) error {
+	return s.ReportUnder(ctx, runID, v, nil, f)
+}
+
+// ReportUnder is Report with thresholds in place of those that the run was planned with for the same
+// figures.
+func (s *Store) ReportUnder(ctx context.Context, runID string, v Variables, under eval.FailUnder, f func(*Report) error) error {
 	p, err := readPlanned(ctx, s.st, runID, v)
 	if err != nil {
 		return err
 	}
-	return report.FromStore(ctx, s.st, runID, p.red, func(r *report.Report) error { return f(newReport(r)) })
+	return report.FromStoreUnder(ctx, s.st, runID, p.red, under, func(r *report.Report) error { return f(newReport(r)) })
 }
 
 // OpenReport calls f with the report of a results document. Its store need not be there.

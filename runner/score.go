@@ -56,6 +56,9 @@ type ScoreOptions struct {
 	Document string
 	// Accept says what a run may lack and still pass.
 	Accept Accept
+	// FailUnder are thresholds by which the run is judged this time, in place of those that it was
+	// planned with for the same figures.
+	FailUnder eval.FailUnder
 }
 
 // Scored is how a run stands after it was scored again.
@@ -105,7 +108,7 @@ func (s *Store) Score(ctx context.Context, runID string, o ScoreOptions) (Scored
 	}
 	ctx = context.WithoutCancel(ctx)
 	var saved error
-	out.Judgement, saved = p.saveAndJudge(ctx, o.Document, o.Accept, false)
+	out.Judgement, saved = p.saveAndJudge(ctx, o.Document, judging{o.Accept, o.FailUnder}, false)
 	if err := errors.Join(err, saved); err != nil {
 		return out, err
 	}

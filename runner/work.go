@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
@@ -64,6 +65,9 @@ type RunOptions struct {
 	Document string
 	// Accept says what a run may lack and still pass.
 	Accept Accept
+	// FailUnder are thresholds by which [Store.Resume] judges the run this time, in place of those that
+	// it was planned with for the same figures.
+	FailUnder eval.FailUnder
 }
 
 // Result is how a run stands when the work on it has ended.
@@ -89,6 +93,9 @@ func (s *Store) work(ctx context.Context, runID string, o RunOptions, askFirst b
 	if err != nil {
 		return result, err
 	}
+	if err := o.FailUnder.Check(&p.plan.Set); err != nil {
+		return result, inputError("--fail-under: %w", err)
+	}
 	run, err := s.st.Run(ctx, runID)
 	if err != nil {
 		return result, err
@@ -103,7 +110,7 @@ func (s *Store) work(ctx context.Context, runID string, o RunOptions, askFirst b
 		return result, workErr // there is nothing to write to any more
 	}
 	ctx = context.WithoutCancel(ctx) // what was reached is written after an interruption, too
-	result.Judgement, err = p.saveAndJudge(ctx, o.Document, o.Accept, interrupted)
+	result.Judgement, err = p.saveAndJudge(ctx, o.Document, judging{o.Accept, o.FailUnder}, interrupted)
 	return result, errors.Join(workErr, err)
 }
 

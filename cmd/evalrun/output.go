@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
@@ -235,10 +236,10 @@ func (o *output) close() error {
 
 // finish ends the display, and writes the reports that were asked for and what people see, with the
 // verdict before the summary.
-func (o *output) finish(runID string, w *workFlags, j runner.Judgement, verdict error) error {
+func (o *output) finish(runID string, w *workFlags, under eval.FailUnder, j runner.Judgement, verdict error) error {
 	err := o.close()
 	ctx := context.Background() // also after an interruption
-	return errors.Join(err, o.store.Report(ctx, runID, o.variables, func(r *runner.Report) error {
+	return errors.Join(err, o.store.ReportUnder(ctx, runID, o.variables, under, func(r *runner.Report) error {
 		r.Judgement = &j
 		return o.write(r, runID, w, verdict)
 	}))
@@ -267,7 +268,7 @@ func (o *output) write(r *runner.Report, runID string, w *workFlags, verdict err
 		errs = append(errs, writeFlag("summary", w.summary, markdown))
 	}
 	if step := os.Getenv("GITHUB_STEP_SUMMARY"); step != "" && !durable.SameFile(step, w.summary) {
-		errs = append(errs, appendFile(step, markdown))
+		errs = append(errs, addSummary(step, runID, markdown))
 	}
 	switch {
 	case o.json:
@@ -308,12 +309,4 @@ func terminal(to io.Writer) *os.File {
 		return f
 	}
 	return nil
-}
-
-func appendFile(path string, write func(io.Writer) error) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
 }

@@ -108,7 +108,8 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 	if f.load.Sandbox, err = f.sandbox.options(); err != nil {
 		return err
 	}
-	f.load.Variables = o.Variables
+	f.load.Variables, f.load.FailUnder = o.Variables, o.FailUnder
+	o.FailUnder = nil // the plan has them
 	fetched, local, err := fetch(cmd, g, paths, f.dataset)
 	if err != nil {
 		return err
@@ -172,7 +173,7 @@ func fetch(cmd *cobra.Command, g *globals, paths []string, dataset string) (*run
 // evaluation.
 var repeated = []string{"store", "dataset", "strict", "epochs", "wait", "env", "env-file", "isolation", "mcp-config", "mcp", "ignore-dockerfile",
 	"timeout-multiplier", "agent-timeout-multiplier", "verifier-timeout-multiplier", "environment-build-timeout-multiplier", "override-cpus", "override-memory-mb", "override-storage-mb",
-	"fail-on-error", "fail-on-evaluator-error", "allow-unscored", "allow-not-run", "allow-suspended"}
+	"fail-under", "fail-on-error", "fail-on-evaluator-error", "allow-unscored", "allow-not-run", "allow-suspended"}
 
 // commandLine is how evalrun was called, without what chooses agents and evaluations, and without
 // outputs.

@@ -71,7 +71,7 @@ func (f *scoreFlags) run(cmd *cobra.Command, g *globals, name string) error {
 		}
 		ctx, drain, stop := out.endOnSignals(cmd.Context(), "interrupted: letting the running evaluators finish; once more ends them, the same command goes on either way", "ending the running evaluators")
 		defer stop()
-		f.score.Concurrency, f.score.Variables, f.score.Accept, f.score.Document = o.Concurrency, o.Variables, o.Accept, f.output
+		f.score.Concurrency, f.score.Variables, f.score.Accept, f.score.FailUnder, f.score.Document = o.Concurrency, o.Variables, o.Accept, o.FailUnder, f.output
 		f.score.Drain, f.score.Notice, f.score.Log = drain, out.say, out
 		scored, err := s.Score(ctx, run.ID, f.score)
 		if errors.Is(err, runner.ErrMoved) || errors.As(err, new(*runner.InputError)) {
@@ -81,7 +81,7 @@ func (f *scoreFlags) run(cmd *cobra.Command, g *globals, name string) error {
 		if scored.Verdict == runner.Interrupted {
 			verdict = &exitError{exitInterrupted, errors.New("interrupted; the same command goes on with it")}
 		}
-		if err := errors.Join(err, out.finish(run.ID, &f.workFlags, scored.Judgement, verdict)); err != nil {
+		if err := errors.Join(err, out.finish(run.ID, &f.workFlags, o.FailUnder, scored.Judgement, verdict)); err != nil {
 			return internal(err)
 		}
 		if scored.Number > 0 && !g.quiet {

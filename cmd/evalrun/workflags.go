@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/runner"
@@ -116,6 +117,7 @@ type workFlags struct {
 	waitTimeout          time.Duration
 	failOnError          string
 	failOnEvaluatorError string
+	failUnder            []string
 	allowUnscored        bool
 	allowNotRun          bool
 	allowSuspended       bool
@@ -140,6 +142,7 @@ func (w *workFlags) registerVerdict(cmd *cobra.Command) {
 	f.StringVar(&w.summary, "summary", "", "write a Markdown summary to `FILE` ($GITHUB_STEP_SUMMARY gets one if it is set)")
 	w.failures.register(cmd)
 	titled(f, titleWritten)
+	f.StringArrayVar(&w.failUnder, "fail-under", nil, "fail if the score is less than `N`, from 0 to 1, or that of one evaluator (EVALUATOR=N); takes the place of the set's threshold (repeatable)")
 	f.StringVar(&w.failOnError, "fail-on-error", "0", "let `N` rollouts fault, or a share P%")
 	f.StringVar(&w.failOnEvaluatorError, "fail-on-evaluator-error", "0", "let evaluators fail `N` times, or in a share P% of what they were to score")
 	f.BoolVar(&w.allowUnscored, "allow-unscored", false, "accept evaluations that no evaluator could score")
@@ -168,11 +171,14 @@ func (w *workFlags) options() (o runner.RunOptions, err error) {
 	}
 	o = runner.RunOptions{Options: runner.Options{Concurrency: w.concurrency}, Wait: w.wait == waitAll, WaitJobs: w.wait == waitJobs, WaitTimeout: w.waitTimeout, Document: w.output,
 		Accept: runner.Accept{Unscored: w.allowUnscored, NotRun: w.allowNotRun, Suspended: w.allowSuspended}}
-	var err1, err2, err3 error
+	var err1, err2, err3, err4 error
 	o.Accept.Faulted, err1 = tolerance("fail-on-error", w.failOnError)
 	o.Accept.EvaluatorErrors, err2 = tolerance("fail-on-evaluator-error", w.failOnEvaluatorError)
 	o.Telemetry, err3 = w.telemetry()
-	return o, errors.Join(err1, err2, err3, w.checkConcurrency())
+	if o.FailUnder, err4 = eval.ParseFailUnder(w.failUnder); err4 != nil {
+		err4 = usageError("--fail-under: %w", err4)
+	}
+	return o, errors.Join(err1, err2, err3, err4, w.checkConcurrency())
 }
 
 func tolerance(flag, text string) (runner.Tolerance, error) {

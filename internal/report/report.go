@@ -72,7 +72,14 @@ func StatusOf(c store.Counts) schemas.Status {
 
 // FromStore calls f with the report of a run. It holds only during the call.
 func FromStore(ctx context.Context, st store.Reader, runID string, red *redact.Redactor, f func(*Report) error) error {
+	return FromStoreUnder(ctx, st, runID, red, nil, f)
+}
+
+// FromStoreUnder is FromStore with thresholds in place of those that the run was planned with for the
+// same figures.
+func FromStoreUnder(ctx context.Context, st store.Reader, runID string, red *redact.Redactor, under eval.FailUnder, f func(*Report) error) error {
 	return snapshot(ctx, st, runID, red, ".", func(v store.View, o Options) error {
+		o.Plan.Set.Thresholds.Under(under)
 		r, err := FromView(v, o)
 		if err != nil {
 			return err
