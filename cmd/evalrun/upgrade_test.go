@@ -124,7 +124,7 @@ func TestStoresOfEarlierVersions(t *testing.T) {
 			if err := os.WriteFile("go", nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			evalrunHere(t, exitOK, "resume", "-q", "--wait", "killed")
+			evalrunHere(t, exitOK, "resume", "-q", "--wait", "--allow-unscored", "killed")
 			if s := statuses(); s["mixed"] != "faulted" || s["killed"] != "successful" {
 				t.Errorf("at the end the runs are %v", s)
 			}

@@ -51,7 +51,7 @@ func Missing(h *schemas.Head) (out []string) {
 		return nil
 	}
 	c := h.Statistics.Coverage
-	if c.Unscored > 0 && (len(h.Statistics.PerAgent()[0].Evaluators) > 0 || len(h.Statistics.Gates) > 0) {
+	if c.Unscored > 0 {
 		out = append(out, fmt.Sprintf("%d of %s unscored", c.Unscored, count(c.Evaluations, "evaluation")))
 	}
 	if c.EvaluatorErrors > 0 {
