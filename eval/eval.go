@@ -179,6 +179,9 @@ type VerifierDetails struct {
 	Notes []string `json:"notes,omitempty"`
 	// RewardName is the name of the number that the reward is, if that is one of the Metrics.
 	RewardName string `json:"rewardName,omitempty"`
+	// Suspicious is a line of what the tests have printed, if they say 0 and it says that they could
+	// not get what they need. It changes no score.
+	Suspicious string `json:"suspicious,omitempty"`
 }
 
 // Limits bound a rollout. A zero duration means no limit.

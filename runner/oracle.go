@@ -2,10 +2,12 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
@@ -22,6 +24,8 @@ type OracleCheck struct {
 	// NotRunnable says why the task cannot be run here, Fault why it failed; both may be empty.
 	NotRunnable string
 	Fault       string
+	// Suspicious is a line of what the tests have printed, if their 0 may be for want of their tools.
+	Suspicious string
 }
 
 // OK says that the reward is as it should be.
@@ -72,6 +76,26 @@ func CheckTasks(ctx context.Context, dirs []string, sandbox SandboxOptions, stor
 	return oracleChecks(ctx, s.st, run.RunID)
 }
 
+// suspicious is what a verifier's result says of a reward of 0.
+func suspicious(results []store.Result) (string, error) {
+	for _, r := range results {
+		var found []eval.Result
+		if r.EvaluatorID != eval.Verifier.ID {
+			continue
+		}
+		if err := json.Unmarshal(r.Data, &found); err != nil {
+			return "", err
+		}
+		for _, one := range found {
+			var details eval.VerifierDetails
+			if one.Details != nil && json.Unmarshal(one.Details, &details) == nil && details.Suspicious != "" {
+				return details.Suspicious, nil
+			}
+		}
+	}
+	return "", nil
+}
+
 func oracleChecks(ctx context.Context, st store.Reader, runID string) (checks []OracleCheck, err error) {
 	err = st.Snapshot(ctx, runID, func(v store.View) error {
 		return v.Rollouts(func(r store.RolloutView) error {
@@ -84,6 +108,9 @@ func oracleChecks(ctx context.Context, st store.Reader, runID string) (checks []
 				c.NotRunnable = r.Fault.Message
 			case r.Fault != nil:
 				c.Fault = r.Fault.Error()
+			}
+			if c.Suspicious, err = suspicious(r.Results); err != nil {
+				return err
 			}
 			checks = append(checks, c)
 			return nil

@@ -332,10 +332,6 @@ func (t *Task) relative(file string) string {
 // does not stand in the way of a run. Where the task runs in its image nothing is left out of it.
 func (t *Task) Notes(can Capabilities) []Gap {
 	g := &gaps{}
-	e := &t.Config.Environment
-	if e.SkillsDir != "" {
-		g.add(e.keyIn("environment")+".skills_dir", "skills are not copied into the agent's own folder")
-	}
 	if can.Services {
 		g.add("environment/"+composeFile, "services start anew after a suspension, with what is in their volumes alone")
 	}

@@ -58,6 +58,11 @@ func readServers(r *input.Reader, items []*input.Node, otherwise func(fields) st
 		f := open(r, item)
 		name := strings.TrimSpace(f.RequiredString("name"))
 		s := readServer(f, name, otherwise(f))
+		for _, h := range s.Headers {
+			if credential(h.Name) && h.Value != "" && !strings.Contains(h.Value, "${") {
+				f.r.Warnf(f.Get("headers"), "%s seems to be a credential, which everybody who has the file can read; Harbor refuses it: write ${NAME}, and pass the variable with --env NAME", h.Name)
+			}
+		}
 		f.Done()
 		if n := f.Optional("name", input.String); n != nil && name == "" && n.Text != "" {
 			r.Errorf(n, "expected a string that is not blank")
@@ -115,6 +120,12 @@ func readServer(f fields, name, otherwise string) MCPServer {
 	}
 	f.need("url", s.URL, s.Transport)
 	return s
+}
+
+// credential reports whether a header is one that credentials are sent in.
+func credential(header string) bool {
+	name := strings.ToLower(header)
+	return name == "cookie" || strings.Contains(name, "authorization") || strings.HasSuffix(name, "-key") || strings.HasSuffix(name, "-token") || strings.HasSuffix(name, "-secret")
 }
 
 // need records that a key is missing that a transport cannot be without.

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -196,4 +197,17 @@ func TestMergeServers(t *testing.T) {
 	got := MergeServers(task, []MCPServer{{Name: "b", URL: "3"}, {Name: "c", URL: "4"}})
 	equal(t, "servers", got, []MCPServer{{Name: "a", URL: "1"}, {Name: "b", URL: "3"}, {Name: "c", URL: "4"}})
 	equal(t, "the task's own", task[1].URL, "2")
+}
+
+// T29: a credential that is in the file is no error here, as it is in Harbor 0.25, but is told.
+func TestLiteralCredentials(t *testing.T) {
+	const server = "[[environment.mcp_servers]]\nname = 'a'\nurl = 'http://a/mcp'\nheaders = { %s }"
+	for header, warned := range map[string]bool{
+		`Authorization = "Bearer x"`: true, `X-Api-Key = "x"`: true, `Authorization = "Bearer ${TOKEN}"`: false, `X-Run = "smoke"`: false,
+	} {
+		_, problems := read(t, fmt.Sprintf(server, header))
+		if got := len(problems) == 1 && strings.Contains(problems[0].Error(), "seems to be a credential"); got != warned || problems.Err(false) != nil {
+			t.Errorf("%s: %v", header, problems)
+		}
+	}
 }

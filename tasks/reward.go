@@ -27,6 +27,8 @@ type Reward struct {
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	// Details is an object of what else reward.json has.
 	Details json.RawMessage `json:"details,omitempty"`
+	// Suspicious is what [Suspicious] says of a reward of 0.
+	Suspicious string `json:"suspicious,omitempty"`
 }
 
 // ErrNoReward is returned if a test script has left no reward.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -66,6 +67,9 @@ func judge(cmd *cobra.Command, g *globals, checks []runner.OracleCheck) error {
 			continue
 		}
 		total++
+		if c.Suspicious != "" {
+			printf(cmd.ErrOrStderr(), "%s: with %s: suspicious 0, the tests may have lacked what they need: %s\n", c.Task, c.Agent, redact.Line(c.Suspicious))
+		}
 		switch {
 		case c.OK():
 			if !g.quiet && !g.json {

@@ -228,7 +228,10 @@ func findings(result schemas.EvaluationResult) (out []string) {
 		o, _ := details.(map[string]any)
 		expected, hasExpected := o["expected"]
 		actual, hasActual := o["actual"]
+		suspicious, _ := o["suspicious"].(string)
 		switch {
+		case suspicious != "": // T26
+			return []string{redact.Line("suspicious 0, the tests may have lacked what they need: " + suspicious)}
 		case hasExpected && hasActual:
 			c = &eval.Comparison{Expected: inJSON(expected), Actual: inJSON(actual), Relation: eval.Equals}
 		case details != nil:

@@ -110,8 +110,16 @@ func (s *stageRunner) agentSandbox(stage *tasks.Stage, begins bool) (*agent.Sand
 	default:
 		p.Home = "" // that of the user
 	}
-	p.Setup, err = spec.setup(&cfg, stage, begins)
-	return p, err
+	if p.Setup, err = spec.setup(&cfg, stage, begins); err != nil || !begins {
+		return p, err
+	}
+	if skills := spec.copySkills(s.held.entry, &p.Config); skills != nil { // after the task's own commands, which may make them
+		if p.Setup == nil {
+			p.Setup = &sandbox.Setup{}
+		}
+		p.Setup.Commands = append(p.Setup.Commands, *skills)
+	}
+	return p, nil
 }
 
 // addSolution gives the oracle the task's solution.

@@ -42,6 +42,9 @@ func (v *verifier) runStep(ctx context.Context, stage *tasks.Stage) (agent.StepR
 		return out, err
 	default:
 		out.Reward, out.RewardName, out.Metrics = &reward.Value, reward.Name, reward.Metrics
+		if reward.Suspicious != "" {
+			out.Notes = append(out.Notes, "suspicious 0: "+reward.Suspicious)
+		}
 	}
 	return out, nil
 }
@@ -120,6 +123,13 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 			err = fmt.Errorf("%w; it ended with %s%s", err, exit.State, exit.MemoryNote())
 		}
 		return tasks.Reward{}, notes, fault.Newf(fault.Verifier, "%v; what it printed is in %s%s", err, filepath.Base(filepath.Dir(log))+"/"+VerifierLog, way.because())
+	}
+	if reward.Value == 0 {
+		printed, err := os.ReadFile(log)
+		if err != nil {
+			return reward, notes, err
+		}
+		reward.Suspicious = tasks.Suspicious(printed)
 	}
 	return reward, notes, nil
 }
