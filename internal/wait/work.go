@@ -29,6 +29,9 @@ type Work struct {
 	MeshJob *MeshJob `json:"meshJob,omitempty"`
 	// Input is what the task asks, or the call if it has started nothing yet.
 	Input *Input `json:"input,omitempty"`
+	// Session is the legacy session in which a job was started, by which its server may know the job;
+	// nil if there was none.
+	Session *mcp.SessionState `json:"session,omitempty"`
 }
 
 // JobHandle names a job of the uipath.com/job contract.

@@ -134,7 +134,7 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 	}
 	fetching, cancel := context.WithTimeout(ctx, r.fetchTimeout)
 	defer cancel()
-	result, err := suspend.FetchAt(fetching, endpoint, w.Tool, *w.Job)
+	result, err := suspend.FetchAt(fetching, endpoint, w)
 	var said *mcp.Error
 	switch {
 	case errors.Is(err, suspend.ErrNotDone) && r.gateway.Jobs.ForProcess(w.Tool).Source == wait.SourceMCP:

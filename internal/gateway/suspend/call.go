@@ -131,6 +131,12 @@ func (s *policy) recordStarted(ctx context.Context, l *gateway.Upstream, result 
 	if w.Task = mcptask.HandleIn(result, l.Client(), s.e.Now()); w.Task == nil && l.Offered().Jobs > 0 {
 		w.Job = jobOf(result)
 	}
+	if w.Job != nil && l.Client().Era() == mcp.Legacy {
+		if state := l.Client().State(); state.SessionID != "" {
+			w.Session = &state
+			l.Keep() // its server may know the job by this session
+		}
+	}
 	if w.Task == nil && w.Job == nil {
 		w.MeshJob = s.meshJobOf(ctx, l, w.Tool, result)
 	}

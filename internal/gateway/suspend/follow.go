@@ -140,7 +140,7 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 	if !ending.Fetch {
 		return &wait.WorkResult{Result: TextResult(ending.Text, true)}, 0, nil
 	}
-	result, err := fetch(ctx, l, w.Tool, *w.Job)
+	result, err := fetch(ctx, l.Client(), l.Endpoint().Policy().Capabilities(mcp.Modern, mcp.EmptyObject), w)
 	var said *mcp.Error
 	switch {
 	case errors.Is(err, ErrNotDone):

@@ -42,34 +42,44 @@ func startKey(params json.RawMessage, id string) json.RawMessage {
 var ErrNotDone = errors.New("the server gave the handle of the job again instead of its result")
 
 // FetchAt gets the result of a job, over a connection of its own: the one over which it was started
-// may be long gone. An error of the server is an *mcp.Error, and one that cannot be reached an
+// may be long gone. It goes on with the session in which that was, and opens another one if the
+// server has forgotten it. An error of the server is an *mcp.Error, and one that cannot be reached an
 // *UnreachableError. ErrNotDone says that there is no result yet.
-func FetchAt(ctx context.Context, e *gateway.Endpoint, tool string, j wait.JobHandle) (json.RawMessage, error) {
+func FetchAt(ctx context.Context, e *gateway.Endpoint, w *wait.Work) (json.RawMessage, error) {
+	if w.Session != nil {
+		c, err := mcp.Connect(ctx, e.Server().Target, mcp.ClientOptions{Session: w.Session, NoStream: true})
+		if err == nil {
+			result, err := fetch(ctx, c, nil, w)
+			if _ = c.Detach(); !errors.Is(err, mcp.ErrSessionLost) { // others may have a use for the session
+				return result, err
+			}
+		}
+	}
 	l, err := e.OwnUpstream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	return fetch(ctx, l, tool, j)
+	return fetch(ctx, l.Client(), e.Policy().Capabilities(mcp.Modern, mcp.EmptyObject), w)
 }
 
 // Fetch gets the result of a job of a server that nobody is connected with; see [FetchAt].
-func Fetch(ctx context.Context, s gateway.Server, tool string, j wait.JobHandle) (json.RawMessage, error) {
+func Fetch(ctx context.Context, s gateway.Server, w *wait.Work) (json.RawMessage, error) {
 	e := gateway.NewEndpoint(s, (&Hooks{}).Policy, time.Now)
 	defer e.Close()
-	return FetchAt(ctx, e, tool, j)
+	return FetchAt(ctx, e, w)
 }
 
-func fetch(ctx context.Context, l *gateway.Upstream, tool string, j wait.JobHandle) (json.RawMessage, error) {
-	handle, err := json.Marshal(j)
+func fetch(ctx context.Context, c *mcp.Client, capabilities json.RawMessage, w *wait.Work) (json.RawMessage, error) {
+	handle, err := json.Marshal(w.Job)
 	if err != nil {
 		return nil, err
 	}
 	params := jsonobj.Object{
-		{Key: "name", Value: jsonobj.Quote(tool)}, {Key: "arguments", Value: json.RawMessage("null")},
+		{Key: "name", Value: jsonobj.Quote(w.Tool)}, {Key: "arguments", Value: json.RawMessage("null")},
 		{Key: "_meta", Value: jsonobj.Object{{Key: gateway.MetaJob, Value: handle}}.JSON()},
 	}
-	result, err := l.Client().Call(ctx, mcp.Call{Method: mcp.MethodToolsCall, Params: params.JSON(), Capabilities: l.Endpoint().Policy().Capabilities(mcp.Modern, mcp.EmptyObject)})
+	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodToolsCall, Params: params.JSON(), Capabilities: capabilities})
 	if err != nil {
 		return nil, err
 	}

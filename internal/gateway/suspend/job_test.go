@@ -111,7 +111,7 @@ func TestMCPJobs(t *testing.T) {
 	t.Run("56 FETCH sends the handle, and null for the arguments", func(t *testing.T) {
 		s := &jobServer{meta: always(advertised), call: robot}
 		a := behind(t, startJobServer(t, s), &memory{}, nil)
-		result, err := FetchAt(t.Context(), a.endpoint, "run", wait.JobHandle{Key: "job-1", FolderKey: "folder-1"})
+		result, err := FetchAt(t.Context(), a.endpoint, startedJob())
 		if err != nil || string(result) != ordinary {
 			t.Fatalf("%s %v", result, err)
 		}
@@ -190,14 +190,14 @@ func TestMCPJobs(t *testing.T) {
 	})
 	t.Run("bug: a process that comes later fetches, whatever the handshake of the first was", func(t *testing.T) {
 		s := &jobServer{meta: always(""), call: robot}
-		result, err := Fetch(t.Context(), startJobServer(t, s), "run", wait.JobHandle{Key: "job-1", FolderKey: "folder-1"})
+		result, err := Fetch(t.Context(), startJobServer(t, s), startedJob())
 		if err != nil || string(result) != ordinary {
 			t.Fatalf("%s %v", result, err)
 		}
 	})
 	t.Run("bug: FETCH that gives the handle again is no result", func(t *testing.T) {
 		s := &jobServer{meta: always(advertised), call: func(jsonobj.Object) (string, *mcp.Error) { return aHandle, nil }}
-		if _, err := Fetch(t.Context(), startJobServer(t, s), "run", wait.JobHandle{Key: "job-1", FolderKey: "folder-1"}); !errors.Is(err, ErrNotDone) {
+		if _, err := Fetch(t.Context(), startJobServer(t, s), startedJob()); !errors.Is(err, ErrNotDone) {
 			t.Error(err)
 		}
 	})
@@ -296,5 +296,35 @@ func TestAgentsDoNotSeeTheContract(t *testing.T) {
 	}
 	if ready, _ := a.endpoint.Listed(); !ready {
 		t.Error("the client has seen the tools, and the endpoint does not say so")
+	}
+}
+
+func startedJob() *wait.Work {
+	return &wait.Work{Tool: "run", Job: &wait.JobHandle{Key: "job-1", FolderKey: "folder-1"}}
+}
+
+// G28: a job is fetched in the session in which it was started, without another handshake. A server
+// that has forgotten the session gets a new one.
+func TestFetchGoesOnWithTheSession(t *testing.T) {
+	s := &jobServer{meta: func(int) string { return advertised }, call: func(jsonobj.Object) (string, *mcp.Error) { return ordinary, nil }}
+	server := startJobServer(t, s)
+	c, err := mcp.Connect(t.Context(), server.Target, mcp.ClientOptions{Protocol: mcp.Legacy, NoStream: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := c.State()
+	if err := c.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	w := startedJob()
+	w.Session = &state
+	for want := range 2 { // sessions beside the first
+		result, err := Fetch(t.Context(), server, w)
+		s.mu.Lock()
+		if n := len(s.sessions); n != 1+want || err != nil || string(result) != ordinary {
+			t.Errorf("%d sessions, not %d: %s %v", n, 1+want, result, err)
+		}
+		s.sessions = []string{"another"} // it has forgotten the first
+		s.mu.Unlock()
 	}
 }

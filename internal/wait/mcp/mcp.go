@@ -194,7 +194,7 @@ func (a asking) ask(ctx context.Context) (outcome *wait.WorkResult, after time.D
 
 // fetch asks for the result of a job.
 func (a asking) fetch(ctx context.Context) (*wait.WorkResult, time.Duration, error) {
-	result, err := suspend.Fetch(ctx, a.server, a.work.Tool, *a.work.Job)
+	result, err := suspend.Fetch(ctx, a.server, a.work)
 	var said *mcp.Error
 	switch {
 	case errors.Is(err, suspend.ErrNotDone):
