@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -111,6 +112,9 @@ func (c *committer) runGroup(w *write, group []*operation, synchronous string) {
 		if err := t.exec("BEGIN IMMEDIATE"); err != nil {
 			return err
 		}
+		if err := sameSchema(t); err != nil {
+			return err
+		}
 		t.now = c.db.now().UnixMicro() // not before the lock is there: it may have been waited for
 		for i, op := range group {
 			t.wake, t.changed = false, map[string]bool{}
@@ -144,6 +148,29 @@ func (c *committer) runGroup(w *write, group []*operation, synchronous string) {
 		c.db.wake.tell(wake, runs)
 	}
 }
+
+// sameSchema makes sure, with the lock held, that no newer program has migrated the store since it was
+// opened: what this one would write then may mean something else.
+func sameSchema(t *tx) error {
+	var version int
+	if err := t.row([]any{&version}, "SELECT user_version FROM pragma_user_version"); err != nil || version == len(migrations) {
+		return err
+	}
+	return &migratedError{t.db.file, version}
+}
+
+// migratedError ends every process that still uses the store as it was.
+type migratedError struct {
+	file    string
+	version int
+}
+
+func (e *migratedError) Error() string {
+	return fmt.Sprintf("a newer evalrun has migrated %s to schema %d while this process, which knows schema %d, used it; nothing more is written here, start again with the newer evalrun", e.file, e.version, len(migrations))
+}
+
+// Broken implements the method that [store.IsBroken] asks for.
+func (e *migratedError) Broken() bool { return true }
 
 func fail(group []*operation, err error) {
 	for _, op := range group {
