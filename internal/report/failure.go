@@ -222,6 +222,9 @@ func findings(result schemas.EvaluationResult) (out []string) {
 	if result.Error != "" {
 		return textLines(result.Error)
 	}
+	if said := justified(result); said != "" {
+		return textLines(middle(said, longWidth))
+	}
 	c := result.Comparison
 	if details, ok := decode(result.Details); c == nil && ok {
 		// a program may say it in the same words
@@ -248,6 +251,19 @@ func findings(result schemas.EvaluationResult) (out []string) {
 		out[i] = redact.Line(out[i])
 	}
 	return out
+}
+
+// justified is the first justification of a judge, empty if it has none.
+func justified(result schemas.EvaluationResult) string {
+	if result.Judge == nil {
+		return ""
+	}
+	var said struct {
+		Justification  string   `json:"justification"`
+		Justifications []string `json:"justifications"`
+	}
+	_ = json.Unmarshal(result.Details, &said) // another form has none
+	return strings.TrimSpace(cmp.Or(append(said.Justifications, said.Justification)...))
 }
 
 func hasComparison(one *schemas.Rollout) bool {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
@@ -179,7 +180,7 @@ func (a answers) send(w http.ResponseWriter, r *http.Request, page *answerPage, 
 		switch wrong := new(runner.InputError); {
 		case errors.As(err, &wrong) && i == 0:
 			return a.tell(w, r, http.StatusUnprocessableEntity, answered{Outcome: "wrong", Text: wrong.Error(), CSRF: page.CSRF})
-		case errors.Is(err, service.ErrNotFound):
+		case errors.As(err, &wrong), errors.Is(err, service.ErrNotFound):
 			late++ // its run was removed a moment ago
 		case err != nil && receipt.Disposition == "":
 			return err
@@ -203,16 +204,48 @@ func (a answers) send(w http.ResponseWriter, r *http.Request, page *answerPage, 
 	if late > 0 {
 		text += fmt.Sprintf("; %s answered by others a moment before", counted(late, "rollout"))
 	}
-	return a.tell(w, r, http.StatusOK, answered{Outcome: "sent", Text: text + ".", RunID: page.Asked.RunID, Rollout: page.Asked.RolloutID})
+	out := answered{Outcome: "sent", Text: text + ".", RunID: page.Asked.RunID, Rollout: page.Asked.RolloutID}
+	if page.Asked.Blind {
+		out.RunID, out.Rollout = "", "" // who rates next does not know the agent either
+	}
+	return a.tell(w, r, http.StatusOK, out)
 }
 
 func (a answers) deliver(ctx context.Context, page *answerPage, id string, what runner.Delivery, me string) (runner.Receipt, error) {
 	if page.Verb == "rate" {
+		if err := a.ratedBefore(ctx, id, me); err != nil {
+			return runner.Receipt{}, err
+		}
 		value := page.Asked.Fields[0].text()
 		return a.o.Service.Runner().Rate(ctx, id, runner.Rating{Value: value, Reason: page.Reason, Rater: me})
 	}
 	what.By, what.Person = "page", me
 	return a.o.Service.Deliver(ctx, id, what)
+}
+
+// ratedBefore refuses a second rating of a person: an evaluator with several raters asks several people.
+func (a answers) ratedBefore(ctx context.Context, id, me string) error {
+	t, err := a.o.Service.Trigger(ctx, id)
+	if err != nil {
+		return err
+	}
+	var asked struct{ Data struct{ Raters int } }
+	if json.Unmarshal(t.Payload, &asked) != nil || asked.Data.Raters < 2 {
+		return nil // one person is asked
+	}
+	rated := false
+	err = a.o.Service.Triggers(ctx, t.RunID, true, func(other runner.Trigger) error {
+		if other.TriggerID != id && other.RolloutID == t.RolloutID && other.EvaluatorID == t.EvaluatorID {
+			rated = rated || slices.ContainsFunc(other.Deliveries, func(d runner.Delivered) bool {
+				return d.Disposition == runner.Accepted && d.Person == me
+			})
+		}
+		return nil
+	})
+	if err == nil && rated {
+		return &runner.InputError{Err: fmt.Errorf("you have rated this rollout already, and %s asks several people: somebody else is to rate it", plain(t.EvaluatorID))}
+	}
+	return err
 }
 
 // sameQuestion are the other triggers that asked the same when the page was made, of the runs that it

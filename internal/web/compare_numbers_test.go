@@ -117,8 +117,25 @@ func TestEveryNumberOfTheComparisonIsThatOfItsJSON(t *testing.T) {
 		}
 		first := c.doc.Comparisons[0]
 		want := fmt.Sprintf("%.3f in A, %.3f in B, difference %s, 95 %% interval %s to %s, p %.4f, over %d pairs.", first.MeanA, first.MeanB, sign(first.Delta), sign(*first.Low), sign(*first.High), first.P(), first.N)
-		if _, verdict, _ := strings.Cut(page, `<div class="verdict">`); !strings.Contains(textOf(verdict), want) || !strings.Contains(verdict, `class="big `+string(first.Verdict)+`"`) {
+		if _, verdict, _ := strings.Cut(page, `<div class="verdict">`); !strings.Contains(textOf(verdict), want) {
 			t.Errorf("%s: the page lacks %q", c.query, want)
+		}
+		headlines := []compare.Verdict{first.Verdict}
+		if len(c.doc.A.Agents) > 1 { // W6: each agent has a verdict of its own, and there is none over all
+			headlines = nil
+			for _, agent := range c.doc.A.Agents {
+				one := d.compared(c.doc.A.RunID, agent, c.doc.B.RunID, agent, compare.Options{Margin: first.Margin, By: bys(c.doc)})
+				headlines = append(headlines, one.Comparisons[0].Verdict)
+			}
+		}
+		if got := regexp.MustCompile(`class="big ([a-z]*)"`).FindAllStringSubmatch(page, -1); len(got) != len(headlines) {
+			t.Errorf("%s: %d headlines, want %d", c.query, len(got), len(headlines))
+		} else {
+			for i, verdict := range headlines {
+				if got[i][1] != string(verdict) {
+					t.Errorf("%s: headline %d is %s, want %s", c.query, i, got[i][1], verdict)
+				}
+			}
 		}
 		if !strings.Contains(page, fmt.Sprintf("<li>%d pairs</li>", c.doc.Pairs)) {
 			t.Errorf("%s: it has not %d pairs", c.query, c.doc.Pairs)
@@ -292,4 +309,12 @@ func TestTheStatesOfAComparison(t *testing.T) {
 	if want := `href="/compare?a=` + better + `&amp;b=` + worse + `&amp;by=score&amp;margin=0.1"`; !strings.Contains(outputs, want) {
 		t.Errorf("the outputs do not lead back to %s", want)
 	}
+}
+
+// bys are the figures that a document compares.
+func bys(doc compare.Document) (out []string) {
+	for _, row := range doc.Comparisons {
+		out = append(out, row.By)
+	}
+	return out
 }

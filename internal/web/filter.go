@@ -28,11 +28,11 @@ type filter struct {
 // choice is an entry of a select.
 type choice struct{ Value, Name string }
 
-var sorts = []choice{{"set", "order of the set"}, {"score", "lowest score first"}, {"flaky", "flakiest first"}, {"time", "longest working"}, {"wait", "longest waiting"}}
+var sorts = []choice{{"failed", "failed first"}, {"set", "order of the set"}, {"score", "lowest score first"}, {"flaky", "flakiest first"}, {"time", "longest working"}, {"wait", "longest waiting"}}
 
 // readFilter reads a query. What it does not know it leaves out, so that an old link shows something.
 func readFilter(q url.Values) filter {
-	f := filter{Q: strings.ToLower(strings.TrimSpace(q.Get("q"))), Agent: q.Get("agent"), Evaluator: q.Get("evaluator"), Tag: q.Get("tag"), Sort: "set", View: "matrix", Page: 1}
+	f := filter{Q: strings.ToLower(strings.TrimSpace(q.Get("q"))), Agent: q.Get("agent"), Evaluator: q.Get("evaluator"), Tag: q.Get("tag"), Sort: "failed", View: "matrix", Page: 1}
 	for _, s := range statuses {
 		if slices.ContainsFunc(q["status"], func(v string) bool { return slices.Contains(strings.Split(v, ","), s) }) {
 			f.Statuses = append(f.Statuses, s)
@@ -66,7 +66,7 @@ func (f filter) query() url.Values {
 	set("agent", f.Agent, "")
 	set("evaluator", f.Evaluator, "")
 	set("tag", f.Tag, "")
-	set("sort", f.Sort, "set")
+	set("sort", f.Sort, "failed")
 	set("view", f.View, "matrix")
 	set("page", strconv.Itoa(f.Page), "1")
 	return q
@@ -140,6 +140,8 @@ func (f filter) rollouts(o *overview) []int {
 	key := func(i int) float64 {
 		r := &o.rows[i]
 		switch f.Sort {
+		case "failed":
+			return float64(r.rank())
 		case "score":
 			return orLast(r.Score)
 		case "flaky":
@@ -188,6 +190,12 @@ func (f filter) groups(o *overview) []group {
 	}
 	key := func(g group) float64 {
 		switch f.Sort {
+		case "failed":
+			first := math.Inf(1)
+			for at := range g.chosen {
+				first = min(first, float64(o.rows[at].rank()))
+			}
+			return first
 		case "score":
 			return orLast(lowest(g.pairs, agents))
 		case "flaky":

@@ -186,6 +186,7 @@ func (k *kept) overview(red *redact.Redactor) (*overview, error) {
 		e.rows = append(e.rows, i)
 		o.add(r, i)
 	}
+	o.addCauses()
 	return o, nil
 }
 

@@ -34,7 +34,7 @@ func TestAnOverviewIsKeptAsItIs(t *testing.T) {
 	if err := keep(dir, o); err != nil {
 		t.Fatal(err)
 	}
-	all := cmp.AllowUnexported(overview{}, row{}, evaluation{})
+	all := cmp.AllowUnexported(overview{}, row{}, evaluation{}, cause{})
 	got, err := readKept(dir, o.head.RunID, redact.New(nil))
 	if err != nil {
 		t.Fatal(err)

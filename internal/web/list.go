@@ -34,7 +34,9 @@ type groupRow struct {
 	Score *agentCells
 	// Working is the sum over the rollouts of the agents that are chosen.
 	Working int64
-	Reason  string
+	// Reason is that of the rollout that is to be looked at first, and Of says which one that is, if there
+	// are several.
+	Reason, Of string
 }
 
 type agentCells struct {
@@ -105,19 +107,26 @@ func (o *overview) groupRow(g group, agents []int, from string) groupRow {
 	}
 	first := -1
 	for _, at := range g.rows {
-		if !g.chosen[at] {
-			continue
-		}
-		if first < 0 {
+		if g.chosen[at] && (first < 0 || o.before(at, first)) {
 			first = at
 		}
-		if r := o.rows[at].Reason; r != "" {
-			out.Reason, first = r, at
-			break
-		}
+	}
+	r := &o.rows[first]
+	if out.Reason = r.Reason; r.Reason != "" && len(g.rows) > 1 {
+		out.Of = fmt.Sprintf("%s %d", r.Agent, r.Epoch)
 	}
 	out.URL = o.url(first, from)
 	return out
+}
+
+// before reports whether one rollout of an evaluation is to be looked at before another: one that has a
+// reason, and of these one that has failed.
+func (o *overview) before(a, b int) bool {
+	x, y := &o.rows[a], &o.rows[b]
+	if (x.Reason != "") != (y.Reason != "") {
+		return x.Reason != ""
+	}
+	return x.rank() < y.rank()
 }
 
 // cells are the rollouts of an evaluation by agent, at most pageCells of them.

@@ -147,7 +147,7 @@ func TestTheWaitingPageHasEveryTrigger(t *testing.T) {
 	}); err != nil || n != 4 {
 		t.Fatal(n, err)
 	}
-	if rows := texts(page, `><th scope="row"`); len(rows) != n+1 || rows[0][1] != "TASK" || rows[0][2] != "4" {
+	if rows := texts(page, `><th scope="row"`); len(rows) != 2 || rows[0][1] != "TASK" || rows[0][2] != "4" || rows[1][1] != "4" { // W10: what is waited for is one row
 		t.Errorf("%q", rows)
 	}
 	for _, want := range []string{"4 triggers are open in 1 run.", "one</span>, epoch 1, run <a", "one</span>, epoch 2, run <a"} {
@@ -155,7 +155,7 @@ func TestTheWaitingPageHasEveryTrigger(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	for query, rows := range map[string]int{"state=person": 4, "state=failing": 0, "state=deadline": 0, "source=external&type=TASK&sort=newest": 4, "source=timer": 0, "sort=next": 4, "sort=deadline": 4} {
+	for query, rows := range map[string]int{"state=person": 1, "state=failing": 0, "state=deadline": 0, "source=external&type=TASK&sort=newest": 1, "source=timer": 0, "sort=next": 1, "sort=deadline": 1} {
 		if got := texts(s.page("/triggers?"+query), `><th scope="row" data-l="Waits for"`); len(got) != rows {
 			t.Errorf("%s: %d rows, want %d", query, len(got), rows)
 		}

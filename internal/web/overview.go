@@ -29,6 +29,9 @@ type overview struct {
 	evaluations []evaluation
 	rows        []row
 	tags        []string
+	// causes are the reasons for which rollouts have not passed, and moreCauses counts those left out.
+	causes     []cause
+	moreCauses int
 	// waits is what the run waits for, and ends when it can be over.
 	waits []waitGroup
 	ends  ends
@@ -94,6 +97,7 @@ func newOverview(r *runner.Report) (*overview, error) {
 		return nil
 	})
 	slices.Sort(o.tags)
+	o.addCauses()
 	return o, err
 }
 
@@ -139,6 +143,25 @@ func (o *overview) rowOf(id string) int {
 // that should have scored it did not.
 func (r row) bad() bool {
 	return r.Status == "failed" || r.Status == "faulted" || r.Status == "unscored" || len(r.Errors) > 0
+}
+
+// rank is the place of a rollout in the order in which one looks at them: what has failed first.
+func (r row) rank() int {
+	switch {
+	case r.Status == "failed":
+		return 0
+	case r.Status == "faulted":
+		return 1
+	case r.bad():
+		return 2
+	case r.Status == "suspended" || r.Status == "scoring":
+		return 3
+	case r.Status == "cancelled":
+		return 5
+	case r.Status == "passed":
+		return 6
+	}
+	return 4
 }
 
 // good reports whether all rollouts have passed, and no evaluator failed.

@@ -37,6 +37,8 @@ type comparePage struct {
 	Gates []compareGate
 	First *compareRow
 	Rows  []compareRow
+	// Each are the verdicts on the agents, where there are several: there is none over all of them.
+	Each []agentCompared
 	// Limits say how far the figures can be trusted, and McNemar what that test finds.
 	Limits  []string
 	McNemar []string
@@ -138,15 +140,25 @@ func (p *Pages) compareMarked(w http.ResponseWriter, r *http.Request, ids []stri
 	return nil
 }
 
+// compared is a comparison, and that of each agent where both sides have several.
+type compared struct {
+	doc            *compare.Document
+	agentA, agentB string
+	agents         []agentCompared
+}
+
+// agentCompared is what a comparison says of one agent.
+type agentCompared struct {
+	Agent string
+	Row   *compareRow
+	// URL leads to the comparison of this agent alone.
+	URL string
+}
+
+// maxAgents is of how many agents each has a verdict of its own.
+const maxAgents = 12
+
 func (p *Pages) addComparison(ctx context.Context, page *comparePage) error {
-	a, err := p.side(ctx, page.A)
-	if err != nil {
-		return err
-	}
-	b, err := p.side(ctx, page.B)
-	if err != nil {
-		return err
-	}
 	o := compare.Options{AllowDifferentSets: page.Different, Settings: stats.DefaultSettings}
 	for by := range strings.SplitSeq(page.By, ",") {
 		if by = strings.TrimSpace(by); by != "" {
@@ -161,13 +173,64 @@ func (p *Pages) addComparison(ctx context.Context, page *comparePage) error {
 		}
 		o.Margin = &margin
 	}
-	doc, err := runner.Compare(a, b, o)
+	key := fmt.Sprintf("%q %q %v", page.Margin, o.By, page.Different)
+	for _, side := range []string{page.A, page.B} {
+		id, agent, _ := strings.Cut(side, ":")
+		found, err := p.o.Service.Runner().Find(ctx, id)
+		if err != nil {
+			return err
+		}
+		run, err := p.o.Service.Head(ctx, found.ID)
+		if err != nil {
+			return err
+		}
+		key += fmt.Sprintf(" %s %q %d", run.ID, agent, run.Revision)
+	}
+	made, err := p.comparisons.of(key, func() (*compared, error) { return p.newComparison(ctx, page, o) })
 	if err != nil {
 		return err
 	}
-	page.show(doc)
-	page.Commands = []string{page.command(a.Agent, b.Agent, o)}
+	page.show(made.doc)
+	page.Each = made.agents
+	page.Commands = []string{page.command(made.agentA, made.agentB, o)}
 	return nil
+}
+
+// newComparison compares two runs, and each agent of both.
+func (p *Pages) newComparison(ctx context.Context, page *comparePage, o compare.Options) (*compared, error) {
+	a, err := p.side(ctx, page.A)
+	if err != nil {
+		return nil, err
+	}
+	b, err := p.side(ctx, page.B)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := runner.Compare(a, b, o)
+	if err != nil {
+		return nil, err
+	}
+	out := &compared{doc: doc, agentA: a.Agent, agentB: b.Agent}
+	if doc.A.RunID == doc.B.RunID || len(doc.A.Agents) < 2 || len(doc.A.Agents) > maxAgents || !slices.Equal(doc.A.Agents, doc.B.Agents) {
+		return out, nil
+	}
+	for _, agent := range doc.A.Agents {
+		q := page.query()
+		q.Set("a", doc.A.RunID+":"+agent)
+		q.Set("b", doc.B.RunID+":"+agent)
+		one := agentCompared{Agent: agent, URL: "?" + q.Encode()}
+		if a, err = p.side(ctx, doc.A.RunID+":"+agent); err != nil {
+			return nil, err
+		}
+		if b, err = p.side(ctx, doc.B.RunID+":"+agent); err != nil {
+			return nil, err
+		}
+		if doc, err := runner.Compare(a, b, o); err == nil && len(doc.Comparisons) > 0 { // of what is paired in all some agent may have nothing
+			one.Row = &compareRow{Row: &doc.Comparisons[0]}
+		}
+		out.agents = append(out.agents, one)
+	}
+	return out, nil
 }
 
 // command does the same at a terminal.

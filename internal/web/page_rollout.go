@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,8 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -98,15 +101,15 @@ func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
 	if !found {
 		return err
 	}
-	d, err := p.o.Service.Rollout(r.Context(), run.ID, r.PathValue("rollout"))
-	if err != nil {
-		return err
-	}
 	o, err := p.overviewOf(r.Context(), run)
 	if err != nil {
 		return err
 	}
-	page := &rolloutPage{frame: frame{Title: d.Row.EvaluationName, Section: "/"}, Detail: d, RunID: run.ID, RunName: setName(o.head)}
+	page, err := p.rolloutBase(r.Context(), run, r.PathValue("rollout"), o)
+	if err != nil {
+		return err
+	}
+	d := page.Detail
 	if !o.head.Final {
 		page.Live = "/runs/" + run.ID + "/live"
 	}
@@ -116,18 +119,10 @@ func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
 	}
 	page.From = r.URL.Query().Get("from")
 	page.place(o, r.URL.Query())
-	page.addFault()
-	page.addScores()
-	page.addScoring(o)
-	page.Usage = report.UsageOf(d.Usage)
 	page.addNotScored(o)
 	all := stretches(d, now)
 	page.Timeline = draw(all)
 	page.addTable(all, r.URL.Query())
-	page.Input, page.Expected = valueParts(d.Inputs), expectedParts(d)
-	if x := d.AgentExecutionOutput; x != nil && d.Status != schemas.StateSuspended && x.Result.Error == nil {
-		page.Output = valueParts(x.Result.Output)
-	}
 	page.addWaitCards()
 	if err := page.addForms(p.o, r); err != nil {
 		return err
@@ -139,6 +134,37 @@ func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
 		page.Commands = append(page.Commands, d.Again)
 	}
 	return p.o.present(w, r, http.StatusOK, "rollout.html", page)
+}
+
+// rolloutBase is as much of the page of a rollout as is the same for everybody and at any time: what has to be
+// read of its values, which may be large. That of a rollout that has ended is remembered.
+func (p *Pages) rolloutBase(ctx context.Context, run store.Run, rolloutID string, o *overview) (*rolloutPage, error) {
+	make := func() (*rolloutPage, error) {
+		d, err := p.o.Service.Rollout(ctx, run.ID, rolloutID)
+		if err != nil {
+			return nil, err
+		}
+		page := &rolloutPage{frame: frame{Title: d.Row.EvaluationName, Section: "/"}, Detail: d, RunID: run.ID, RunName: setName(o.head)}
+		page.addFault()
+		page.addScores()
+		page.addScoring(o)
+		page.Usage = report.UsageOf(d.Usage)
+		page.Input, page.Expected = valueParts(d.Inputs), expectedParts(d)
+		if x := d.AgentExecutionOutput; x != nil && d.Status != schemas.StateSuspended && x.Result.Error == nil {
+			page.Output = valueParts(x.Result.Output)
+		}
+		return page, nil
+	}
+	at := o.rowOf(rolloutID)
+	if at < 0 || !eval.State(o.rows[at].Status).IsTerminal() && !slices.Contains([]string{"passed", "failed", "unscored"}, o.rows[at].Status) {
+		return make()
+	}
+	page, err := p.rollouts.of(fmt.Sprintf("%s %s %d %d", run.ID, rolloutID, run.Revision, o.head.Revision), make)
+	if err != nil {
+		return nil, err
+	}
+	own := *page
+	return &own, nil
 }
 
 // rolloutOf leads to a rollout that is named by evaluation, agent and epoch.

@@ -42,7 +42,10 @@ type runPage struct {
 	Counts        []statusCount
 	Bar           []barPart
 	BarText       string
-	Waits         []waitGroup
+	// Causes are the reasons for which rollouts have not passed, MoreCauses counts those left out.
+	Causes     []cause
+	MoreCauses int
+	Waits      []waitGroup
 	// Waiting says what the run waits for in a file, where nobody can answer.
 	Waiting    []string
 	Ends       ends
@@ -96,7 +99,7 @@ func (p *Pages) run(w http.ResponseWriter, r *http.Request) error {
 func newRunPage(o *overview, f filter) *runPage {
 	h := o.head
 	page := &runPage{frame: frame{Title: setName(h), Section: "/"}, Head: h, Status: string(h.Status), Selected: report.Selected(h),
-		Verdict: verdictOf(o), Waits: o.waits, Ends: o.ends, Several: o.several(), Agents: o.agents, List: newList(o, f)}
+		Verdict: verdictOf(o), Causes: o.causes, MoreCauses: o.moreCauses, Waits: o.waits, Ends: o.ends, Several: o.several(), Agents: o.agents, List: newList(o, f)}
 	page.StatusClass, page.Extent = classOf(h.Status), extent(o)
 	page.Live = "/runs/" + h.RunID + "/live" // also of a run that has ended: it may be scored again
 	page.Rescored = rescored(h)

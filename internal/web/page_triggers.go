@@ -28,7 +28,7 @@ type triggersPage struct {
 	// Unreadable says of which runs it is not known what they wait for.
 	Unreadable []string
 	Sources    []sourceRow
-	Triggers   []triggerRow
+	Triggers   []triggerGroup
 	// Parked are deliveries that have come before what they are for.
 	Parked     []store.Delivered
 	ParkedMore bool
@@ -117,6 +117,50 @@ type triggerRow struct {
 	Name string
 }
 
+// maxWaiting is how many rollouts of a group are listed.
+const maxWaiting = 200
+
+// triggerGroup is something that several triggers wait for.
+type triggerGroup struct {
+	// triggerRow is the first of them, with the next check and the nearest deadline of all.
+	triggerRow
+	Oldest  time.Time
+	All     []triggerRow
+	Waiting int
+}
+
+// More counts the rollouts that are not listed.
+func (g triggerGroup) More() int { return g.Waiting - len(g.All) }
+
+// grouped puts triggers together that wait for the same, in the order of the first of each.
+func grouped(all []triggerRow) (out []triggerGroup) {
+	at := map[[4]string]int{}
+	for _, t := range all {
+		key := [4]string{t.Type, t.Source, t.Name, string(rune('0' + t.Answer))}
+		i, ok := at[key]
+		if !ok {
+			i, at[key] = len(out), len(out)
+			out = append(out, triggerGroup{triggerRow: t, Oldest: t.CreatedAt})
+		}
+		g := &out[i]
+		g.Waiting++
+		if len(g.All) < maxWaiting {
+			g.All = append(g.All, t)
+		}
+		g.Oldest = earlier(g.Oldest, &t.CreatedAt)
+		if t.NextCheck != nil && (g.NextCheck == nil || t.NextCheck.Before(*g.NextCheck)) {
+			g.NextCheck = t.NextCheck
+		}
+		if t.Deadline != nil && (g.Deadline == nil || t.Deadline.Before(*g.Deadline)) {
+			g.Deadline = t.Deadline
+		}
+		if t.Failures > g.Failures {
+			g.Failures, g.LastError = t.Failures, t.LastError
+		}
+	}
+	return out
+}
+
 // triggers is the page of what is waited for.
 func (p *Pages) triggers(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
@@ -150,10 +194,11 @@ func (p *Pages) triggers(w http.ResponseWriter, r *http.Request) error {
 	}
 	page.sort(found)
 	at, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page
-	page.part = partOfList(len(found), pageTriggers, at, func(n int) string {
+	groups := grouped(found)
+	page.part = partOfList(len(groups), pageTriggers, at, func(n int) string {
 		return "?" + url.Values{"q": {page.Q}, "type": {page.Type}, "source": {page.Source}, "state": {page.State}, "sort": {page.Sort}, "page": {strconv.Itoa(n)}}.Encode()
 	})
-	page.Triggers = found[page.From-1 : page.To]
+	page.Triggers = groups[page.From-1 : page.To]
 	return p.o.present(w, r, http.StatusOK, "triggers.html", page)
 }
 

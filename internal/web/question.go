@@ -50,6 +50,8 @@ type question struct {
 	// Askers are the agents that ask it.
 	Askers  []asker
 	Overdue bool
+	// Blind says that whoever answers is not to know which agent it is: nothing leads to the rollout.
+	Blind bool
 
 	last   string          // the run that has asked it last
 	asking map[string]bool // the rollouts that ask it, each perhaps several times
@@ -124,6 +126,7 @@ func newQuestion(t runner.Trigger, now time.Time) *question {
 	q.App, q.Assignee = o.Text("app_name"), o.Text("assignee")
 	if t.Answer == runner.AnswerRating {
 		q.Fields = ratingFields(o.Object("data"))
+		q.Blind = o.Object("data").Text("agent") == ""
 	} else {
 		q.Fields = readForm(formOf(t.Payload))
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/web"
+	"github.com/evalrun/evalrun/runner"
 )
 
 // twoRaters is a set whose every rollout is rated by two people.
@@ -73,3 +74,40 @@ func TestAWaitIsNamedByItsQuestion(t *testing.T) {
 const approvalAgentWithoutData = `read -r line
 printf '{"__interrupt__":[{"id":"q","value":{"type":"CreateTask",%s]}\n' "$(echo "$line" | sed 's/.*"input":{//; s/},"resume".*/}}/')"
 `
+
+// W7: who rates without knowing the agent is led to no page that names it, and nobody rates as two people.
+func TestABlindRaterAndOnePersonOnce(t *testing.T) {
+	t.Parallel()
+	d := newDeskOf(t, t.TempDir(), twoRaters, "echo '{}'\n")
+	_, inbox := d.do("GET", "/inbox", nil)
+	_, asks, _ := strings.Cut(inbox, `id="asks"`)
+	for _, leads := range []string{"/rollouts/", `href="/runs/`, ">agent<"} {
+		if strings.Contains(asks, leads) {
+			t.Errorf("the question of a blind rater has %q", leads)
+		}
+	}
+	var ids []string
+	first := d.trigger("a")
+	if err := d.store.Triggers(t.Context(), d.runID, false, func(tr runner.Trigger) error {
+		if tr.RolloutID == first.RolloutID {
+			ids = append(ids, tr.TriggerID)
+		}
+		return nil
+	}); err != nil || len(ids) != 2 {
+		t.Fatal(ids, err)
+	}
+	rate := func(id string) (int, string) {
+		_, page := d.do("GET", "/runs/"+d.runID+"/rollouts/"+first.RolloutID, nil)
+		return d.do("POST", "/triggers/"+id+"/answer", d.form(page, id, "verb", "rate", "f.0", "1", "confirm", "1"), "Accept", "application/json")
+	}
+	if status, said := rate(ids[0]); status != 200 || strings.Contains(said, first.RolloutID) {
+		t.Error(status, said)
+	}
+	if status, said := rate(ids[1]); status != 422 || !strings.Contains(said, "you have rated this rollout already") {
+		t.Error(status, said)
+	}
+	d.who.Name = "bo"
+	if status, said := rate(ids[1]); status != 200 {
+		t.Error(status, said)
+	}
+}

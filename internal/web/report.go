@@ -47,6 +47,7 @@ func WriteReport(w io.Writer, r *runner.Report, o ReportOptions) error {
 		for i := range run.rows {
 			run.rows[i].Reason = ""
 		}
+		run.addCauses()
 	}
 	c := newColumns(run)
 	c.Base = "#r/"

@@ -41,6 +41,10 @@ type Pages struct {
 	standings standings
 	feeds     feeds
 	setFiles  setFiles
+	// comparisons are the documents of comparisons, and rollouts the pages of rollouts that have ended as
+	// they are for everybody: both by the revisions of what they are made of.
+	comparisons remembered[*compared]
+	rollouts    remembered[*rolloutPage]
 	// streams has an element for each browser that is told of changes of runs.
 	streams chan struct{}
 	// inboxes has an entry for each browser that is told of changes of the inbox.
@@ -59,6 +63,9 @@ type Endpoint struct {
 	Handler http.Handler
 }
 
+// maxRemembered is how many comparisons, and how many pages of rollouts, are remembered.
+const maxRemembered = 8
+
 // New makes the pages of a service.
 func New(o Options) *Pages {
 	if o.Now == nil {
@@ -69,6 +76,7 @@ func New(o Options) *Pages {
 	}
 	p := &Pages{o: o, inboxes: make(chan struct{}, maxInboxes)}
 	p.streams = make(chan struct{}, maxStreams)
+	p.comparisons.most, p.rollouts.most = maxRemembered, maxRemembered
 	p.overviews = newOverviews(o.Service)
 	p.tallies = tallies{service: o.Service, runs: map[string]tallied{}}
 	p.standings = standings{store: o.Service.Runner(), runs: map[string]ended{}}

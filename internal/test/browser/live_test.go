@@ -114,7 +114,7 @@ func TestARunIsScoredAgainWhileItsPageIsOpen(t *testing.T) {
 		t.Errorf("the bar says %q", bar)
 	}
 	b.do(chromedp.Click("#newer a"))
-	b.until(`!window.here && document.documentElement.dataset.ready && document.querySelector('#rescored').innerText.startsWith('scored again 20') && document.querySelector('#newer').hidden`)
+	b.until(`!window.here && document.documentElement.dataset.ready && document.querySelector('#rescored').innerText.includes(' ago') && document.querySelector('#newer').hidden`)
 }
 
 // What belongs to the list now is announced and does not move what is there: at once the first time, and

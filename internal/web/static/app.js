@@ -46,20 +46,33 @@ function setTheme(t) {
 }
 setTheme(memory.get('theme'));
 theme?.addEventListener('change', () => { setTheme(theme.value); memory.set('theme', theme.value); });
+function age(d) { // "12 min ago", empty for what is more than a week away
+  const ms = Date.now() - d, n = Math.abs(ms) / 1000;
+  const [size, unit] = n < 60 ? [1, 's'] : n < 3600 ? [60, 'min'] : n < 172800 ? [3600, 'h'] : [86400, 'd'];
+  if (n >= 604800) return '';
+  const text = Math.floor(n / size) + ' ' + unit;
+  return ms >= 0 ? text + ' ago' : 'in ' + text;
+}
 function setZone(z) {
   for (const t of $$('time[datetime]')) {
     const d = new Date(t.getAttribute('datetime')), utc = d.toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
     const local = d.toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' }) + ' ' + (Intl.DateTimeFormat().resolvedOptions().timeZone || '');
-    t.textContent = z === 'local' ? local : utc; t.title = z === 'local' ? utc : local;
+    const at = z === 'local' ? local : utc, ago = age(d);
+    t.textContent = ago || at; t.title = ago ? at : z === 'local' ? utc : local;
   }
   if (zone) zone.value = z === 'local' ? 'local' : 'utc';
 }
-if (memory.get('zone') === 'local') setZone('local');
+setZone(memory.get('zone'));
+setInterval(() => { if (!document.hidden) setZone(memory.get('zone')); }, 30000);
+for (const d of $$('details[data-fold]')) { // folds are as the reader has left them
+  const kept = memory.get(d.id); if (kept) d.open = kept === 'open';
+  d.addEventListener('toggle', () => memory.set(d.id, d.open ? 'open' : 'shut'));
+}
 zone?.addEventListener('change', () => { setZone(zone.value); memory.set('zone', zone.value); });
 
 // ---- the list of rollouts: filtered and sorted here once its columns are there
 const form = $('form[data-list]'), table = $('#rollouts');
-const usual = { q: '', status: '', agent: '', evaluator: '', tag: '', sort: 'set', view: 'matrix', page: '1' };
+const usual = { q: '', status: '', agent: '', evaluator: '', tag: '', sort: 'failed', view: 'matrix', page: '1' };
 const stateOf = search => { const s = { ...usual }; for (const [k, v] of new URLSearchParams(search)) if (k in s) s[k] = v; return s; };
 const queryOf = (s, more = {}) => { const q = new URLSearchParams(), t = { ...s, ...more }; for (const k of Object.keys(usual).sort()) if (t[k] !== usual[k]) q.set(k, t[k]); return q.toString(); };
 const report = window.evalrunReport, mark = report ? '#?' : '?'; // the file of a report has its state after the #
@@ -90,24 +103,26 @@ function choose() {
   return hit;
 }
 const chosen = () => data.agents.map((a, k) => k).filter(k => !state.agent || plain(data.agents[k]) === state.agent);
+const RANK = { failed: 0, faulted: 1, unscored: 2, suspended: 3, scoring: 3, running: 4, evaluating: 4, pending: 4, cancelled: 5, passed: 6 };
+const rank = i => Math.min(RANK[status(i)], status(i) === 'failed' || status(i) === 'faulted' || !data.columns.scores.some(c => c[i] === -2) ? 9 : 2); // what has failed first
 const status = i => data.statuses[data.columns.status[i]];
 const compare = (a, b) => a < b ? -1 : +(a > b); // Infinity - Infinity is no number
 function sorted(hit) {
   const C = data.columns, last = v => v < 0 ? Infinity : v, agents = chosen();
   if (state.view === 'rollouts') {
-    const key = { score: i => last(C.score[i]), flaky: i => -data.spread[C.evaluation[i]][C.agent[i]], time: i => -C.working[i], wait: i => -C.waiting[i] }[state.sort];
+    const key = { failed: rank, score: i => last(C.score[i]), flaky: i => -data.spread[C.evaluation[i]][C.agent[i]], time: i => -C.working[i], wait: i => -C.waiting[i] }[state.sort];
     const rows = []; for (let i = 0; i < hit.length; i++) if (hit[i]) rows.push(i);
     return key ? rows.sort((a, b) => compare(key(a), key(b)) || a - b) : rows;
   }
   const groups = [];
   data.rows.forEach((rows, e) => {
     if (!rows.some(i => hit[i])) return;
-    const g = { e, rows, working: 0, waiting: 0 };
+    const g = { e, rows, working: 0, waiting: 0, rank: Math.min(...rows.filter(i => hit[i]).map(rank)) };
     for (const i of rows) if (agents.includes(C.agent[i])) { g.working += C.working[i]; g.waiting += C.waiting[i]; }
     g.score = Math.min(...agents.map(k => last(data.reduced[e][k]))); g.spread = Math.max(...agents.map(k => data.spread[e][k]));
     groups.push(g);
   });
-  const key = { score: g => g.score, flaky: g => -g.spread, time: g => -g.working, wait: g => -g.waiting }[state.sort];
+  const key = { failed: g => g.rank, score: g => g.score, flaky: g => -g.spread, time: g => -g.working, wait: g => -g.waiting }[state.sort];
   return key ? groups.sort((a, b) => compare(key(a), key(b)) || a.e - b.e) : groups;
 }
 const score = v => v < 0 ? '–' : (v / 1e6).toFixed(3);
@@ -123,15 +138,15 @@ const href = (i, from) => data.base + data.columns.id[i] + from;
 const label = i => plain(data.agents[data.columns.agent[i]]) + ', epoch ' + data.columns.epoch[i] + ': ' + status(i) + (data.columns.score[i] >= 0 ? ', score ' + score(data.columns.score[i]) : '');
 const td = (name, cls, ...kids) => el('td', { 'data-l': name, class: cls }, ...kids);
 function heading(e, url) {
-  return el('th', { scope: 'row' }, el('div', { class: 'evn' }, u('a', e.name, { href: url })), e.name === e.id ? null : u('code', e.id));
+  return el('th', { scope: 'row' }, el('div', { class: 'evn' }, u('a', e.name, { href: url }), ...(e.name === e.id ? [] : [' ', u('code', e.id, { class: 'note' })])));
 }
 function matrixRow(g, hit, from, one) {
-  const C = data.columns, e = data.evaluations[g.e], first = g.rows.find(i => hit[i] && C.why[i]) ?? g.rows.find(i => hit[i]);
+  const C = data.columns, e = data.evaluations[g.e], first = g.rows.filter(i => hit[i]).reduce((a, b) => (!!C.why[b] - !!C.why[a] || rank(a) - rank(b)) > 0 ? b : a);
   const cells = data.agents.map(() => el('span', { class: 'cells' }));
   for (const i of g.rows.slice(0, 900)) cells[C.agent[i]].append(el('a', { id: 'c' + i, class: status(i) + (hit[i] ? '' : ' dim'), href: href(i, from), 'aria-label': label(i) }, icon(status(i))));
   const tags = el('td', { 'data-l': 'Tags' }); for (const t of e.tags || []) tags.append(u('span', t, { class: 'tag' }), ' ');
   return el('tr', {}, heading(e, href(first, from)), data.tagged ? tags : null, ...cells.map((c, k) => td(plain(data.agents[k]), null, c, one < 0 ? ' ' : null, one < 0 ? el('span', { class: 'pair num', id: `p${g.e}-${k}` }, score(data.reduced[g.e][k])) : null)),
-    one < 0 ? null : el('td', { 'data-l': 'Score', class: 'num', id: `p${g.e}-${one}` }, score(data.reduced[g.e][one])), td('Working, sum', 'num', duration(g.working)), td('First reason', 'why', u('span', data.strings[C.why[first]])));
+    one < 0 ? null : el('td', { 'data-l': 'Score', class: 'num', id: `p${g.e}-${one}` }, score(data.reduced[g.e][one])), td('Working, sum', 'num', duration(g.working)), td('First reason', 'why', ...(C.why[first] && g.rows.length > 1 ? [u('span', data.agents[C.agent[first]] + ' ' + C.epoch[first], { class: 'note' }), ' '] : []), u('span', data.strings[C.why[first]])));
 }
 function rolloutRow(i, from) {
   const C = data.columns, e = data.evaluations[C.evaluation[i]];
@@ -441,5 +456,20 @@ document.addEventListener('visibilitychange', () => {
 });
 addEventListener('pagehide', leave);
 addEventListener('pageshow', join);
+// ---- what stands in a box can be copied
+function copies(root = document) {
+  for (const pre of $$('pre', root)) {
+    if (pre.parentElement.matches('.copybox') || !pre.textContent.trim()) continue;
+    const b = el('button', { type: 'button', class: 'copy', 'aria-label': 'Copy' }, 'Copy'), box = el('div', { class: 'copybox' });
+    pre.replaceWith(box); box.append(pre, b);
+  }
+}
+document.addEventListener('click', async e => {
+  const b = e.target.closest?.('button.copy'); if (!b) return;
+  const text = b.dataset.copy ?? b.previousElementSibling.textContent;
+  try { await navigator.clipboard.writeText(text); b.textContent = 'Copied'; } catch { getSelection().selectAllChildren(b.previousElementSibling); b.textContent = 'Selected'; } // Ctrl-C copies it then
+  setTimeout(() => { b.textContent = 'Copy'; }, 2000);
+});
+if (!report) copies();
 document.documentElement.dataset.ready = 'yes';
 })();
