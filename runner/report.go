@@ -45,6 +45,8 @@ type Report struct {
 	// Judgement is the verdict that is told, if it is known; nil for that of a run that may lack
 	// nothing.
 	Judgement *Judgement
+	// Accept is what the run may lack.
+	Accept Accept
 	// Verbose has the format uipath include what the agents did.
 	Verbose bool
 	// Agent is the one of several whose rollouts the format inspect has.
@@ -146,7 +148,7 @@ func (r *Report) WriteRollouts(w io.Writer, chosen func(*schemas.Rollout) bool) 
 }
 
 func (r *Report) showing() report.Showing {
-	return report.Showing{Failures: r.Failures, Resume: r.ResumeCommand, Triggers: r.TriggersCommand, Dir: r.Dir, Last: r.Last, Judgement: r.Judgement,
+	return report.Showing{Failures: r.Failures, Resume: r.ResumeCommand, Triggers: r.TriggersCommand, Dir: r.Dir, Last: r.Last, Judgement: r.Judgement, Accept: r.Accept,
 		Terminal: report.Terminal{Width: r.Width, Color: r.Color}}
 }
 

@@ -240,7 +240,7 @@ func (o *output) finish(runID string, w *workFlags, under eval.FailUnder, j runn
 	err := o.close()
 	ctx := context.Background() // also after an interruption
 	return errors.Join(err, o.store.ReportUnder(ctx, runID, o.variables, under, func(r *runner.Report) error {
-		r.Judgement = &j
+		r.Judgement, r.Accept.NotRun = &j, w.allowNotRun
 		return o.write(r, runID, w, verdict)
 	}))
 }

@@ -146,7 +146,7 @@ func (w *workFlags) registerVerdict(cmd *cobra.Command) {
 	f.StringVar(&w.failOnError, "fail-on-error", "0", "let `N` rollouts fault, or a share P%")
 	f.StringVar(&w.failOnEvaluatorError, "fail-on-evaluator-error", "0", "let evaluators fail `N` times, or in a share P% of what they were to score")
 	f.BoolVar(&w.allowUnscored, "allow-unscored", false, "accept evaluations that no evaluator could score")
-	f.BoolVar(&w.allowNotRun, "allow-not-run", false, "accept evaluators that were not run (no key, no Python, not supported); thresholds are judged by what they could have said")
+	f.BoolVar(&w.allowNotRun, "allow-not-run", false, "accept evaluators that were not run (no key, no Python, not supported), and judge the thresholds without them")
 	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "judge the thresholds even if rollouts are suspended: exit code 1 if one is not met, 5 if one is undecided, else 0")
 	titled(f, titleVerdict)
 }

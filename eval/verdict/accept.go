@@ -13,7 +13,7 @@ type Accept struct {
 	EvaluatorErrors Tolerance
 	// Unscored accepts evaluations that no evaluator could score.
 	Unscored bool
-	// NotRun accepts evaluators that could not be run. What they would have said is still missing.
+	// NotRun accepts evaluators that could not be run: the thresholds are judged without them.
 	NotRun bool
 	// Suspended judges the thresholds although rollouts wait.
 	Suspended bool

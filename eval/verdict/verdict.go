@@ -5,6 +5,7 @@ package verdict
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -206,9 +207,21 @@ func (r run) failFast() (j Judgement, ok bool) {
 	return j, true
 }
 
+// Gates are the thresholds of a run as they are judged where so much is accepted: without the
+// evaluators that were not run, if these are.
+func Gates(s *eval.Summary, accept Accept) []eval.Gate {
+	out := slices.Clone(s.Gates)
+	for i := range out {
+		if g := &out[i]; accept.NotRun && g.Ran != nil {
+			g.Low, g.High, g.Verdict = g.Ran.Low, g.Ran.High, g.Ran.Verdict
+		}
+	}
+	return out
+}
+
 // gates are the thresholds that were judged so.
 func (r run) gates(verdict eval.GateVerdict) (out []eval.Gate) {
-	for _, g := range r.stats.Gates {
+	for _, g := range Gates(r.stats, r.accept) {
 		if g.Verdict == verdict {
 			out = append(out, g)
 		}

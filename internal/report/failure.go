@@ -33,6 +33,8 @@ type Showing struct {
 	Last string
 	// Judgement is the verdict, if that is known; nil for that of a run that may lack nothing.
 	Judgement *verdicts.Judgement
+	// Accept is what the run may lack.
+	Accept verdicts.Accept
 	Terminal
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/evalrun/evalrun/eval"
+	verdicts "github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
@@ -14,11 +15,11 @@ type gates struct {
 	several bool
 }
 
-func (r *Report) gates() gates {
+func (r *Report) gates(s Showing) gates {
 	if r.Statistics == nil {
 		return gates{}
 	}
-	return gates{r.Statistics.Gates, len(r.Statistics.Agents) > 0}
+	return gates{verdicts.Gates(r.Statistics, s.Accept), len(r.Statistics.Agents) > 0}
 }
 
 // text says how each threshold by interval was judged. Those by point are numbers of the table, and

@@ -41,7 +41,7 @@ func (s Showing) judgement(r *Report) (verdicts.Judgement, error) {
 	if s.Judgement != nil {
 		return *s.Judgement, nil
 	}
-	return r.Judge(verdicts.Accept{})
+	return r.Judge(s.Accept)
 }
 
 // colorOf is the verdict on a rollout that has the colour of one on a run.

@@ -31,7 +31,7 @@ func (r *Report) WriteJUnit(w io.Writer, s Showing) error {
 	}
 	rollouts := suite{tests: c.total, failures: c.verdicts[failed], errors: c.verdicts[verdict(schemas.StateFaulted)] + c.broken}
 	rollouts.skipped = c.total - rollouts.failures - rollouts.errors - c.verdicts[passed] + c.partly
-	gates := r.gates()
+	gates := r.gates(s)
 	thresholds := gates.suite()
 	x := &xmlWriter{w: bufio.NewWriter(w)}
 	x.text(xml.Header)

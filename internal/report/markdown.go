@@ -119,7 +119,7 @@ func (m markdownWriter) evaluators() {
 	for _, sentence := range slices.Concat(m.summary().epochSentences(), m.summary().taskMetricSentences(), m.summary().usageSentences()) {
 		m.out.printf("\n%s.\n", markdown(sentence))
 	}
-	m.gates().markdown(m.out)
+	m.gates(m.showing).markdown(m.out)
 }
 
 func (m markdownWriter) rollouts(v verdict, n int, columns []string, row func(*schemas.Rollout) []string) error {

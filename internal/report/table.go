@@ -40,7 +40,7 @@ func (r *Report) WriteTable(w io.Writer, s Showing) error {
 	for _, sentence := range append(r.summary().taskMetricSentences(), r.summary().usageSentences()...) {
 		out.printf("%s\n", sentence)
 	}
-	r.gates().text(out)
+	r.gates(s).text(out)
 	if c.verdicts[verdict(schemas.StateSuspended)]+c.verdicts[verdict(schemas.StateScoring)] > 0 {
 		out.printf("waiting for %s\n", c.awaited)
 		for _, next := range [][2]string{{"to resume", s.Resume}, {"what it waits for, and how to answer", s.Triggers}} {
