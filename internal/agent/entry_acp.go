@@ -153,7 +153,7 @@ func parseACP(r *input.Reader, f *input.Fields) Entry {
 // tell, and what to change.
 func neverAsks(e Entry) string {
 	switch e.Extends {
-	case "codex":
+	case "codex", "zed-codex":
 		if e.Env["INITIAL_AGENT_MODE"] == "agent-full-access" {
 			return `set "env": {"INITIAL_AGENT_MODE": "read-only"}`
 		}

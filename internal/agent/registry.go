@@ -23,27 +23,12 @@ func Registered(name string) (Entry, bool) {
 
 // registry has a function for each name, so that nobody changes another's entry.
 var registry = map[string]func() Entry{
-	TypeOracle: func() Entry { return Entry{Type: TypeOracle} },
-	TypeNop:    func() Entry { return Entry{Type: TypeNop} },
-	"claude": func() Entry {
-		return registered([]string{"claude-agent-acp"}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
-			&Model{API: "anthropic", URL: "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}", Key: "${ANTHROPIC_API_KEY:-}"},
-			map[string]string{
-				"ANTHROPIC_BASE_URL": "{modelURL}", "ANTHROPIC_API_KEY": "{modelKey}", "ANTHROPIC_MODEL": "{model}", "CLAUDE_CONFIG_DIR": "{home}/.claude",
-				"ENABLE_TOOL_SEARCH":                       "false", // else MCP tools are deferred behind a search tool
-				"CLAUDE_CODE_MAX_RETRIES":                  "2",     // by default a refused key costs a minute
-				"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1",
-			}, nil)
-	},
-	"codex": func() Entry {
-		return registered([]string{"codex-acp"}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
-			&Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}", Name: "gpt-5"},
-			map[string]string{
-				"OPENAI_API_KEY": "{modelKey}", "CODEX_HOME": "{home}/.codex", "NO_BROWSER": "1",
-				"INITIAL_AGENT_MODE": "agent-full-access", // else tools without readOnlyHint go to a review by the model first
-			},
-			map[string]string{".codex/config.toml": codexConfig})
-	},
+	TypeOracle:   func() Entry { return Entry{Type: TypeOracle} },
+	TypeNop:      func() Entry { return Entry{Type: TypeNop} },
+	"claude":     func() Entry { return claude("claude-agent-acp") },
+	"zed-claude": func() Entry { return claude("claude-code-acp") },
+	"codex":      func() Entry { return codex("codex-acp") },
+	"zed-codex":  func() Entry { return codex("codex-acp") },
 	"gemini": func() Entry {
 		return registered([]string{"gemini", "--acp", "-m", "gemini-2.5-pro"}, "mcp_{server}_{tool}",
 			[]ResumeBy{ByReplay}, // a session that is loaded within the minute of its start is lost, and each load repeats old results
@@ -54,8 +39,7 @@ var registry = map[string]func() Entry{
 			map[string]string{".gemini/settings.json": geminiSettings})
 	},
 	"opencode": func() Entry {
-		return registered([]string{"opencode", "acp"}, "{server}_{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
-			&Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}", Name: "gpt-5"},
+		return registered([]string{"opencode", "acp"}, "{server}_{tool}", []ResumeBy{ByResume, ByLoad, ByReplay}, openAI(),
 			map[string]string{
 				"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1", "OPENCODE_DISABLE_SHARE": "1",
 				"OPENCODE_CONFIG_CONTENT": opencodeConfig,
@@ -70,11 +54,57 @@ var registry = map[string]func() Entry{
 			},
 			map[string]string{".qwen/settings.json": `{"security":{"auth":{"selectedType":"openai"}},"tools":{"toolSearch":{"enabled":false}}}`})
 	},
+	"kimi": func() Entry {
+		return registered([]string{"kimi", "acp"}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay}, openAI(),
+			map[string]string{"KIMI_CODE_NO_AUTO_UPDATE": "1", "KIMI_DISABLE_TELEMETRY": "1"},
+			map[string]string{".kimi-code/config.toml": kimiConfig})
+	},
+	"copilot": func() Entry {
+		return registered([]string{"copilot", "--acp"}, "{server}-{tool}", []ResumeBy{ByLoad, ByReplay}, openAI(),
+			map[string]string{
+				"COPILOT_PROVIDER_TYPE": "openai", "COPILOT_PROVIDER_BASE_URL": "{modelURL}", "COPILOT_PROVIDER_API_KEY": "{modelKey}", "COPILOT_MODEL": "{model}",
+				"COPILOT_OFFLINE":     "true", // else it asks GitHub for an account, whatever the provider is
+				"COPILOT_AUTO_UPDATE": "false",
+			}, nil)
+	},
+	"vibe": func() Entry {
+		return registered([]string{"vibe-acp", "--legacy-harness"}, // else its model has to find MCP tools by a search, and to call them in TypeScript
+			"{server}_{tool}", []ResumeBy{ByReplay}, // it does not ask its servers for their tools when it loads a session
+			openAI(), map[string]string{"OPENAI_API_KEY": "{modelKey}", "VIBE_HOME": "{home}/.vibe"},
+			map[string]string{".vibe/config.toml": vibeConfig})
+	},
 	"goose": func() Entry {
 		return registered([]string{"goose", "acp"}, "{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
 			&Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com}", Key: "${OPENAI_API_KEY:-}", Name: "gpt-5"},
 			map[string]string{"GOOSE_PROVIDER": "openai", "OPENAI_HOST": "{modelURL}", "OPENAI_API_KEY": "{modelKey}", "GOOSE_MODEL": "{model}", "GOOSE_MODE": "auto"}, nil)
 	},
+}
+
+// claude is an agent that has Claude Code's own engine behind ACP.
+func claude(program string) Entry {
+	return registered([]string{program}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
+		&Model{API: "anthropic", URL: "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}", Key: "${ANTHROPIC_API_KEY:-}"},
+		map[string]string{
+			"ANTHROPIC_BASE_URL": "{modelURL}", "ANTHROPIC_API_KEY": "{modelKey}", "ANTHROPIC_MODEL": "{model}", "CLAUDE_CONFIG_DIR": "{home}/.claude",
+			"ENABLE_TOOL_SEARCH":                       "false", // else MCP tools are deferred behind a search tool
+			"CLAUDE_CODE_MAX_RETRIES":                  "2",     // by default a refused key costs a minute
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1",
+		}, nil)
+}
+
+// codex is an agent that has Codex's own engine behind ACP.
+func codex(program string) Entry {
+	return registered([]string{program}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay}, openAI(),
+		map[string]string{
+			"OPENAI_API_KEY": "{modelKey}", "CODEX_HOME": "{home}/.codex", "NO_BROWSER": "1",
+			"INITIAL_AGENT_MODE": "agent-full-access", // else tools without readOnlyHint go to a review by the model first
+		},
+		map[string]string{".codex/config.toml": codexConfig})
+}
+
+// openAI is an endpoint of OpenAI's API, for agents that take any.
+func openAI() *Model {
+	return &Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}", Name: "gpt-5"}
 }
 
 func registered(command []string, toolName string, by []ResumeBy, model *Model, env, files map[string]string) Entry {
@@ -103,6 +133,37 @@ apps = false
 remote_plugin = false
 `
 
+const kimiConfig = `default_model = "evalrun"
+
+[models.evalrun]
+provider = "evalrun"
+model = "{model}"
+max_context_size = 200000
+
+[providers.evalrun]
+type = "openai"
+base_url = "{modelURL}"
+api_key = "{modelKey}"
+`
+
+const vibeConfig = `active_model = "evalrun"
+enable_telemetry = false
+enable_update_checks = false
+enable_auto_update = false
+
+[[providers]]
+name = "evalrun"
+api_base = "{modelURL}"
+api_key_env_var = "OPENAI_API_KEY"
+api_style = "openai"
+backend = "generic"
+
+[[models]]
+name = "{model}"
+provider = "evalrun"
+alias = "evalrun"
+`
+
 const geminiSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},` +
 	`"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},` +
 	`"general":{"sessionRetention":{"enabled":false},"enableAutoUpdate":false,"disableAutoUpdate":true,"disableUpdateNag":true,"checkpointing":{"enabled":false}}}`
@@ -127,22 +188,24 @@ func compact(text string) string {
 	return string(out)
 }
 
-// installs say how the program of a registry's agent is installed, at the version that was tested
-// (docs/acp.md), and what else it needs.
-var installs = map[string]struct{ command, needs string }{
-	"claude-agent-acp": {"npm install -g @agentclientprotocol/claude-agent-acp@0.100.0", "Node.js 22"},
-	"codex-acp":        {"npm install -g @agentclientprotocol/codex-acp@2.6.0", "Node.js 20"},
-	"gemini":           {"npm install -g @google/gemini-cli@0.61.0", "Node.js 20"},
-	"opencode":         {"npm install -g opencode-ai@1.18.33", "Node.js 20"},
-	"qwen":             {"npm install -g @qwen-code/qwen-code@0.24.4", "Node.js 22"},
+// installs say how the programs of the registry's agents are installed, at the versions that were
+// tested (docs/acp.md), and what else they need.
+var installs = map[string]string{
+	"claude-agent-acp": npm("@agentclientprotocol/claude-agent-acp@0.100.0", "22"),
+	"claude-code-acp":  npm("@zed-industries/claude-code-acp@0.16.2", "20"),
+	"codex-acp":        npm("@agentclientprotocol/codex-acp@2.6.0", "20") + ", and for zed-codex with: " + npm("@zed-industries/codex-acp@0.16.0", "20"),
+	"copilot":          npm("@github/copilot@1.0.102", "22"),
+	"gemini":           npm("@google/gemini-cli@0.61.0", "20"),
+	"kimi":             npm("@moonshot-ai/kimi-code@2.1.0", "22.19"),
+	"opencode":         npm("opencode-ai@1.18.33", "20"),
+	"qwen":             npm("@qwen-code/qwen-code@0.24.4", "22"),
+	"vibe-acp":         "pip install mistral-vibe==2.26.1 (the version that was tested; it needs Python 3.12 or newer)",
 }
 
-// HowToInstall is the command that installs the program of an agent of the registry, and what it
-// needs; empty if none is known.
-func HowToInstall(program string) string {
-	how, ok := installs[program]
-	if !ok {
-		return ""
-	}
-	return how.command + " (the version that was tested; it needs " + how.needs + " or newer)"
+func npm(name, node string) string {
+	return "npm install -g " + name + " (the version that was tested; it needs Node.js " + node + " or newer)"
 }
+
+// HowToInstall is the command that installs a program of an agent of the registry, and what it needs;
+// empty if none is known.
+func HowToInstall(program string) string { return installs[program] }

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"encoding/json"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,5 +128,35 @@ func TestAMissingKey(t *testing.T) {
 		if got := c.entry.MissingKey(c.resolve); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %v", name, got)
 		}
+	}
+}
+
+// A25, A27: how the program of an agent of the registry is installed is known, but for one that
+// nobody has tested.
+func TestHowTheRegistrysAgentsAreInstalled(t *testing.T) {
+	for _, name := range Names() {
+		e, _ := Registered(name)
+		if e.ACP == nil || name == "goose" {
+			continue
+		}
+		if how := HowToInstall(e.Command[0]); !strings.Contains(how, "the version that was tested; it needs ") {
+			t.Errorf("%s: %q", name, how)
+		}
+	}
+}
+
+func TestTheSchemaKnowsTheRegistry(t *testing.T) {
+	data, err := os.ReadFile("../../schemas/agent.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		AnyOf []struct{ Enum []string }
+	}
+	if err := json.Unmarshal(data, &schema); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Names(), schema.AnyOf[0].Enum); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -40,10 +40,10 @@ func copyTask(t *testing.T, name, instruction string) (dir string) {
 func TestAgents(t *testing.T) {
 	var table strings.Builder
 	row := func(cells ...string) {
-		_, _ = fmt.Fprintf(&table, "%-9s | %-8s | %-15s | %-17s | %-10s | %-36s | %s\n", cells[0], cells[1], cells[2], cells[3], cells[4], cells[5], cells[6]) // to memory
+		_, _ = fmt.Fprintf(&table, "%-10s | %-8s | %-15s | %-17s | %-10s | %-36s | %s\n", cells[0], cells[1], cells[2], cells[3], cells[4], cells[5], cells[6]) // to memory
 	}
 	row("agent", "MCP task", "asks by default", "permission", "job", "tool calls", "why")
-	for _, name := range []string{"claude", "opencode", "gemini", "codex", "qwen"} {
+	for _, name := range []string{"claude", "opencode", "gemini", "codex", "qwen", "kimi", "copilot"} {
 		cells := []string{name, "not run", "not run", "not run", "not run", "not run", nature[name]}
 		t.Run(name, func(t *testing.T) {
 			driven := func(step string, drive func(t *testing.T) []string, at ...int) {
@@ -81,6 +81,9 @@ var nature = map[string]string{
 	"gemini":   "tells no arguments when it asks: the gateway decides; a session that was loaded within a minute is lost: replay",
 	"codex":    "asks only in the mode read-only (INITIAL_AGENT_MODE), not in the registry's agent-full-access",
 	"qwen":     "asks only with --approval-mode default, not with the registry's yolo",
+
+	"kimi":    "tells no arguments when it asks: the gateway decides",
+	"copilot": "names the server when it announces the call, and not when it asks; cannot resume: load",
 }
 
 // asksByDefault reports whether an agent asks for permission with the registry's settings.
@@ -180,7 +183,11 @@ var asking = map[string]struct {
 	"claude": {resume: "resume"},
 	"codex":  {resume: "resume", more: map[string]any{"env": map[string]string{"INITIAL_AGENT_MODE": "read-only"}}},
 	"gemini": {resume: "replay"},
-	"qwen":   {resume: "resume"}, // the lab's command has its mode from QWEN_MODE
+
+	"kimi":    {resume: "resume"},
+	"copilot": {resume: "load"},
+
+	"qwen": {resume: "resume"}, // the lab's command has its mode from QWEN_MODE
 	"opencode": {resume: "resume", more: map[string]any{"env": map[string]string{
 		"OPENCODE_CONFIG_CONTENT": `{"autoupdate":false,"share":"disabled","model":"evalrun/{model}","small_model":"evalrun/{model}","enabled_providers":["evalrun"],"permission":{"notes_submit_answer":"ask"},` +
 			`"provider":{"evalrun":{"npm":"@ai-sdk/openai-compatible","name":"evalrun","options":{"baseURL":"{modelURL}","apiKey":"{modelKey}"},"models":{"{model}":{"name":"{model}","limit":{"context":200000,"output":8192}}}}}}`,

@@ -134,30 +134,16 @@ const modelKey = "sk-the-key-of-the-model"
 // agentEntry writes an entry for an agent of the lab: the registry's, with the lab's program.
 func (m *model) agentEntry(dir, name string, more map[string]any) string {
 	m.t.Helper()
-	out, err := exec.Command(node(m.t), testenv.LabDir(m.t)+"/agent.mjs", name, "--home", m.t.TempDir(), "--llm", m.port).Output()
-	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			testenv.Need(m.t, testenv.Lab, fmt.Errorf("%s", exit.Stderr))
-		}
-		m.t.Fatal(err)
-	}
-	var lab struct {
-		Command []string          `json:"command"`
-		Env     map[string]string `json:"env"`
-	}
-	if err := json.Unmarshal(out, &lab); err != nil {
-		m.t.Fatal(err)
-	}
+	command, path := m.command(name)
 	url, modelName := "http://127.0.0.1:"+m.port, "claude-sonnet-4-5"
 	switch name {
 	case "codex":
 		url, modelName = url+"/v1", "gpt-5"
-	case "opencode", "qwen":
+	case "opencode", "qwen", "kimi", "copilot":
 		url += "/v1"
 	}
 	entry := map[string]any{
-		"type": "acp", "extends": name, "name": name, "command": lab.Command, "env": map[string]string{"PATH": lab.Env["PATH"]},
+		"type": "acp", "extends": name, "name": name, "command": command, "env": map[string]string{"PATH": path},
 		"model": map[string]string{"url": url, "key": "${LAB_MODEL_KEY}", "name": modelName},
 	}
 	for k, v := range more {
@@ -173,11 +159,42 @@ func (m *model) agentEntry(dir, name string, more map[string]any) string {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	path := filepath.Join(dir, name+".json")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	file := filepath.Join(dir, name+".json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
 		m.t.Fatal(err)
 	}
-	return path
+	return file
+}
+
+// further are the programs, with their arguments, of the agents that install.sh of this folder
+// installs. They are started by the lab's Node.js.
+var further = map[string][]string{
+	"kimi":    {"kimi/node_modules/@moonshot-ai/kimi-code/dist/main.mjs", "acp"},
+	"copilot": {"copilot/node_modules/@github/copilot/npm-loader.js", "--acp"},
+}
+
+// command is how an agent is started, and the PATH that it needs.
+func (m *model) command(name string) (command []string, path string) {
+	m.t.Helper()
+	if args := further[name]; args != nil {
+		return append([]string{node(m.t), testenv.LabFile(m.t, args[0])}, args[1:]...), filepath.Dir(node(m.t)) + ":/usr/local/bin:/usr/bin:/bin"
+	}
+	out, err := exec.Command(node(m.t), testenv.LabDir(m.t)+"/agent.mjs", name, "--home", m.t.TempDir(), "--llm", m.port).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			testenv.Need(m.t, testenv.Lab, fmt.Errorf("%s", exit.Stderr))
+		}
+		m.t.Fatal(err)
+	}
+	var lab struct {
+		Command []string          `json:"command"`
+		Env     map[string]string `json:"env"`
+	}
+	if err := json.Unmarshal(out, &lab); err != nil {
+		m.t.Fatal(err)
+	}
+	return lab.Command, lab.Env["PATH"]
 }
 
 var build = sync.OnceValues(func() (string, error) {

@@ -104,7 +104,7 @@ func TestProbeIsToldWhatToDo(t *testing.T) {
 		args []string
 	}{
 		{2, `no check "htpp"; did you mean "http"?`, []string{"--only", "htpp", "opencode"}},
-		{2, "(claude, codex, gemini, goose, opencode, qwen), or a file with an agent entry; nobody: cannot be read", []string{"nobody"}},
+		{2, "(claude, codex, copilot, gemini, goose, kimi, opencode, qwen, vibe, zed-claude, zed-codex), or a file with an agent entry; nobody: cannot be read", []string{"nobody"}},
 		{2, `agents of type "function" do not speak the Agent Client Protocol`, []string{"function.json"}},
 		{2, "wrong.json:1:", []string{"wrong.json"}},
 		{2, "--timeout: expected a duration above 0", []string{"--timeout", "0s", "opencode"}},
