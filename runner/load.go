@@ -311,7 +311,7 @@ func (e *EvalSet) read(r *input.Reader, sets, patterns []string) (err error) {
 	set, problems, err := eval.Load(sets[0])
 	r.Problems = problems
 	if err != nil {
-		return &InputError{input.Unreadable(sets[0], err)}
+		return inputError("%w%s", input.Unreadable(sets[0], err), input.NearFile(sets[0]))
 	}
 	req.Set = set
 	req.BaseDir, err = filepath.Abs(filepath.Dir(set.Path))

@@ -1,10 +1,14 @@
 package runner
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/dataset"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/judge"
@@ -125,7 +129,7 @@ func (c *Checked) examine(path string, o ValidateOptions) (kind string, problems
 	}
 	data, err := input.ReadFile(path, input.MaxFile)
 	if err != nil {
-		return "", nil, input.Unreadable(path, err)
+		return "", nil, fmt.Errorf("%w%s", input.Unreadable(path, err), input.NearFile(path))
 	}
 	n, err := input.Parse(path, data)
 	if err != nil {
@@ -155,7 +159,7 @@ func examineSet(path string) (kind string, problems input.Problems, err error) {
 	notify.ParseTargets(r, set.Notify)
 	judge.ParseConfig(r, set.Judges)
 	rows := dataset.Parse(r, set)
-	if _, err := newEvalSet(set).parseAgents(r); err != nil {
+	if err := checkAgents(r, set); err != nil {
 		return "", nil, err
 	}
 	checkRetry(r, set)
@@ -173,6 +177,25 @@ func examineSet(path string) (kind string, problems input.Problems, err error) {
 		}
 	}
 	return "an eval set", r.Problems, r.Problems.Err(false)
+}
+
+// checkAgents checks a set's agents, and that their programs are on this machine. They may be on
+// another one where the set is run, so that a missing one is a warning.
+func checkAgents(r *input.Reader, set *eval.Set) error {
+	agents, err := newEvalSet(set).parseAgents(r)
+	if err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(filepath.Dir(set.Path))
+	if err != nil {
+		return err
+	}
+	for i, a := range agents {
+		if f := program.Check(a, dir, nil, agent.Options{Resolve: os.LookupEnv}); f != nil {
+			r.Warnf(set.Agents[i], "the agent %s cannot be run on this machine: %s", a.Name, f.Message)
+		}
+	}
+	return nil
 }
 
 // addRows checks the rows of a set's data set. It adds their evaluations without inputs and criteria,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -32,6 +33,16 @@ func between(least, most int) cobra.PositionalArgs {
 	}
 }
 
+// strayDuration says that an argument is the value of a flag that takes none, as in --wait 10s.
+func strayDuration(args []string) error {
+	for _, arg := range args {
+		if _, err := time.ParseDuration(arg); err == nil && !input.IsFile(arg) {
+			return usageError("%s is no file; --wait takes no value, --wait-timeout %s does", arg, arg)
+		}
+	}
+	return nil
+}
+
 // flagError says what is wrong with a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
@@ -39,8 +50,10 @@ func flagError(cmd *cobra.Command, err error) error {
 	switch {
 	case errors.As(err, &unknown):
 		var known []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
-		return usageError("%w%s; see %s --help", err, input.Suggest("--"+unknown.GetSpecifiedName(), known), cmd.CommandPath())
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+		// Compared without the dashes, which make all flags alike.
+		near := strings.Replace(input.Suggest(unknown.GetSpecifiedName(), known), `"`, `"--`, 1)
+		return usageError("%w%s; see %s --help", err, near, cmd.CommandPath())
 	case errors.As(err, &invalid):
 		expected := map[string]string{"int": "a whole number", "duration": `a duration such as "30s" or "10m"`, "bool": "true or false",
 			"age": `an age such as "30d", "2w" or "12h"`, "N|all": "a number or all"}

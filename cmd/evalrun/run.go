@@ -115,6 +115,9 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 		return err
 	}
 	f.load.Fetched = fetched
+	if err := strayDuration(paths); err != nil {
+		return err
+	}
 	f.load.SelectAtOnce = f.create.FailedOf == "" && f.create.RetryOf == "" && !f.create.LastFailed
 	set, err := runner.Load(local, f.load)
 	if set.Warnings != "" {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -55,6 +57,30 @@ func Unreadable(path string, err error) error {
 		return fmt.Errorf("%s: cannot be read: %w", path, pathErr.Err)
 	}
 	return err
+}
+
+// NearFile names the file of a folder whose name is the nearest to one that is not there, as Suggest
+// does.
+func NearFile(path string) string {
+	if _, err := os.Lstat(path); err == nil {
+		return ""
+	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return ""
+	}
+	stem := func(name string) string { return strings.TrimSuffix(filepath.Base(name), filepath.Ext(name)) }
+	var names []string
+	for _, entry := range entries {
+		if Suggest(stem(path), []string{stem(entry.Name())}) != "" { // the same ending makes no two names alike
+			names = append(names, entry.Name())
+		}
+	}
+	near := Suggest(filepath.Base(path), names)
+	if filepath.Dir(path) == "." {
+		return near
+	}
+	return strings.Replace(near, `"`, `"`+filepath.Dir(path)+string(filepath.Separator), 1)
 }
 
 // ReadFile reads a regular file of at most limit bytes.
