@@ -3,6 +3,7 @@ package eval
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/evalrun/evalrun/eval/stats"
@@ -190,6 +191,11 @@ func (t Threshold) falseFail(n int, observed float64) (out []FalseFail) {
 
 // String says how the gate was judged, without its agent.
 func (g Gate) String() string {
+	g.Low, g.High = rounded(g.Low), rounded(g.High)
+	if g.Value != nil {
+		value := rounded(*g.Value)
+		g.Value = &value
+	}
 	if g.By == ByInterval {
 		return g.intervalString()
 	}
@@ -207,10 +213,16 @@ func (g Gate) String() string {
 	return fmt.Sprintf("%s: %.6g, expected at least %g", g.What, g.Low, g.Min)
 }
 
+// rounded leaves out what is no more than the rounding of sums, such as 5.55e-17.
+func rounded(x float64) float64 { return math.Round(x*1e6) / 1e6 }
+
 func (g Gate) intervalString() string {
 	interval := fmt.Sprintf("interval from %.3f to %.3f", g.Low, g.High)
 	if g.Value != nil {
 		interval = fmt.Sprintf("%.6g, %s", *g.Value, interval)
+	}
+	if g.Interval == stats.Student {
+		interval += " by Student's t, which assumes that rare large losses would have been seen"
 	}
 	if g.Missing > 0 {
 		interval += " with what is missing"

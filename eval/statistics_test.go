@@ -336,6 +336,14 @@ func TestGatesOnBounds(t *testing.T) {
 	}
 }
 
+// V13: sums of scores that are 0 but for their rounding were printed as 5.55e-17.
+func TestGatesPrintNoRounding(t *testing.T) {
+	g := Gate{What: "score", Min: 0.5, Low: 5.55e-17, High: 5.55e-17, Verdict: GateFail}
+	if got := g.String(); got != "score: 0 is less than 0.5" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // V5: with three of four epochs lost, the one that is left is no proof that all pass.
 func TestLostEpochsWhereAllMustPass(t *testing.T) {
 	lost := in(StateFaulted, "1")

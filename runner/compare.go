@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -125,6 +126,7 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 	}
 	set := setOf(h.Statistics)
 	s.Epochs, s.Reduce, s.Pass = set.Epochs, set.Reduce, set.Thresholds.Pass
+	s.Interval = set.Interval
 	for _, e := range h.Statistics.PerAgent()[0].Evaluators {
 		s.Evaluators = append(s.Evaluators, compare.Evaluator{ID: e.ID, Name: e.Name, Digest: e.Digest})
 	}
@@ -134,9 +136,17 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 		e := &s.Evaluations[len(s.Evaluations)-1]
 		e.Outcome = o
 	}
-	seen := map[string]bool{}
+	seen, rollouts := map[string]bool{}, map[rolloutKey]bool{}
 	var last *schemas.Rollout
 	err := r.r.Outlines(func(one *schemas.Rollout) error {
+		k := rolloutKey{one.EvaluationID, one.Agent, one.Epoch}
+		if rollouts[k] {
+			return inputError("run %s has epoch %d of evaluation %s and agent %s twice", h.RunID, one.Epoch, one.EvaluationID, one.Agent)
+		}
+		rollouts[k] = true
+		if err := checkScores(one); err != nil {
+			return inputError("run %s: evaluation %s, epoch %d: %w", h.RunID, one.EvaluationID, one.Epoch, err)
+		}
 		next := last == nil || last.EvaluationID != one.EvaluationID || last.Agent != one.Agent
 		if next && last != nil {
 			statistics.Close() // before there is another place for an outcome
@@ -161,9 +171,29 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 	return s, err
 }
 
+// rolloutKey is what a rollout of a document is.
+type rolloutKey struct {
+	evaluation, agent string
+	epoch             int
+}
+
+// checkScores makes sure that scores lie in their scales.
+func checkScores(one *schemas.Rollout) error {
+	if s := one.Score; s != nil && !(*s >= 0 && *s <= 1+1e-9) {
+		return fmt.Errorf("expected a score from 0 to 1, got %g", *s)
+	}
+	for _, e := range one.EvaluationRunResults {
+		scale := cmp.Or(e.Result.Scale, 1)
+		if s := e.Result.Score; s != nil && !(*s >= 0 && *s <= scale*(1+1e-9)) {
+			return fmt.Errorf("evaluator %s: expected a score from 0 to %g, got %g", e.EvaluatorID, scale, *s)
+		}
+	}
+	return nil
+}
+
 // setOf is as much of the eval set as its statistics need, from the statistics of a document.
 func setOf(s *eval.Summary) *eval.Set {
-	set := &eval.Set{Epochs: s.Epochs, Reduce: s.Reduce, Thresholds: eval.Thresholds{Pass: s.Thresholds.Pass}}
+	set := &eval.Set{Epochs: s.Epochs, Reduce: s.Reduce, Interval: s.Interval, Thresholds: eval.Thresholds{Pass: s.Thresholds.Pass}}
 	for _, e := range s.PerAgent()[0].Evaluators {
 		def := eval.Definition{ID: e.ID, Name: e.Name, Weight: e.Weight}
 		if e.ID == eval.Verifier.ID {
@@ -196,10 +226,7 @@ func rolloutOf(one *schemas.Rollout) eval.Rollout {
 		out.AgentsFault = owner == fault.OwnerAgent
 	}
 	for _, e := range one.EvaluationRunResults {
-		scale := e.Result.Scale
-		if scale == 0 {
-			scale = 1
-		}
+		scale := cmp.Or(e.Result.Scale, 1)
 		out.Results = append(out.Results, eval.Result{EvaluatorID: e.EvaluatorID, EvaluatorName: e.EvaluatorName, Score: e.Result.Score, Scale: scale,
 			Error: e.Result.Error, NotRun: e.Result.NotRun, Line: e.IsLineResult})
 	}

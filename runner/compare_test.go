@@ -18,7 +18,7 @@ import (
 )
 
 // writeDocument writes a results document of n evaluations with random scores, of about 1.5 kB each.
-func writeDocument(b *testing.B, path string, n int, r *rand.Rand) {
+func writeDocument(b testing.TB, path string, n int, r *rand.Rand) {
 	b.Helper()
 	set := &eval.Set{Epochs: 1, Thresholds: eval.Thresholds{Pass: 1}, Evaluators: []eval.Definition{{ID: "e", Name: "e", Weight: 1}}}
 	statistics := eval.NewStatistics(set)
@@ -65,5 +65,26 @@ func BenchmarkCompareDocuments(b *testing.B) {
 		if _, err := Compare(sides[0], sides[1], compare.Options{Settings: stats.DefaultSettings}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// V13: a document that has a rollout twice is not what a run has written.
+func TestADocumentHasEachRolloutOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a.json")
+	writeDocument(t, path, 3, rand.New(rand.NewPCG(1, 1))) //nolint:gosec // cases, no secrets
+	if _, err := OpenSide(path, ""); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	twice := strings.ReplaceAll(string(data), `"evaluationId": "e2"`, `"evaluationId": "e1"`)
+	if err := os.WriteFile(path, []byte(twice), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenSide(path, ""); err == nil || !strings.Contains(err.Error(), "has epoch 1 of evaluation e1 and agent a twice") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/dataset"
 	"github.com/evalrun/evalrun/internal/fault"
@@ -51,6 +52,8 @@ type LoadOptions struct {
 	Epochs int
 	// FailUnder are thresholds in place of those that the set has for the same figures.
 	FailUnder eval.FailUnder
+	// Interval is how intervals are computed; empty means as the set says.
+	Interval stats.Method
 	// Strict takes unknown keys for errors.
 	Strict bool
 	// Sandbox says where agents and tasks live that need a sandbox.
@@ -215,6 +218,9 @@ func (e *EvalSet) narrow(r *input.Reader) error {
 		return inputError("--epochs: expected a whole number from 1 to %d, got %d", MaxEpochs, n)
 	case n > 0:
 		set.Epochs = n
+	}
+	if e.opts.Interval != "" {
+		set.Interval = e.opts.Interval
 	}
 	return e.override()
 }

@@ -31,6 +31,7 @@ type compareFlags struct {
 	power                           float64
 	resamples                       int
 	seed                            uint64
+	interval                        string
 	differentSets, selfTest         bool
 	format, output                  string
 }
@@ -69,6 +70,7 @@ comparison, with its intervals drawn.`,
 	fl.Float64Var(&f.power, "power", stats.DefaultSettings.Power, "the probability `P` with which the smallest detectable difference is found")
 	fl.IntVar(&f.resamples, "bootstrap", stats.DefaultSettings.Resamples, "take `N` bootstrap samples; 0 for none")
 	fl.Uint64Var(&f.seed, "seed", stats.DefaultSettings.Seed, "the seed `N` of all random numbers")
+	fl.StringVar(&f.interval, "interval", "", "compute the intervals of scores by `gaffke|t`; t assumes that rare large losses would have been seen (default: as both sets say, else gaffke)")
 	fl.BoolVar(&f.differentSets, "allow-different-sets", false, "compare what both have, although their evaluations or evaluators differ")
 	fl.BoolVar(&f.selfTest, "aa", false, "compare the epochs of one run with each other, or two runs that should be the same")
 	fl.StringVar(&f.format, "format", "text", "`FORMAT`: "+strings.Join(compareFormats, ", "))
@@ -78,7 +80,9 @@ comparison, with its intervals drawn.`,
 
 func (f *compareFlags) run(cmd *cobra.Command, g *globals, args []string) error {
 	o, err := f.options(g, args)
-	if err := errors.Join(err, refuseInput("output", f.output, args...)); err != nil {
+	method, wrong := intervalMethod(cmd, f.interval)
+	o.Interval = method
+	if err := errors.Join(err, wrong, refuseInput("output", f.output, args...)); err != nil {
 		return err
 	}
 	agents := append(slices.Clone(f.agents), "", "")
@@ -104,6 +108,9 @@ func (f *compareFlags) run(cmd *cobra.Command, g *globals, args []string) error 
 	}
 	if err != nil {
 		return err
+	}
+	if compare.SameResults(&a, &b) {
+		return usageError("A and B are the same results of run %s; a run is compared with itself by --aa", a.RunID)
 	}
 	write := func(w io.Writer) error { return runner.WriteComparison(w, d, f.format) }
 	if f.format == formatHTML {
@@ -157,6 +164,15 @@ func (f *compareFlags) options(g *globals, args []string) (o compare.Options, er
 		return o, usageError("--aa with one run has no gates: it has no candidate")
 	}
 	return o, nil
+}
+
+// intervalMethod reads --interval, which is empty for what the sets say.
+func intervalMethod(cmd *cobra.Command, text string) (stats.Method, error) {
+	method := stats.Method(text)
+	if cmd.Flags().Changed("interval") && method != stats.Bounded && method != stats.Student {
+		return "", usageError("--interval: expected %s or %s, got %q", stats.Bounded, stats.Student, text)
+	}
+	return method, nil
 }
 
 // share reads an optional difference from 0 to 1.

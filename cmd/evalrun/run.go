@@ -17,13 +17,14 @@ import (
 
 // runFlags are the flags of run that say what is run.
 type runFlags struct {
-	load    runner.LoadOptions
-	create  runner.CreateOptions
-	sandbox sandboxFlags
-	detach  bool
-	dryRun  bool
-	rebuild bool
-	dataset string
+	load     runner.LoadOptions
+	create   runner.CreateOptions
+	sandbox  sandboxFlags
+	detach   bool
+	dryRun   bool
+	interval string
+	rebuild  bool
+	dataset  string
 }
 
 func runCommand(g *globals) *cobra.Command {
@@ -71,6 +72,7 @@ with a time to live, unless --detach is given.`,
 	fl.BoolVar(&f.create.LastFailed, "last-failed", false, "the same as --failed-of with the newest run of this eval set")
 	fl.StringVar(&f.create.RetryOf, "retry-of", "", "run the rollouts again that faulted in `RUN`")
 	fl.IntVar(&f.load.Epochs, "epochs", 0, "run each evaluation `N` times (default: as often as the set says, else once)")
+	fl.StringVar(&f.interval, "interval", "", "compute intervals by `gaffke|t`; t assumes that rare large losses would have been seen (default: as the set says, else gaffke)")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "only say what would be run; nothing is stored or started")
 	fl.BoolVar(&f.load.Strict, "strict", false, "treat unknown keys as errors")
 	fl.BoolVar(&f.load.AllowUnset, "allow-unset", false, "treat tasks whose variables were not passed as not runnable, instead of refusing the run")
@@ -174,7 +176,7 @@ func fetch(cmd *cobra.Command, g *globals, paths []string, dataset string) (*run
 
 // repeated are the flags of a run's stored command line, which the command also has that repeats one
 // evaluation.
-var repeated = []string{"store", "dataset", "strict", "epochs", "wait", "env", "env-file", "isolation", "mcp-config", "mcp", "ignore-dockerfile",
+var repeated = []string{"store", "dataset", "strict", "epochs", "interval", "wait", "env", "env-file", "isolation", "mcp-config", "mcp", "ignore-dockerfile",
 	"timeout-multiplier", "agent-timeout-multiplier", "verifier-timeout-multiplier", "environment-build-timeout-multiplier", "override-cpus", "override-memory-mb", "override-storage-mb",
 	"fail-under", "fail-on-error", "fail-on-evaluator-error", "allow-unscored", "allow-not-run", "allow-suspended"}
 
@@ -226,6 +228,10 @@ func deadlineOfJob() (time.Time, error) {
 func (f *runFlags) check(cmd *cobra.Command) error {
 	if n := f.load.Epochs; cmd.Flags().Changed("epochs") && (n < 1 || n > runner.MaxEpochs) {
 		return usageError("--epochs: expected a whole number from 1 to %d, got %d", runner.MaxEpochs, n)
+	}
+	method, err := intervalMethod(cmd, f.interval)
+	if f.load.Interval = method; err != nil {
+		return err
 	}
 	if cmd.Flags().Changed("run-id") && f.create.RunID == "" {
 		return usageError("--run-id: expected up to 128 letters, digits, dots, hyphens and underscores, the first one a letter or a digit, got %q", "")

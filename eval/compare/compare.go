@@ -51,6 +51,9 @@ func Compare(a, b Side, o Options) (*Document, error) {
 	if err := sameAgents(&a, &b); err != nil {
 		return nil, err
 	}
+	if o.Interval == "" && a.Interval == b.Interval {
+		o.Interval = a.Interval
+	}
 	d := &Document{SchemaVersion: Version, A: a.Source, B: b.Source, OnlyA: []string{}, OnlyB: []string{}, Missing: []Missing{},
 		SetDifferences: []string{}, PlanDifferences: []string{}, Gates: []Gate{}, Items: []Item{}}
 	pairs := d.pair(&a, &b)
@@ -91,6 +94,16 @@ func sameAgents(a, b *Side) error {
 		return nil
 	}
 	return fmt.Errorf("the agents differ: %s has %s, %s has %s; choose one of each with --agents A,B", a.RunID, words(a.Agents), b.RunID, words(b.Agents))
+}
+
+// SameResults reports whether both sides are the same rollouts with the same scores.
+func SameResults(a, b *Side) bool {
+	same := func(x, y Evaluation) bool {
+		return x.EvaluationID == y.EvaluationID && x.Agent == y.Agent && slices.EqualFunc(x.Rollouts, y.Rollouts, func(x, y Rollout) bool {
+			return x.RolloutID == y.RolloutID && x.RolloutID != "" && x.Status == y.Status && (x.Score == nil) == (y.Score == nil) && (x.Score == nil || *x.Score == *y.Score)
+		})
+	}
+	return a.RunID == b.RunID && a.Agent == b.Agent && len(a.Evaluations) > 0 && len(a.Evaluations[0].Rollouts) > 0 && slices.EqualFunc(a.Evaluations, b.Evaluations, same)
 }
 
 // pair finds the evaluations that both sides have, and those that only one has.

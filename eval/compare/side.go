@@ -11,16 +11,19 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/stats"
 )
 
 // Side is a run, or one agent of it.
 type Side struct {
 	Source
 	// Agent is the only agent to compare; empty for all.
-	Agent      string
-	Epochs     int
-	Reduce     eval.Reducer
-	Pass       float64
+	Agent  string
+	Epochs int
+	Reduce eval.Reducer
+	Pass   float64
+	// Interval is how the run's own intervals are computed.
+	Interval   stats.Method
 	Evaluators []Evaluator
 	// Judges are those of the evaluators that ask models.
 	Judges []eval.JudgeSummary

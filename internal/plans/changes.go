@@ -56,6 +56,9 @@ func partsOf(p store.Plan, evaluations []store.Evaluation) (planParts, error) {
 	set := plan.Set
 	add("epochs", set.Epochs)
 	add("reduce", set.Reduce)
+	if set.Interval != "" { // most sets do not choose
+		add("interval", set.Interval)
+	}
 	add("limits", set.Limits)
 	if set.Prices != nil { // runs of earlier versions have none
 		add("prices", set.Prices)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -119,6 +120,12 @@ func GateSentence(d *compare.Document, g compare.Gate) string {
 		eval.GatePass: "met", eval.GateFail: "not met", eval.GateUndecided: "undecided"}[g.Verdict])
 	if g.Low != nil {
 		text += fmt.Sprintf(", the difference lies between %s and %s", signed(*g.Low), signed(*g.High))
+	}
+	if g.Lost > 0 {
+		text += fmt.Sprintf(" whatever was lost of %s", count(g.Lost, unit(d)))
+	}
+	if g.Lost > 0 && g.Open > 0 {
+		text += " and"
 	}
 	if g.Open > 0 {
 		text += fmt.Sprintf(" whatever %s bring that are still open", count(g.Open, unit(d)))
@@ -257,10 +264,13 @@ func rowCells(d *compare.Document, escape func(string) string) (rows [][]string)
 			delta += fmt.Sprintf(" [%s, %s]", change(r.By, *r.Low), change(r.By, *r.High))
 		}
 		rows = append(rows, []string{escape(r.By), figure(r.By, r.MeanA, strconv.FormatFloat(r.MeanA, 'f', 3, 64)), figure(r.By, r.MeanB, strconv.FormatFloat(r.MeanB, 'f', 3, 64)),
-			delta, pValue(r.P()), pValue(r.HolmP), string(r.Verdict)})
+			delta, PValue(r.P()), PValue(r.HolmP), string(r.Verdict)})
 	}
 	return rows
 }
+
+// byStudent stands beside intervals of Student's t.
+const byStudent = "Intervals of scores are Student's t's, which assume that rare large losses would have been seen"
 
 // comparisonSentences say how far the figures can be trusted, and what else differs.
 func comparisonSentences(d *compare.Document) (out []string) {
@@ -268,6 +278,9 @@ func comparisonSentences(d *compare.Document) (out []string) {
 		out = append(out, fmt.Sprintf("%d comparisons; p-values are adjusted (Holm), except for the first one, which decides.", m))
 	}
 	out = append(out, ComparisonLimits(d)...)
+	if slices.ContainsFunc(d.Comparisons, func(r compare.Row) bool { return r.Interval == string(stats.Student) && !r.LowerIsBetter }) {
+		out = append(out, byStudent+".")
+	}
 	for _, difference := range d.JudgeDifferences {
 		out = append(out, "The difference is not the agents' alone: "+difference+".")
 	}
@@ -361,7 +374,8 @@ func decimal(x float64) string {
 	return strconv.FormatFloat(x, 'f', -1, 64)
 }
 
-func pValue(p float64) string {
+// PValue has three decimals, and is never 0.
+func PValue(p float64) string {
 	if p < 0.001 {
 		return "< 0.001"
 	}

@@ -116,7 +116,7 @@ func (m markdownWriter) evaluators() {
 			tableRow(m.out, row...)
 		}
 	}
-	for _, sentence := range slices.Concat(m.summary().epochSentences(), m.summary().taskMetricSentences(), m.summary().usageSentences()) {
+	for _, sentence := range slices.Concat(m.summary().statisticsSentences(), m.summary().taskMetricSentences(), m.summary().usageSentences()) {
 		m.out.printf("\n%s.\n", markdown(sentence))
 	}
 	m.gates(m.showing).markdown(m.out)

@@ -227,11 +227,14 @@ func (h summary) grids(escape func(string) string, columns int) []agentGrid {
 	return out
 }
 
-// epochSentences say for each agent which evaluations are flaky, and whether more epochs or more
-// evaluations would make the score more precise.
-func (h summary) epochSentences() (out []string) {
+// statisticsSentences say how intervals were computed, if the set chose it, and for each agent which
+// evaluations are flaky, and whether more epochs or more evaluations would make the score more precise.
+func (h summary) statisticsSentences() (out []string) {
 	if h.Statistics == nil {
 		return nil
+	}
+	if h.Statistics.Interval == stats.Student {
+		out = append(out, byStudent)
 	}
 	const most = 10
 	for _, a := range h.Statistics.PerAgent() {

@@ -123,7 +123,7 @@ func (t tableWriter) evaluators() {
 	if len(tables) == 0 {
 		return
 	}
-	for _, sentence := range t.summary().epochSentences() {
+	for _, sentence := range t.summary().statisticsSentences() {
 		t.out.printf("%s\n", sentence)
 	}
 	t.out.printf("\n")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval/compare"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -116,7 +117,7 @@ func TestEveryNumberOfTheComparisonIsThatOfItsJSON(t *testing.T) {
 			t.Errorf("%s: %d", c.query, status)
 		}
 		first := c.doc.Comparisons[0]
-		want := fmt.Sprintf("%.3f in A, %.3f in B, difference %s, 95 %% interval %s to %s, p %.4f, over %d pairs.", first.MeanA, first.MeanB, sign(first.Delta), sign(*first.Low), sign(*first.High), first.P(), first.N)
+		want := fmt.Sprintf("%.3f in A, %.3f in B, difference %s, 95 %% interval %s to %s, p %s, over %d pairs.", first.MeanA, first.MeanB, sign(first.Delta), sign(*first.Low), sign(*first.High), report.PValue(first.P()), first.N)
 		if _, verdict, _ := strings.Cut(page, `<div class="verdict">`); !strings.Contains(textOf(verdict), want) {
 			t.Errorf("%s: the page lacks %q", c.query, want)
 		}
@@ -154,13 +155,13 @@ func TestEveryNumberOfTheComparisonIsThatOfItsJSON(t *testing.T) {
 				name = r.By
 			}
 			interval := fmt.Sprintf("%s … %s", sign(*r.Low), sign(*r.High))
-			want := []string{name, string(r.Verdict), fmt.Sprintf("%.3f", r.MeanA), fmt.Sprintf("%.3f", r.MeanB), sign(r.Delta), interval, fmt.Sprintf("%.4f", r.P()), fmt.Sprintf("%.4f", r.HolmP), fmt.Sprint(r.Regressions), fmt.Sprint(r.Improvements)}
+			want := []string{name, string(r.Verdict), fmt.Sprintf("%.3f", r.MeanA), fmt.Sprintf("%.3f", r.MeanB), sign(r.Delta), interval, report.PValue(r.P()), report.PValue(r.HolmP), fmt.Sprint(r.Regressions), fmt.Sprint(r.Improvements)}
 			if got := trimmed(rows[i]); !slices.Equal(got, want) {
 				t.Errorf("%s, %s:\n%q, and the JSON has\n%q", c.query, r.By, got, want)
 			}
 			if r.McNemarExact != nil {
 				mcnemar++
-				if want := fmt.Sprintf("%d became worse and %d better, McNemar’s exact p %.4f, mid-p %.4f.", r.Regressions, r.Improvements, *r.McNemarExact, *r.McNemarMidP); !strings.Contains(page, want) {
+				if want := fmt.Sprintf("%d became worse and %d better, McNemar’s exact p %s, mid-p %s.", r.Regressions, r.Improvements, report.PValue(*r.McNemarExact), report.PValue(*r.McNemarMidP)); !strings.Contains(html.UnescapeString(page), want) {
 					t.Errorf("%s: the page lacks %q", c.query, want)
 				}
 			}

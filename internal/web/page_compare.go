@@ -351,9 +351,9 @@ func mcNemar(rows []compareRow) (out []string) {
 		if r.McNemarExact == nil {
 			continue
 		}
-		text := fmt.Sprintf("%d became worse and %d better, McNemar’s exact p %.4f", r.Regressions, r.Improvements, *r.McNemarExact)
+		text := fmt.Sprintf("%d became worse and %d better, McNemar’s exact p %s", r.Regressions, r.Improvements, report.PValue(*r.McNemarExact))
 		if r.McNemarMidP != nil {
-			text += fmt.Sprintf(", mid-p %.4f", *r.McNemarMidP)
+			text += ", mid-p " + report.PValue(*r.McNemarMidP)
 		}
 		if figures[text] == nil {
 			out = append(out, text)

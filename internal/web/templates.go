@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -21,7 +22,7 @@ var staticFiles embed.FS
 // templates are the pages, a file each, and the parts that they share in layout.html. No function
 // here returns markup: html/template escapes everything.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"visible": visible, "plain": plain, "score": formatScore, "duration": formatDuration, "ms": formatMs, "counted": counted, "shortID": shortID,
+	"visible": visible, "plain": plain, "score": formatScore, "pValue": report.PValue, "duration": formatDuration, "ms": formatMs, "counted": counted, "shortID": shortID,
 	"utc": func(t time.Time) time.Time { return t.UTC() }, "asset": assetURL, "parts": valueParts, "deliverer": deliverer,
 }).ParseFS(templateFiles, "templates/*.html"))
 
