@@ -209,7 +209,7 @@ func TestAJobOfAMeshIsARun(t *testing.T) {
 	id := w.submit("run_eval", `{"evalSet": "echo", "inputs": {"text": "hello planted-value-7c1d2e"}}`, "")
 	j := w.reaches(id, "completed")
 	var result struct{ RunID, Status, Verdict string }
-	if err := json.Unmarshal(j.Result, &result); err != nil || result.Verdict != "passed" || result.Status != "successful" {
+	if err := json.Unmarshal(j.Result, &result); err != nil || result.Verdict != "finished" || result.Status != "successful" {
 		t.Fatalf("%s: %v", j.Result, err)
 	}
 	if j.AttemptCount != 1 || j.Progress == nil || *j.Progress != 1 {
