@@ -43,10 +43,10 @@ func TestBoundedMeansOfZeroAndOneAreClopperAndPearsons(t *testing.T) {
 				what, a, b := fmt.Sprint(passed, " of ", n, " shape ", shape), scale*float64(passed), scale*float64(n-passed)
 				wantLow, wantHigh := 0.0, 1.0
 				if passed > 0 {
-					wantLow = root(0, 1, func(q float64) float64 { return incompleteBeta(a, b+1, q) - 0.025 })
+					wantLow = root(1, func(q float64) float64 { return incompleteBeta(a, b+1, q) - 0.025 })
 				}
 				if passed < n {
-					wantHigh = root(0, 1, func(q float64) float64 { return incompleteBeta(a+1, b, q) - 0.975 })
+					wantHigh = root(1, func(q float64) float64 { return incompleteBeta(a+1, b, q) - 0.975 })
 				}
 				near(t, what+" low", low, wantLow)
 				near(t, what+" high", high, wantHigh)

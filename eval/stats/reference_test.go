@@ -49,8 +49,9 @@ func (c referenceCase) standardError() float64 {
 	return math.Sqrt(max(0, total)*k/(k-1)) / n
 }
 
-// root finds where a rising function is 0.
-func root(low, high float64, f func(float64) float64) float64 {
+// root finds where a function that rises from below 0 is 0, up to high.
+func root(high float64, f func(float64) float64) float64 {
+	low := 0.0
 	for range 60 {
 		if middle := (low + high) / 2; f(middle) < 0 {
 			low = middle
@@ -108,9 +109,10 @@ func (c referenceCase) effective() (n float64, method string) {
 		return equal, "gaffke-effective"
 	}
 	df := math.Max(equal-1, 0.5)
-	quantile := root(0, 1e3, func(t float64) float64 { return 0.05 - studentTail(t, df) })
+	quantile := root(1e3, func(t float64) float64 { return 0.05 - studentTail(t, df) })
 	square := math.Max(between, 0) / size / size * equal / df
-	return math.Min(size, math.Pow(1.959963984540054/quantile, 2)*variance/math.Max(square, 1e-12)), "gaffke-effective"
+	ratio := 1.959963984540054 / quantile
+	return math.Min(size, ratio*ratio*variance/math.Max(square, 1e-12)), "gaffke-effective"
 }
 
 // gamma draws by Marsaglia and Tsang.
@@ -267,7 +269,7 @@ func TestEstimatesAreThoseOfTheReference(t *testing.T) {
 			c.checkEnds(t, r, fmt.Sprint(n, " ", method), shape, *got.Low, *got.High)
 		}
 		if got := s.Estimate(Student); got.Interval == "t" {
-			half := root(0, 1e4, func(t float64) float64 { return 0.05 - studentTail(t, float64(c.countClusters()-1)) }) * c.standardError()
+			half := root(1e4, func(t float64) float64 { return 0.05 - studentTail(t, float64(c.countClusters()-1)) }) * c.standardError()
 			near(t, fmt.Sprint(n, " low of t"), *got.Low, math.Max(0, c.mean()-half))
 			near(t, fmt.Sprint(n, " high of t"), *got.High, math.Min(1, c.mean()+half))
 		}
@@ -359,7 +361,7 @@ func checkIntervalOfDifference(t *testing.T, r *rand.Rand, what string, d refere
 	}
 	quantile := 1.959963984540054
 	if !single {
-		quantile = root(0, 1e4, func(t float64) float64 { return 0.05 - studentTail(t, float64(clusters-1)) })
+		quantile = root(1e4, func(t float64) float64 { return 0.05 - studentTail(t, float64(clusters-1)) })
 	}
 	size, k := n/float64(clusters), float64(clusters+2)
 	middle := d.mean() * n / size / k

@@ -25,7 +25,7 @@ func Decode(data []byte, into any) error {
 	case err != nil:
 		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
-	if _, err := dec.Token(); err != io.EOF { //nolint:errorlint // the end is io.EOF itself
+	if _, err := dec.Token(); err != io.EOF {
 		return errors.New("expected one JSON object, and something follows it")
 	}
 	return nil

@@ -72,7 +72,7 @@ func clientConnect(ctx context.Context, t Target, o ClientOptions) (*Client, err
 		return askAgain(ctx, t, o, took, c, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w (before that: %s)", err, before)
+		return nil, fmt.Errorf("%w (before that: %s)", err, before.Error())
 	}
 	return c, nil
 }
@@ -89,7 +89,7 @@ func askAgain(ctx context.Context, t Target, o ClientOptions, took time.Duration
 	case modernErr == nil:
 		return modern, nil
 	case err != nil:
-		return nil, fmt.Errorf("%w (before that: %s)", err, modernErr)
+		return nil, fmt.Errorf("%w (before that: %s)", err, modernErr.Error())
 	}
 	return legacy, nil
 }

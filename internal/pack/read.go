@@ -162,7 +162,7 @@ type source struct {
 }
 
 func (s *source) Read(p []byte) (n int, err error) {
-	if n, err = s.t.Read(p); err != nil && err != io.EOF { //nolint:errorlint // a reader says io.EOF itself
+	if n, err = s.t.Read(p); err != nil && err != io.EOF {
 		s.err = err
 	}
 	return n, err

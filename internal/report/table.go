@@ -56,7 +56,7 @@ func (r *Report) WriteTable(w io.Writer, s Showing) error {
 		out.printf("%s\n", s.Last)
 	}
 	out.printf("%s; %s%s\n", c, r.summary().formatScores(), r.summary().missing())
-	out.printf("%s\n", s.Terminal.paint(colorOf(j), j.Headline()))
+	out.printf("%s\n", s.paint(colorOf(j), j.Headline()))
 	return out.err
 }
 

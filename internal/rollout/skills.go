@@ -22,7 +22,7 @@ func (s *sandboxSpec) copySkills(entry agent.Entry, cfg *sandbox.Config) *sandbo
 		return nil
 	}
 	home := cfg.Path(s.folders.Home())
-	folder := cmp.Or(skillFolders[cmp.Or(entry.ACP.Extends, entry.Name)], commonSkills)
+	folder := cmp.Or(skillFolders[cmp.Or(entry.Extends, entry.Name)], commonSkills)
 	const script = `[ ! -d "$1" ] || { mkdir -p "$2" && cp -R "$1/." "$2/"; }`
 	return &sandbox.SetupCommand{Args: []string{"/bin/sh", "-c", script, "sh", cfg.Path(s.task.Config.Environment.SkillsDir), home + "/" + folder}, Dir: cfg.Path(s.folders.Workdir)}
 }

@@ -154,7 +154,7 @@ func (w *world) send(path, body string) string {
 	if err != nil {
 		w.Fatal(err)
 	}
-	defer a.Body.Close() //nolint:errcheck // it was read
+	defer a.Body.Close()
 	var said struct{ ID string }
 	if err := json.NewDecoder(a.Body).Decode(&said); err != nil || a.StatusCode >= 300 {
 		w.Fatalf("%s: %s %v", path, a.Status, err)

@@ -106,7 +106,7 @@ func (r *registry) call(ctx context.Context, method, path string, wait time.Dura
 		}
 		return nil, 0, err
 	}
-	defer a.Body.Close() //nolint:errcheck // it was read
+	defer a.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(a.Body, maxAnswer))
 	switch {
 	case err != nil:
