@@ -67,3 +67,11 @@ func (e emptyFolders) makeAgain() error {
 	}
 	return nil
 }
+
+// forget removes what note has written: from now on there is a copy.
+func (e emptyFolders) forget() error {
+	if err := os.Remove(e.file()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -73,7 +73,10 @@ func (k keptFolders) prepare() error {
 			return fault.New(fault.Workspace, "the workspace that the rollout was suspended with is missing: "+h.workspace())
 		}
 		// Without a copy the agent of this segment was never started, and all is as it was.
-		return workspace.Snapshot(h.root(), h.segmentCopy(), k.names())
+		if err := workspace.Snapshot(h.root(), h.segmentCopy(), k.names()); err != nil {
+			return err
+		}
+		return (emptyFolders{h.root()}).forget()
 	case err != nil:
 		return err
 	}
