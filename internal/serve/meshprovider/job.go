@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -102,7 +103,7 @@ func (j *job) attempt(ctx context.Context) (done bool, err error) {
 	case now.Owner == nil:
 		return true, nil
 	case *now.Owner != j.registry.agent:
-		return true, j.abandon(ctx, "another agent of the mesh has claimed the job")
+		return true, j.abandon(ctx, takenReason)
 	}
 	if now.Epoch != j.row.Epoch {
 		j.runID = "" // a new attempt may be another run
@@ -134,9 +135,13 @@ func ended(r row) string {
 // startError is why a job cannot be done, for whoever has submitted it.
 type startError struct{ error }
 
+// takenReason is why a run is cancelled whose job another agent has claimed.
+const takenReason = "another agent of the mesh has claimed the job"
+
 // start finds the run of the job, or makes it. A run that has failed of what is to be tried again is
-// not gone on with: the job was given back for another one, which has the next key. There are as
-// many as the job has attempts.
+// not gone on with: the job was given back for another one, which has the next key. So is one that was
+// cancelled because another agent had the job, which has come back. There are as many as the job has
+// attempts.
 func (j *job) start(ctx context.Context) error {
 	q, err := request(j.capability, j.row)
 	if err != nil {
@@ -164,7 +169,7 @@ func (j *job) start(ctx context.Context) error {
 			failpoint.Hit("mesh.started")
 		case err != nil:
 			return err
-		case n < j.row.MaxRetries && j.retryable(found) && id != j.runID:
+		case taken(found), n < j.row.MaxRetries && j.retryable(found) && id != j.runID:
 			continue
 		}
 		j.runID, j.mirrored = id, -1
@@ -180,12 +185,17 @@ func key(jobID string, n int) string {
 	return fmt.Sprintf("%s/%d", jobID, n)
 }
 
+// taken reports whether a run was cancelled because another agent had its job.
+func taken(run store.Job) bool {
+	return run.Status == store.JobCancelled && strings.HasSuffix(run.Error, takenReason)
+}
+
+// severalFaulted begins the error of a run of several rollouts.
+var severalFaulted = regexp.MustCompile(`^\d+ of \d+ rollouts faulted; the first: `)
+
 // retryable reports whether a run has failed of what is to be tried again.
 func (j *job) retryable(run store.Job) bool {
-	category, _, _ := strings.Cut(run.Error, ":")
-	if i := strings.LastIndex(run.Error, "; the first: "); i >= 0 {
-		category, _, _ = strings.Cut(run.Error[i+len("; the first: "):], ":")
-	}
+	category, _, _ := strings.Cut(severalFaulted.ReplaceAllString(run.Error, ""), ":")
 	return run.Status == store.JobFailed && slices.Contains(j.capability.RetryOn, fault.Category(category))
 }
 

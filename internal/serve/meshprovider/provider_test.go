@@ -350,3 +350,24 @@ func TestALeaseThatHasLapsed(t *testing.T) {
 		t.Errorf("attempt %d, %d runs", j.AttemptCount, len(w.runs()))
 	}
 }
+
+// TestAJobThatComesBack runs a job again that another agent has claimed and given back: nobody has
+// cancelled it.
+func TestAJobThatComesBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.submit("run_eval", `{"evalSet": "person"}`, `, "max_retries": 5`)
+	w.reaches(id, "input_required")
+	other := "other-agent"
+	w.registry.Change(id, func(j *fakemesh.Job) { j.OwnerInstanceID = &other; j.ClaimEpoch++ })
+	if !testenv.Eventually(func() bool { return len(w.runs()) == 1 && w.runs()[0].Final() }) {
+		t.Fatalf("the run goes on\n%s", w.log)
+	}
+	w.registry.Change(id, func(j *fakemesh.Job) { j.OwnerInstanceID, j.Status = nil, "working" })
+	w.reaches(id, "input_required")
+	w.send("/jobs/"+id+"/events", `{"type": "answer", "payload": {"value": 1}}`)
+	w.reaches(id, "completed")
+	if n := len(w.runs()); n != 2 {
+		t.Errorf("there are %d runs", n)
+	}
+}
