@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/tasks"
 )
 
 // Version is the version of the results documents that this package writes. A document with the
@@ -56,7 +55,7 @@ type Head struct {
 	// FailFast says that what had not ended was cancelled when a rollout had failed.
 	FailFast bool `json:"failFast,omitempty"`
 	// TaskOverrides are what the limits of tasks were changed with; nil if they were not.
-	TaskOverrides *tasks.Overrides `json:"taskOverrides,omitempty"`
+	TaskOverrides *TaskOverrides `json:"taskOverrides,omitempty"`
 	// PlanDigest is the same for runs of the same evaluations, evaluators, agents, jobs and
 	// thresholds.
 	PlanDigest string `json:"planDigest,omitempty"`
@@ -168,4 +167,19 @@ type AgentScore struct {
 	Agent          string   `json:"agent"`
 	Score          *float64 `json:"score"`
 	ScoreCompleted *float64 `json:"scoreCompleted"`
+}
+
+// TaskOverrides are what the limits of a run's tasks were changed with. They are tasks.Overrides.
+type TaskOverrides struct {
+	// TimeoutMultiplier multiplies every time limit that has no multiplier of its own; 0 is 1.
+	TimeoutMultiplier float64 `json:"timeoutMultiplier,omitempty"`
+	// AgentTimeoutMultiplier is that of agent.timeout_sec, VerifierTimeoutMultiplier that of
+	// verifier.timeout_sec, and BuildTimeoutMultiplier that of environment.build_timeout_sec.
+	AgentTimeoutMultiplier    float64 `json:"agentTimeoutMultiplier,omitempty"`
+	VerifierTimeoutMultiplier float64 `json:"verifierTimeoutMultiplier,omitempty"`
+	BuildTimeoutMultiplier    float64 `json:"buildTimeoutMultiplier,omitempty"`
+	// CPUs, MemoryMB and StorageMB replace those of [environment]; 0 leaves them as they are.
+	CPUs      float64 `json:"cpus,omitempty"`
+	MemoryMB  int     `json:"memoryMb,omitempty"`
+	StorageMB int     `json:"storageMb,omitempty"`
 }

@@ -213,7 +213,8 @@ func (o Options) head(run store.Run) schemas.Head {
 	}
 	h.FailFast = o.Plan.FailFast
 	if o.Plan.Overrides != (tasks.Overrides{}) {
-		h.TaskOverrides = &o.Plan.Overrides
+		overrides := schemas.TaskOverrides(o.Plan.Overrides)
+		h.TaskOverrides = &overrides
 	}
 	h.Tags, h.Metadata = o.redacted(set.Tags), o.Redact.JSON(set.Metadata)
 	if s := origin.Selection; s != nil {

@@ -53,7 +53,7 @@ func TestAReportIsOneFileThatNeedsNothingElse(t *testing.T) {
 	b.until(`document.documentElement.dataset.ready === 'yes'`)
 	b.screenshot("report")
 	b.isUnharmed()
-	b.do(chromedp.Click(`#rollouts tbody tr:first-child a`))
+	b.do(chromedp.Click(`#rollouts tbody tr:last-child a`))
 	b.until(`document.querySelector('#detail').open && document.querySelector('#detail').innerText.includes('"say": "yes"')`)
 	b.do(chromedp.Click(`#detail button`))
 	b.until(`!document.querySelector('#detail').open`)
@@ -68,14 +68,14 @@ func TestAReportIsOneFileThatNeedsNothingElse(t *testing.T) {
 
 	b.do(chromedp.Navigate("file://" + filepath.Join(w.dir, "redacted.html")))
 	b.until(`document.documentElement.dataset.ready === 'yes'`)
-	b.do(chromedp.Click(`#rollouts tbody tr:first-child a`))
+	b.do(chromedp.Click(`#rollouts tbody tr:last-child a`))
 	b.until(`document.querySelector('#detail').open`)
 	if text := b.text("#detail") + b.text("main"); strings.Contains(text, "yes") || strings.Contains(text, "expected \"") {
 		t.Errorf("the redacted report says:\n%s", text)
 	}
 	b.do(chromedp.Navigate("file://" + filepath.Join(w.dir, "failed.html")))
 	b.until(`document.documentElement.dataset.ready === 'yes'`)
-	b.do(chromedp.Click(`#rollouts tbody tr:first-child a`))
+	b.do(chromedp.Click(`#rollouts tbody tr:last-child a`))
 	b.until(`document.querySelector('#detail').innerText.includes('were left out')`)
 }
 
