@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -34,9 +35,16 @@ func (p *Pages) tabs(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	var all sync.WaitGroup
+	panicked := make(chan any, len(of))
 	for i, text := range of {
 		f, request := p.streamOf(r.WithContext(ctx), text, since[i])
 		all.Go(func() {
+			defer func() { // whoever has called this handler knows what to do, and the process goes on
+				if broken := recover(); broken != nil {
+					panicked <- fmt.Sprintf("%v\n%s", broken, debug.Stack())
+					stop()
+				}
+			}()
 			one := &tabStream{shared: shared, number: i, header: http.Header{}}
 			var said struct {
 				Error string `json:"error,omitempty"`
@@ -50,7 +58,12 @@ func (p *Pages) tabs(w http.ResponseWriter, r *http.Request) error {
 		})
 	}
 	all.Wait()
-	return nil
+	select {
+	case broken := <-panicked:
+		panic(broken)
+	default:
+		return nil
+	}
 }
 
 // streamOf is what answers a stream by its URL, with the request for it.
