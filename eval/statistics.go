@@ -358,12 +358,17 @@ func (t *tally) cover(score epochs, unscored, cancelled bool) {
 	}
 }
 
-// forEachExpected calls f for each evaluator that was to score the rollout.
+// forEachExpected calls f for each evaluator that was to score the rollout. A task's verifier is one
+// also where the set does not define it.
 func (t *tally) forEachExpected(r Rollout, f func(*evaluatorTally)) {
 	for _, def := range t.set.Evaluators {
 		if r.Evaluation.asks(def) {
 			f(t.byID[def.ID])
 		}
+	}
+	isVerifier := func(def Definition) bool { return def.Type == TypeVerifier }
+	if r.Evaluation.asks(Verifier) && !slices.ContainsFunc(t.set.Evaluators, isVerifier) {
+		f(t.evaluator(Verifier.ID, Verifier.Name))
 	}
 }
 

@@ -179,7 +179,7 @@ func (r run) missing(example string) (j Judgement, ok bool) {
 		asked += c.EvaluatorsNotRun
 		return faulted(EvaluatorsNotRun, share(c.EvaluatorsNotRun, asked, "time"),
 			"evaluators were not run %d of %d times%s; --allow-not-run accepts that", c.EvaluatorsNotRun, asked, told)
-	case r.accept.Unscored:
+	case c.Unscored > 0 && r.accept.Unscored:
 	case c.Unscored > 0:
 		return faulted(NotAllScored, share(c.Unscored, c.Evaluations, "evaluation"), "%d of %d evaluations could not be scored%s; --allow-unscored accepts that", c.Unscored, c.Evaluations, told)
 	case c.EvaluatorResults == 0 && c.Incomplete == 0 && c.Cancelled < c.Evaluations:

@@ -29,6 +29,7 @@ func TestVerdicts(t *testing.T) {
 	const pass, fail, undecided = eval.GatePass, eval.GateFail, eval.GateUndecided
 	one, _ := ParseTolerance("1")
 	quarter, _ := ParseTolerance("25%")
+	all100, _ := ParseTolerance("100%")
 	for name, c := range map[string]struct {
 		run    *schemas.Head
 		accept Accept
@@ -52,6 +53,7 @@ func TestVerdicts(t *testing.T) {
 		"unscored is accepted":          {runOf(all, partly, pass), Accept{Unscored: true}, Passed, "passed: 1 of 1 gate met"},
 		"nothing scores":                {runOf(all, eval.Coverage{Unscored: 4}), Accept{}, Faulted, "not all scored: 4 of 4 evaluations"}, // V9
 		"nothing was scored":            {runOf(all, eval.Coverage{}), Accept{}, Faulted, "nothing scored"},
+		"unscored covers no faults":     {runOf(eval.RolloutCounts{Faulted: 4}, eval.Coverage{Faulted: 4}), Accept{Faulted: all100, Unscored: true}, Faulted, "nothing scored"},
 		"everything was cancelled":      {runOf(eval.RolloutCounts{Cancelled: 4}, eval.Coverage{Cancelled: 4}), Accept{Unscored: true}, Faulted, "cancelled: nothing was scored"},
 		"something was cancelled":       {runOf(eval.RolloutCounts{Completed: 3, Cancelled: 1}, scored), Accept{}, Finished, "cancelled: 1 of 4 rollouts; no gate: 20 % passed"},
 		"something waits":               {runOf(waits, scored, undecided), Accept{}, Suspended, "suspended: 1 rollout waits"},
