@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/pack"
 	"github.com/evalrun/evalrun/internal/store"
@@ -80,7 +82,7 @@ func (s *Store) Pack(ctx context.Context, runs []Run, file string, notice func(t
 
 // writeNew writes a file under a name that is not taken. It appears whole or not at all.
 func writeNew(file string, write func(io.Writer) error) (err error) {
-	tmp := file + ".tmp"
+	tmp := file + "." + uuid.NewString()[:8] + ".tmp"
 	defer func() {
 		if removed := os.Remove(tmp); !errors.Is(removed, fs.ErrNotExist) {
 			err = errors.Join(err, removed)
@@ -231,13 +233,25 @@ func (u *unpacking) extract(file string) (err error) {
 	return err
 }
 
+// isName reports whether an id can name a folder: a path would lead elsewhere.
+func isName(id string) bool { return filepath.IsLocal(id) && filepath.Base(id) == id && id != "." }
+
 // check makes sure that there is nothing but what belongs to the runs in the pack's store.
 func (u *unpacking) check(ctx context.Context, file string) error {
+	there, err := os.ReadDir(u.tmp)
+	if err != nil {
+		return err
+	}
+	for _, e := range there {
+		if !slices.Contains([]string{databaseFile, runsFolder, workFolder, jobsFolder, outsideFolder}, e.Name()) {
+			return inputError("%s cannot be unpacked: %q in it belongs to none of its runs", file, e.Name())
+		}
+	}
 	st, err := Open(u.tmp, OpenOptions{MustExist: true})
 	if err != nil {
 		return inputError("%s cannot be unpacked: %w", file, err)
 	}
-	known := map[string]bool{}
+	known, ids := map[string]bool{}, []string{}
 	runs, err := st.Runs(ctx)
 	for _, run := range runs {
 		u.runs, known[runsFolder+"/"+run.ID] = append(u.runs, run.ID), true
@@ -245,11 +259,20 @@ func (u *unpacking) check(ctx context.Context, file string) error {
 		for _, id := range rollouts {
 			known[workFolder+"/"+id], known[outsideFolder+"/"+id] = true, true
 		}
-		err = errors.Join(err, idsErr, st.st.Triggers(ctx, run.ID, true, func(t store.Trigger) error { known[jobsFolder+"/"+t.ID] = true; return nil }))
+		ids = append(append(ids, run.ID), rollouts...)
+		err = errors.Join(err, idsErr, st.st.Triggers(ctx, run.ID, true, func(t store.Trigger) error {
+			known[jobsFolder+"/"+t.ID], ids = true, append(ids, t.ID)
+			return nil
+		}))
 	}
 	u.storeID = st.ID()
 	if err := errors.Join(err, st.Close()); err != nil {
 		return err
+	}
+	for _, id := range append(ids, u.storeID) {
+		if !isName(id) {
+			return inputError("%s cannot be unpacked: the id %q in it is no name", file, id)
+		}
 	}
 	for _, top := range []string{runsFolder, workFolder, jobsFolder, outsideFolder} {
 		entries, err := os.ReadDir(filepath.Join(u.tmp, top))

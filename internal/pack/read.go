@@ -87,7 +87,7 @@ func (x *reader) entries(t *tar.Reader) error {
 			return damaged(err)
 		}
 		if h.Name == listName {
-			said, err := io.ReadAll(t)
+			said, err := io.ReadAll(io.LimitReader(t, int64(x.list.Len())+1)) // a longer one is not right
 			if err != nil {
 				return damaged(err)
 			}
