@@ -285,6 +285,11 @@ func (a answers) ended(r *http.Request, t runner.Trigger, text string) answered 
 		}
 		out.Payload = textOf(d.Payload)
 	}
+	if isBlind(t) { // who rates next knows neither the agent nor what others say
+		if out.RunID, out.Rollout = "", ""; !out.Mine {
+			out.Payload = ""
+		}
+	}
 	return out
 }
 

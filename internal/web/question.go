@@ -107,6 +107,12 @@ func digestOf(t runner.Trigger) string {
 	return hex.EncodeToString(sum[:8])
 }
 
+// isBlind reports whether a trigger asks for a rating without saying which agent it is.
+func isBlind(t runner.Trigger) bool {
+	o, _ := jsonobj.ParseObject(t.Payload) // another value has no members
+	return t.Answer == runner.AnswerRating && o.Object("data").Text("agent") == ""
+}
+
 func newQuestion(t runner.Trigger, now time.Time) *question {
 	q := &question{Trigger: t, Digest: digestOf(t), Bytes: len(t.Payload), Folded: len(t.Payload) > maxUnfolded, Overdue: t.Deadline != nil && now.After(*t.Deadline)}
 	q.add(t)
@@ -126,7 +132,7 @@ func newQuestion(t runner.Trigger, now time.Time) *question {
 	q.App, q.Assignee = o.Text("app_name"), o.Text("assignee")
 	if t.Answer == runner.AnswerRating {
 		q.Fields = ratingFields(o.Object("data"))
-		q.Blind = o.Object("data").Text("agent") == ""
+		q.Blind = isBlind(t)
 	} else {
 		q.Fields = readForm(formOf(t.Payload))
 	}

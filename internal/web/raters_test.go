@@ -106,7 +106,16 @@ func TestABlindRaterAndOnePersonOnce(t *testing.T) {
 	if status, said := rate(ids[1]); status != 422 || !strings.Contains(said, "you have rated this rollout already") {
 		t.Error(status, said)
 	}
+	if _, said := d.do("GET", "/triggers/"+ids[0]+"/answer", nil, "Accept", "application/json"); !strings.Contains(said, "what counts") || !strings.Contains(said, `"payload"`) {
+		t.Errorf("who has rated is told %s", said)
+	}
 	d.who.Name = "bo"
+	for _, accept := range []string{"application/json", "text/html"} { // nor what another rater has said
+		_, said := d.do("GET", "/triggers/"+ids[0]+"/answer", nil, "Accept", accept)
+		if !strings.Contains(said, "Answered by ") || strings.Contains(said, first.RolloutID) || strings.Contains(said, "What counts") || strings.Contains(said, `"payload"`) {
+			t.Errorf("a blind rater is told %s", said)
+		}
+	}
 	if status, said := rate(ids[1]); status != 200 {
 		t.Error(status, said)
 	}
