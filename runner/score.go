@@ -92,6 +92,9 @@ func (s *Store) Score(ctx context.Context, runID string, o ScoreOptions) (Scored
 	if err != nil {
 		return out, err
 	}
+	if err := o.FailUnder.Check(&eval.Set{Evaluators: r.with.Evaluators}); err != nil {
+		return out, inputError("--fail-under: %w", err)
+	}
 	for _, text := range r.notices {
 		o.notice("%s", text)
 	}

@@ -43,7 +43,7 @@ func (s *Store) Export(ctx context.Context, runIDs []string, dir string) error {
 	if err := made.Close(); err != nil {
 		return err
 	}
-	return s.attached(ctx, made.file, func(c *sql.Conn) error {
+	return s.attached(ctx, made.file, "BEGIN", func(c *sql.Conn) error { // others may go on writing
 		ids := marshal(runIDs)
 		if err := s.heldBy(ctx, c, ids); err != nil {
 			return err
@@ -61,7 +61,7 @@ func (s *Store) Export(ctx context.Context, runIDs []string, dir string) error {
 // Import takes all runs of another store into this one. The error is store.ErrRunExists if one of them is
 // there.
 func (s *Store) Import(ctx context.Context, from string) error {
-	return s.attached(ctx, filepath.Join(from, "store.db"), func(c *sql.Conn) error {
+	return s.attached(ctx, filepath.Join(from, "store.db"), "BEGIN IMMEDIATE", func(c *sql.Conn) error {
 		var there sql.NullString
 		if err := c.QueryRowContext(ctx, "SELECT min(run_id) FROM main.runs WHERE run_id IN (SELECT run_id FROM packed.runs)").Scan(&there); err != nil {
 			return err
@@ -111,8 +111,9 @@ func columnsToCopy(ctx context.Context, c *sql.Conn, table string) (columns []st
 	return slices.DeleteFunc(columns, func(name string) bool { return name == "id" || name == "parked_id" }), rows.Err()
 }
 
-// attached runs f in a transaction on a connection of its own, with another store attached as packed.
-func (s *Store) attached(ctx context.Context, file string, f func(*sql.Conn) error) (err error) {
+// attached runs f in a transaction, which begin begins, on a connection of its own, with another store
+// attached as packed.
+func (s *Store) attached(ctx context.Context, file, begin string, f func(*sql.Conn) error) (err error) {
 	db, err := sql.Open("sqlite", s.dataSource(defaultBusy)+"&_pragma=trusted_schema(0)")
 	if err != nil {
 		return err
@@ -126,7 +127,7 @@ func (s *Store) attached(ctx context.Context, file string, f func(*sql.Conn) err
 	if _, err := c.ExecContext(ctx, "ATTACH DATABASE ? AS packed", file); err != nil {
 		return err
 	}
-	if _, err := c.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+	if _, err := c.ExecContext(ctx, begin); err != nil {
 		return err
 	}
 	if err := f(c); err != nil {

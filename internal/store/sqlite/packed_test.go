@@ -84,3 +84,24 @@ func TestExportAndImport(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// X1: packing neither waits for other writers of the store nor keeps them waiting.
+func TestExportTakesNoLockOfTheStore(t *testing.T) {
+	ctx := t.Context()
+	s := openInternal(t, t.TempDir())
+	if _, err := s.CreateRun(ctx, planOf("one")); err != nil {
+		t.Fatal(err)
+	}
+	other, err := sql.Open("sqlite", s.dataSource(0)+"&_txlock=immediate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	writing, err := other.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Export(ctx, []string{"one"}, t.TempDir()), writing.Rollback()); err != nil {
+		t.Error(err)
+	}
+}
