@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	mcpsource "github.com/evalrun/evalrun/internal/gateway/source"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
-	waitmcp "github.com/evalrun/evalrun/internal/wait/mcp"
 )
 
 // poll is how long a lost wake-up can cost; nothing polls faster.
@@ -146,7 +146,7 @@ func (r *Runner) mustStay(ctx context.Context) (stay bool, err error) {
 		if json.Unmarshal(t.Spec, &spec) != nil {
 			return nil // whoever claims it finds that out
 		}
-		if spec.ExpiresAt != nil && !stay && r.o.Now().Sub(*spec.ExpiresAt) < 2*waitmcp.AfterExpiry {
+		if spec.ExpiresAt != nil && !stay && r.o.Now().Sub(*spec.ExpiresAt) < 2*mcpsource.AfterExpiry {
 			stay = true
 			if !r.staying {
 				r.staying = true

@@ -13,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/gateway"
+	mcpsource "github.com/evalrun/evalrun/internal/gateway/source"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -21,7 +22,6 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 	waitexec "github.com/evalrun/evalrun/internal/wait/exec"
-	waitmcp "github.com/evalrun/evalrun/internal/wait/mcp"
 	"github.com/evalrun/evalrun/internal/wait/sources"
 )
 
@@ -133,7 +133,7 @@ func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error)
 	set := sources.New(sources.Options{
 		Jobs: plan.Jobs, Resolve: c.o.Resolve, Now: c.o.Now,
 		Exec: waitexec.Options{BaseDir: dir, StoreDir: c.o.Store.Dir(), WakeDir: store.WakeDir(c.o.Store.Dir()), Executable: c.o.Executable},
-		MCP: waitmcp.New(waitmcp.Options{Lookup: plan.Lookup(c.o.Resolve), Client: c.http, Now: c.o.Now, Work: func(ctx context.Context, rolloutID, callID string) (*wait.Work, error) {
+		MCP: mcpsource.New(mcpsource.Options{Lookup: plan.Lookup(c.o.Resolve), Client: c.http, Now: c.o.Now, Work: func(ctx context.Context, rolloutID, callID string) (*wait.Work, error) {
 			return rollout.WorkOf(ctx, c.o.Store, rolloutID, callID)
 		}}),
 	})

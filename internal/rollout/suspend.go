@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	mcpsource "github.com/evalrun/evalrun/internal/gateway/source"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
-	waitmcp "github.com/evalrun/evalrun/internal/wait/mcp"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -26,7 +26,7 @@ func (r *Rollout) newTriggers(interrupts []wait.Interrupt) (out []store.NewTrigg
 				n.NextCheck = *spec.ResumeAt
 			}
 			if n.Source == wait.SourceMCP { // its server has to be asked for it
-				if spec.Watch, err = waitmcp.Watch(spec.CallID, r.declaration(spec.Server), r.held.entry.Elicitation == agent.PolicySuspend); err != nil {
+				if spec.Watch, err = mcpsource.Watch(spec.CallID, r.declaration(spec.Server), r.held.entry.Elicitation == agent.PolicySuspend); err != nil {
 					return nil, err
 				}
 			}

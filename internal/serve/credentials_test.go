@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/serve"
-	"github.com/evalrun/evalrun/internal/serve/access"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 

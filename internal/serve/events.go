@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/input"
-	"github.com/evalrun/evalrun/internal/serve/access"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/schemas"
 )

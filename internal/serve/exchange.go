@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/access"
 )
 
 // exchange is one request with its answer, as the guard sees it.

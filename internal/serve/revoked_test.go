@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 

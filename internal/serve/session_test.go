@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/serve"
-	"github.com/evalrun/evalrun/internal/serve/access"
 	"github.com/evalrun/evalrun/runner"
 )
 

@@ -7,7 +7,7 @@
 //
 // # A new source
 //
-// A source is a package NAME below this one that implements [Source], as wait/http, and wait/mcp
+// A source is a package NAME below this one that implements [Source], as wait/http, or gateway/source
 // for one that follows what tools have started. One that asks over HTTP sends its requests with
 // wait/httpcall. Its name is among the constants here and in [SourceNames], and what an eval set
 // says of it is a field of [JobConfig], which jobs_parse.go reads. wait/sources makes it and chooses

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/access"
 )
 
 // csrfKey makes the tokens of forms. Another start of the server makes others: a form that is older

@@ -16,7 +16,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/service"
 )
 

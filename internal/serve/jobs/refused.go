@@ -3,7 +3,7 @@ package jobs
 import (
 	"net/http"
 
-	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/access"
 )
 
 // claimSide are the registry's requests that are for the executors of jobs.

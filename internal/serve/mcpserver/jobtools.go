@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/jsonobj"
-	"github.com/evalrun/evalrun/internal/serve/access"
 )
 
 const (

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/mcp/taskwire"
-	"github.com/evalrun/evalrun/internal/serve/access"
 )
 
 // request is a request with who sends it.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
-	"github.com/evalrun/evalrun/internal/serve/access"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
 )

@@ -5,8 +5,8 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/mcp"
-	"github.com/evalrun/evalrun/internal/serve/access"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 

@@ -1,9 +1,9 @@
-// Package mcp is the source that asks MCP servers for what calls of their tools have started: for
-// MCP tasks, and for the results of jobs that nobody else can be asked for.
+// Package source is the source of jobs that asks MCP servers for what calls of their tools have
+// started: for MCP tasks, and for the results of jobs that nobody else can be asked for.
 //
 // It knows how to reach a server while no agent runs. It reads what a call has started from the
 // record of the call; it keeps nothing itself and knows nothing of stores and rollouts.
-package mcp
+package source
 
 import (
 	"context"
