@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
@@ -152,7 +152,7 @@ func (l *logs) files(dir string) (out []string, err error) {
 			return err
 		}
 		rel, err := filepath.Rel(dir, path)
-		if ext := filepath.Ext(rel); err == nil && (l.all || ext == ".log" || filepath.Base(rel) == rollout.VerifierLog) {
+		if ext := filepath.Ext(rel); err == nil && (l.all || ext == ".log" || filepath.Base(rel) == record.VerifierLog) {
 			out = append(out, rel)
 		}
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -134,7 +135,7 @@ type Outcome struct {
 	// verified.
 	Limit *fault.Fault
 	// Info is what else there is to report, nil if there is nothing.
-	Info *Info
+	Info *record.Info
 	// Files are the names of the files written to Segment.Dir. They are not yet synced.
 	Files []string
 }
@@ -169,6 +170,9 @@ func (s *Segment) TimeoutFault() *fault.Fault {
 
 // ProcessMarker is what the agent's processes bear in their environment.
 func (s Segment) ProcessMarker() string { return cmp.Or(s.Marker, s.RolloutID) }
+
+// DefaultOutputBytes holds where a segment does not say how much an agent may print.
+const DefaultOutputBytes = 16 << 20
 
 // TraceparentVar is the variable by which an agent's process is told where spans belong that it
 // sends to a collector itself, as W3C Trace Context has it.

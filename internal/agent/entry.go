@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -161,7 +162,7 @@ func parseFunction(r *input.Reader, f *input.Fields) Entry {
 		if e.Output != OutputFile {
 			r.Errorf(n, `has a meaning only with "output": "file"`)
 		}
-		if filepath.Base(e.OutputFile) != e.OutputFile || !filepath.IsLocal(e.OutputFile) || slices.Contains([]string{FileStdout, FileStderr, FileTrace}, e.OutputFile) {
+		if filepath.Base(e.OutputFile) != e.OutputFile || !filepath.IsLocal(e.OutputFile) || slices.Contains([]string{record.FileStdout, record.FileStderr, record.FileTrace}, e.OutputFile) {
 			r.Errorf(n, "expected the name of a file, without a folder, that evalrun does not use itself; got %q", e.OutputFile)
 		}
 	}

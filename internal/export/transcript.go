@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -56,7 +56,7 @@ const maxTrajectory = 256 << 20
 func newTranscript(r *report.Report, one *schemas.Rollout) (t transcript, err error) {
 	named, read := 0, 0
 	for _, log := range counted(one.Logs) {
-		if path.Base(log) != agent.FileTrajectory {
+		if path.Base(log) != record.FileTrajectory {
 			continue
 		}
 		named++
@@ -64,7 +64,7 @@ func newTranscript(r *report.Report, one *schemas.Rollout) (t transcript, err er
 		if file == "" {
 			continue
 		}
-		data, err := agent.ReadRegular(file, maxTrajectory)
+		data, err := record.ReadRegular(file, maxTrajectory)
 		if err != nil {
 			return t, fmt.Errorf("rollout %s: %w", one.RolloutID, err)
 		}
@@ -111,30 +111,30 @@ func counted(logs []string) (out []string) {
 // addTrajectory adds what a segment has left. A torn last line is left out.
 func (t *transcript) addTrajectory(data []byte) {
 	for line := range bytes.Lines(data) {
-		var e agent.Event
+		var e record.Event
 		if json.Unmarshal(line, &e) != nil {
 			continue
 		}
 		switch e.Type {
-		case agent.EventPrompt:
+		case record.EventPrompt:
 			t.turns = append(t.turns, turn{at: e.Time, role: user, text: e.Text})
-		case agent.EventMessage:
+		case record.EventMessage:
 			last := t.open()
 			if last == nil || last.text != "" {
 				last = t.begin(e.Time)
 			}
 			last.text = e.Text
-		case agent.EventThought:
+		case record.EventThought:
 			t.begin(e.Time).thought = e.Text
-		case agent.EventToolCall:
+		case record.EventToolCall:
 			if e.Call != nil {
 				t.addCall(callOf(*e.Call))
 			}
-		case agent.EventSuspended:
+		case record.EventSuspended:
 			t.turns = append(t.turns, turn{at: e.Time, role: system, text: "suspended"})
-		case agent.EventResumed:
+		case record.EventResumed:
 			t.turns = append(t.turns, turn{at: e.Time, role: system, text: "resumed"})
-		case agent.EventLimit:
+		case record.EventLimit:
 			t.turns = append(t.turns, turn{at: e.Time, role: system, text: "ended by a limit: " + string(e.Data)})
 		}
 	}
@@ -169,7 +169,7 @@ func (t *transcript) addCall(c call) {
 	last.calls = append(last.calls, c)
 }
 
-func callOf(c agent.Call) call {
+func callOf(c record.Call) call {
 	out := call{id: c.ID, name: c.Name, server: c.Server, arguments: object(c.Input), result: c.Text(), failed: c.Status == "failed", began: c.StartedAt}
 	if c.DurationMs != nil {
 		out.ended = c.StartedAt.Add(time.Duration(*c.DurationMs) * time.Millisecond)

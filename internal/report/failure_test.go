@@ -12,10 +12,9 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
-	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
@@ -85,7 +84,7 @@ func failingRun(t *testing.T) *testRun {
 	r := newRunFrom(t, set, plans.Origin{CommandLine: []string{"evalrun", "run", "sets/it's.json", "--strict", "--", "sh", "agent.sh"}})
 	r.claim(50)
 	r.wait(400 * time.Millisecond)
-	logs := func(stderr string) map[string]string { return map[string]string{agent.FileStderr: stderr} }
+	logs := func(stderr string) map[string]string { return map[string]string{record.FileStderr: stderr} }
 	for i, c := range failingCases {
 		e, err := eval.New(c.definition())
 		r.check(err)
@@ -107,7 +106,7 @@ func failingRun(t *testing.T) *testRun {
 	}
 	dir := filepath.Join(workspace.RolloutDir(r.st.Dir(), testRunID, r.claims["task"].RolloutID), "verifier")
 	r.check(os.MkdirAll(dir, 0o700))
-	r.check(os.WriteFile(filepath.Join(dir, rollout.VerifierLog), []byte("collected 2 items\n\ntest_a PASSED\ntest_b FAILED: expected 3, got 4\n"), 0o600))
+	r.check(os.WriteFile(filepath.Join(dir, record.VerifierLog), []byte("collected 2 items\n\ntest_a PASSED\ntest_b FAILED: expected 3, got 4\n"), 0o600))
 	r.completeWith("task", `{}`, nil, eval.Result{EvaluatorID: eval.Verifier.ID, EvaluatorName: eval.Verifier.Name, Score: ptr(0.5), Scale: 1, Details: json.RawMessage(`{"metrics":{"tests":2}}`)})
 	stderr := "Traceback (most recent call last):\n  File \"agent.py\", line 3, in <module>\nKeyError: 'category'"
 	r.commit("a, b", store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: fault.New("exit", "the agent ended with exit status 1; stderr ends with:\n"+stderr)}, logs(stderr+"\n"))

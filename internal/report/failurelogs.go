@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -27,7 +26,7 @@ func (x explainer) logs(f *failure, one *schemas.Rollout) {
 	}
 	at := -1
 	for i, log := range one.Logs {
-		if filepath.Base(log) == agent.FileStderr {
+		if filepath.Base(log) == record.FileStderr {
 			at = i
 		}
 	}
@@ -52,9 +51,9 @@ func (r *Report) verifierLog(one *schemas.Rollout) string {
 		return ""
 	}
 	dir := workspace.RolloutDir(r.storeDir, r.RunID, one.RolloutID)
-	log := filepath.Join(dir, "verifier", rollout.VerifierLog)
+	log := filepath.Join(dir, "verifier", record.VerifierLog)
 	for _, step := range one.Steps {
-		if own := filepath.Join(dir, "steps", step.Name, "verifier", rollout.VerifierLog); isFile(own) {
+		if own := filepath.Join(dir, "steps", step.Name, "verifier", record.VerifierLog); isFile(own) {
 			log = own
 		}
 	}

@@ -9,9 +9,8 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
-	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -218,8 +217,8 @@ func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
 		if s.Outcome != store.OutcomeCompleted && s.Outcome != store.OutcomeSuspended && !last {
 			continue
 		}
-		for _, dir := range rollout.TraceDirs(workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt), s.Files) {
-			spans, _, err := agent.ReadTrace(dir)
+		for _, dir := range record.TraceDirs(workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt), s.Files) {
+			spans, _, err := record.ReadTrace(dir)
 			if err != nil {
 				return nil, err
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
@@ -109,7 +110,7 @@ func (r *testRun) complete(id, output, trace string, results ...eval.Result) {
 	r.t.Helper()
 	files := map[string]string{}
 	if trace != "" {
-		files[agent.FileTrace] = trace
+		files[record.FileTrace] = trace
 	}
 	r.completeWith(id, output, files, results...)
 }
@@ -165,7 +166,7 @@ func (r *testRun) suspend(id, trace string, timeout time.Duration, values ...str
 	}
 	files := map[string]string{}
 	if trace != "" {
-		files[agent.FileTrace] = trace
+		files[record.FileTrace] = trace
 	}
 	r.commit(id, end, files)
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/schemas"
@@ -22,7 +22,7 @@ func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 		if s.Info == nil {
 			continue
 		}
-		var info agent.Info
+		var info record.Info
 		if err := json.Unmarshal(o.Redact.JSON(s.Info), &info); err != nil {
 			return fmt.Errorf("what segment %d reports: %w", s.Number, err)
 		}
@@ -49,7 +49,7 @@ func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 		addUsage(out, info)
 		for i := range out.ResumedBy {
 			if out.ResumedBy[i].Segment == s.Number {
-				out.ResumedBy[i].Session, out.ResumedBy[i].Note = string(info.ResumedBy), info.ResumeNote
+				out.ResumedBy[i].Session, out.ResumedBy[i].Note = info.ResumedBy, info.ResumeNote
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 	return nil
 }
 
-func addUsage(out *schemas.Rollout, info agent.Info) {
+func addUsage(out *schemas.Rollout, info record.Info) {
 	if info.Model == nil && info.AgentUsage == nil && info.ToolCalls == 0 {
 		return
 	}
@@ -83,7 +83,7 @@ func addUsage(out *schemas.Rollout, info agent.Info) {
 }
 
 // servers are the MCP servers of a segment. Their calls include those of the segments before.
-func servers(verdicts []agent.ServerVerdict, before []schemas.MCPServer) []schemas.MCPServer {
+func servers(verdicts []record.ServerVerdict, before []schemas.MCPServer) []schemas.MCPServer {
 	out := make([]schemas.MCPServer, 0, len(verdicts))
 	for _, v := range verdicts {
 		one := schemas.MCPServer{Name: v.Name, Transport: v.Transport, Verdict: string(v.Verdict), Reason: v.Reason, Calls: v.Calls, Held: v.Held, NotOffered: v.NotOffered}
@@ -104,14 +104,14 @@ func notOffered(servers []schemas.MCPServer) (lines []string) {
 		switch {
 		case len(s.NotOffered) > 0:
 			lines = append(lines, redact.Line(fmt.Sprintf("MCP server %q: the agent's model was not offered: %s", s.Name, strings.Join(s.NotOffered, ", "))))
-		case s.Verdict == string(agent.VerdictHidden), s.Verdict == string(agent.VerdictDeferred):
+		case s.Verdict == string(record.VerdictHidden), s.Verdict == string(record.VerdictDeferred):
 			lines = append(lines, redact.Line(fmt.Sprintf("MCP server %q: %s", s.Name, s.Reason)))
 		}
 	}
 	return lines
 }
 
-func steps(results []agent.StepResult) (out []schemas.Step) {
+func steps(results []record.StepResult) (out []schemas.Step) {
 	for _, s := range results {
 		out = append(out, schemas.Step(s))
 	}

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
@@ -19,7 +19,7 @@ func (o Options) usage(rv store.RolloutView) (used []eval.Usage, source string, 
 	var dirs []string
 	for _, s := range rv.Segments {
 		dir := workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt)
-		one, from, err := rollout.UsageOf(s, dir, dirs)
+		one, from, err := record.UsageOfSegment(s, dir, dirs)
 		if err != nil {
 			return nil, "", err
 		}

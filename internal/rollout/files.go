@@ -5,11 +5,9 @@ import (
 	"encoding/hex"
 	"io"
 	"os"
-	"path"
 	"path/filepath"
 	"sync"
 
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -53,16 +51,4 @@ func digest(dir, name string) (store.File, error) {
 	defer buffers.Put(buf)
 	size, err := io.CopyBuffer(h, struct{ io.Reader }{f}, *buf) // not *os.File, which would bring a buffer of its own
 	return store.File{Name: name, Size: size, SHA256: hex.EncodeToString(h.Sum(nil))}, err
-}
-
-// TraceDirs are the folders below that of a segment's attempt in which its agent has left a trace,
-// those of a task's steps in order.
-func TraceDirs(dir string, files []store.File) []string {
-	var out []string
-	for _, f := range files {
-		if path.Base(f.Name) == agent.FileTrace {
-			out = append(out, filepath.Join(dir, filepath.FromSlash(path.Dir(f.Name))))
-		}
-	}
-	return out
 }

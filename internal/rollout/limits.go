@@ -3,8 +3,8 @@ package rollout
 import (
 	"fmt"
 
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/cgroup"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/tasks"
 )
@@ -23,21 +23,21 @@ func (s *sandboxSpec) limits() cgroup.Limits {
 }
 
 // withoutEffect are the limits of a task that cannot be kept on this machine.
-func withoutEffect(s *sandboxSpec) []agent.LimitWithoutEffect {
+func withoutEffect(s *sandboxSpec) []record.LimitWithoutEffect {
 	if s.isolation == sandbox.IsolationPodman || s.isolation == sandbox.IsolationDocker {
 		return nil // the engine's
 	}
 	return unkept(s.task.Config.Environment.Limits(), cgroup.Missing())
 }
 
-func unkept(l tasks.Limits, missing map[cgroup.Controller]error) (out []agent.LimitWithoutEffect) {
+func unkept(l tasks.Limits, missing map[cgroup.Controller]error) (out []record.LimitWithoutEffect) {
 	for _, limit := range []struct {
 		key        string
 		value      float64
 		controller cgroup.Controller
 	}{{"environment.cpus", l.CPUs, cgroup.CPU}, {"environment.memory_mb", float64(l.MemoryMB), cgroup.Memory}} {
 		if err := missing[limit.controller]; err != nil && limit.value > 0 {
-			out = append(out, agent.LimitWithoutEffect{Key: limit.key, Reason: fmt.Sprintf("%v is not kept here: %v", limit.value, err)})
+			out = append(out, record.LimitWithoutEffect{Key: limit.key, Reason: fmt.Sprintf("%v is not kept here: %v", limit.value, err)})
 		}
 	}
 	return out

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/allowlist"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/schemas"
 	"github.com/evalrun/evalrun/tasks"
@@ -160,7 +161,7 @@ func (r *reach) keep(h *held, dir string, out *agent.Outcome) error {
 	if all == nil {
 		return nil
 	}
-	log := agent.NewLines(filepath.Join(dir, fileNetwork), h.run.filter())
+	log := record.NewLines(filepath.Join(dir, fileNetwork), h.run.filter())
 	for _, one := range all {
 		err := log.Append(struct {
 			Host    string `json:"host"`

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/acpagent"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -38,7 +39,7 @@ func resumeDocument(deliveries []store.Trigger) (map[string]json.RawMessage, map
 
 // previousSegments is what the segments before have left: the steps that are done, and the folders
 // of those that the conversation goes on from.
-func (h *held) previousSegments(ctx context.Context) (done []agent.StepResult, history []string, err error) {
+func (h *held) previousSegments(ctx context.Context) (done []record.StepResult, history []string, err error) {
 	if h.claim.Segment == 1 {
 		return nil, nil, nil
 	}
@@ -50,7 +51,7 @@ func (h *held) previousSegments(ctx context.Context) (done []agent.StepResult, h
 		if g.Outcome != store.OutcomeSuspended {
 			continue
 		}
-		var info agent.Info
+		var info record.Info
 		if err := json.Unmarshal(g.Info, &info); err != nil {
 			return nil, nil, fmt.Errorf("segment %d: %w", g.Number, err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -34,15 +35,15 @@ func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Seg
 	if err != nil {
 		return agent.Outcome{}, err
 	}
-	s := &stageRunner{held: r.held, agent: a, spec: spec, disk: r.held.newDiskLimit(spec), segment: seg, history: history, info: agent.Info{Isolation: spec.isolation, Steps: done}}
+	s := &stageRunner{held: r.held, agent: a, spec: spec, disk: r.held.newDiskLimit(spec), segment: seg, history: history, info: record.Info{Isolation: spec.isolation, Steps: done}}
 	out, err = s.run(ctx, stages[min(len(done), len(stages)):])
 	if out.Output == nil { // else the tests need them
 		err = errors.Join(err, r.held.endServices(context.WithoutCancel(ctx)))
 	}
 	if out.Info != nil && spec.task != nil {
-		out.Info.Environment, out.Info.WithoutEffect = agent.EnvironmentHost, withoutEffect(spec)
+		out.Info.Environment, out.Info.WithoutEffect = record.EnvironmentHost, withoutEffect(spec)
 		if spec.image != nil {
-			out.Info.Environment = agent.EnvironmentImage
+			out.Info.Environment = record.EnvironmentImage
 		}
 	}
 	return out, err
@@ -60,7 +61,7 @@ type stageRunner struct {
 	// history are the folders of the segments that the next stage resumes from.
 	history []string
 	// info, files and limit are what the stages so far have brought.
-	info  agent.Info
+	info  record.Info
 	files []string
 	limit *fault.Fault
 }
@@ -122,7 +123,7 @@ func (s *stageRunner) faulted(f *fault.Fault) agent.Outcome {
 	return agent.Outcome{Fault: f, Info: &s.info, Files: s.files}
 }
 
-func rewardOf(r agent.StepResult) *tasks.Reward {
+func rewardOf(r record.StepResult) *tasks.Reward {
 	if r.Reward == nil {
 		return nil
 	}
@@ -142,5 +143,5 @@ func stepFolder(stage *tasks.Stage) string {
 	if stage.Name == "" {
 		return ""
 	}
-	return filepath.Join(agent.FolderSteps, stage.Name)
+	return filepath.Join(record.FolderSteps, stage.Name)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -42,8 +42,8 @@ func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.S
 			continue
 		}
 		var segment []json.RawMessage
-		for _, dir := range TraceDirs(h.attemptDir(g.Number, g.Attempt), g.Files) {
-			spans, skipped, err := agent.ReadTrace(dir)
+		for _, dir := range record.TraceDirs(h.attemptDir(g.Number, g.Attempt), g.Files) {
+			spans, skipped, err := record.ReadTrace(dir)
 			if err != nil {
 				return out, err
 			}

@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -26,7 +26,7 @@ func (h *held) joinTrajectory(ctx context.Context) error {
 			continue // it was repeated
 		}
 		for _, f := range g.Files {
-			if filepath.Base(f.Name) == agent.FileTrajectory {
+			if filepath.Base(f.Name) == record.FileTrajectory {
 				parts = append(parts, filepath.Join(h.attemptDir(g.Number, g.Attempt), filepath.FromSlash(f.Name)))
 			}
 		}
@@ -34,7 +34,7 @@ func (h *held) joinTrajectory(ctx context.Context) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	to := filepath.Join(h.dir(), agent.FileTrajectory)
+	to := filepath.Join(h.dir(), record.FileTrajectory)
 	return durable.WriteFile(to, 0o600, func(out io.Writer) error {
 		for _, part := range parts {
 			in, err := os.Open(part)

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
@@ -23,15 +23,12 @@ type verifier struct {
 	spec *sandboxSpec
 }
 
-// VerifierLog is the file in a rollout's folder verifier that holds what its verifier printed.
-const VerifierLog = "test-stdout.txt"
-
 // defaultVerifierTimeout holds where a step of a task says nothing.
 const defaultVerifierTimeout = 10 * time.Minute
 
 // runStep runs the verifier of a step. A verifier that leaves no reward is a result as well.
-func (v *verifier) runStep(ctx context.Context, stage *tasks.Stage) (agent.StepResult, error) {
-	out := agent.StepResult{Name: stage.Name}
+func (v *verifier) runStep(ctx context.Context, stage *tasks.Stage) (record.StepResult, error) {
+	out := record.StepResult{Name: stage.Name}
 	reward, notes, err := v.run(ctx, stage)
 	out.Notes = notes
 	var f *fault.Fault
@@ -89,7 +86,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 	}
 	running, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	log := filepath.Join(into, "verifier", VerifierLog)
+	log := filepath.Join(into, "verifier", record.VerifierLog)
 	way, done, err := v.openReach(ctx, spec, stage.Verifier.Reaches(), &command)
 	if err != nil {
 		return reward, notes, err
@@ -122,7 +119,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		if exit.State != nil && !exit.State.Success() {
 			err = fmt.Errorf("%w; it ended with %s%s", err, exit.State, exit.MemoryNote())
 		}
-		return tasks.Reward{}, notes, fault.Newf(fault.Verifier, "%v; what it printed is in %s%s", err, filepath.Base(filepath.Dir(log))+"/"+VerifierLog, way.because())
+		return tasks.Reward{}, notes, fault.Newf(fault.Verifier, "%v; what it printed is in %s%s", err, filepath.Base(filepath.Dir(log))+"/"+record.VerifierLog, way.because())
 	}
 	if reward.Value == 0 {
 		printed, err := os.ReadFile(log)

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
 )
@@ -63,10 +63,10 @@ func (s *scoring) stepRewards(ctx context.Context, task *tasks.Task) (tasks.Rewa
 	if err != nil {
 		return tasks.Reward{}, err
 	}
-	var info agent.Info
+	var info record.Info
 	for _, g := range segments {
 		if g.Info != nil {
-			info = agent.Info{}
+			info = record.Info{}
 			if err := json.Unmarshal(g.Info, &info); err != nil {
 				return tasks.Reward{}, err
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/tasks"
 )
@@ -64,7 +65,7 @@ func TestARewardIsTheScore(t *testing.T) {
 	if len(results) != 1 || results[0].EvaluatorID != eval.Verifier.ID {
 		t.Errorf("the results are %+v", results)
 	}
-	log := filepath.Join(w.store.Dir(), "runs", w.runID, "rollouts", o.ID, "verifier", VerifierLog)
+	log := filepath.Join(w.store.Dir(), "runs", w.runID, "rollouts", o.ID, "verifier", record.VerifierLog)
 	if data, err := os.ReadFile(log); err != nil || string(data) != "said\n" {
 		t.Errorf("the verifier's log is %q, %v", data, err)
 	}
@@ -78,7 +79,7 @@ func TestAVerifierWithoutARewardIsAFault(t *testing.T) {
 			w := newTaskWorld(t, script)
 			w.run()
 			o := w.view()
-			if o.State != eval.StateFaulted || o.Score != nil || len(o.Results) != 0 || o.Fault.Category != fault.Verifier || !strings.Contains(o.Fault.Message, VerifierLog) {
+			if o.State != eval.StateFaulted || o.Score != nil || len(o.Results) != 0 || o.Fault.Category != fault.Verifier || !strings.Contains(o.Fault.Message, record.VerifierLog) {
 				t.Errorf("it is %s with score %v, results %v and fault %v", o.State, o.Score, o.Results, o.Fault)
 			}
 		})

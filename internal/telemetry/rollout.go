@@ -8,8 +8,7 @@ import (
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -158,7 +157,7 @@ func (b *builder) attempt(g store.Segment, dir string, earlier []string) error {
 	a.count("evalrun.segment", int64(g.Number))
 	a.count("evalrun.attempt", int64(g.Attempt))
 	a.text("evalrun.outcome", string(g.Outcome))
-	used, _, err := rollout.UsageOf(g, dir, earlier)
+	used, _, err := record.UsageOfSegment(g, dir, earlier)
 	if err != nil {
 		return err
 	}
@@ -171,8 +170,8 @@ func (b *builder) attempt(g store.Segment, dir string, earlier []string) error {
 		a.text("gen_ai.output.messages", string(b.run.Redact.JSON(g.Output)))
 	}
 	s.Attributes = a
-	for _, at := range rollout.TraceDirs(dir, g.Files) {
-		lines, _, err := agent.ReadTrace(at)
+	for _, at := range record.TraceDirs(dir, g.Files) {
+		lines, _, err := record.ReadTrace(at)
 		if err != nil {
 			return err
 		}

@@ -15,8 +15,8 @@ import (
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -33,13 +33,13 @@ func newBuilder(t *testing.T, content bool, spans ...string) *builder {
 	b.rv.Rollout = store.Rollout{ID: rolloutID, RunID: "r", EvaluationID: "e", EvaluationName: "E", Agent: "a", Epoch: 1, State: eval.StateCompleted, CreatedAt: began, Segment: 1, Attempt: 2}
 	b.rv.Segments = []store.Segment{
 		{Number: 1, Attempt: 1, Outcome: store.OutcomeFailed, StartedAt: began, EndedAt: began.Add(time.Second), Fault: fault.New(fault.Exit, "it failed with open-sesame\nand printed this")},
-		{Number: 1, Attempt: 2, Outcome: store.OutcomeCompleted, StartedAt: began.Add(2 * time.Second), EndedAt: began.Add(5 * time.Second), Files: []store.File{{Name: agent.FileTrace}}},
+		{Number: 1, Attempt: 2, Outcome: store.OutcomeCompleted, StartedAt: began.Add(2 * time.Second), EndedAt: began.Add(5 * time.Second), Files: []store.File{{Name: record.FileTrace}}},
 	}
 	dir := workspace.SegmentDir(b.storeDir, "r", rolloutID, 1, 2)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, agent.FileTrace), []byte(strings.Join(spans, "\n")), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, record.FileTrace), []byte(strings.Join(spans, "\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return b

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // What an agent has said and called, and what it waited for, is on the page of its rollout, in order.
@@ -17,12 +17,12 @@ func TestTheTrajectoryIsOnThePage(t *testing.T) {
 	s := newSite(t, 1, "ask")
 	one := s.rollout("ask")
 	at := one.StartedAt.Add(time.Microsecond)
-	tr := agent.OpenTrajectory(filepath.Join(s.store.Dir(), "runs", s.runID, "rollouts", one.RolloutID, "segments", "1.1"), nil, func() time.Time { return at })
-	tr.Add(agent.EventPrompt, "s", "Do it "+evil, nil)
-	tr.Say(agent.EventThought, "s", "hm")
-	tr.Call("s", agent.Call{ID: "1", Name: "search", Server: "web", Status: "completed", Input: json.RawMessage(`{"q":"\u003cb\u003e"}`), Output: json.RawMessage(`"found"`), StartedAt: at})
-	tr.Say(agent.EventMessage, "s", "All done.")
-	tr.Add(agent.EventUsage, "s", "", map[string]any{"used": 1})
+	tr := record.OpenTrajectory(filepath.Join(s.store.Dir(), "runs", s.runID, "rollouts", one.RolloutID, "segments", "1.1"), nil, func() time.Time { return at })
+	tr.Add(record.EventPrompt, "s", "Do it "+evil, nil)
+	tr.Say(record.EventThought, "s", "hm")
+	tr.Call("s", record.Call{ID: "1", Name: "search", Server: "web", Status: "completed", Input: json.RawMessage(`{"q":"\u003cb\u003e"}`), Output: json.RawMessage(`"found"`), StartedAt: at})
+	tr.Say(record.EventMessage, "s", "All done.")
+	tr.Add(record.EventUsage, "s", "", map[string]any{"used": 1})
 	if err := tr.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -57,13 +57,13 @@ func (s *site) joinTrajectory(rolloutID string, attempts ...string) {
 	dir := filepath.Join(s.store.Dir(), "runs", s.runID, "rollouts", rolloutID)
 	var all []byte
 	for _, attempt := range attempts {
-		data, err := os.ReadFile(filepath.Join(dir, "segments", attempt, agent.FileTrajectory))
+		data, err := os.ReadFile(filepath.Join(dir, "segments", attempt, record.FileTrajectory))
 		if err != nil {
 			s.Fatal(err)
 		}
 		all = append(all, data...)
 	}
-	if err := os.WriteFile(filepath.Join(dir, agent.FileTrajectory), all, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, record.FileTrajectory), all, 0o600); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -79,8 +79,8 @@ func TestOfEachSegmentTheLastAttemptIsShown(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(dir, attempt), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		tr := agent.OpenTrajectory(filepath.Join(dir, attempt), nil, func() time.Time { return one.StartedAt.Add(time.Millisecond) })
-		tr.Say(agent.EventMessage, "s", "what was "+said)
+		tr := record.OpenTrajectory(filepath.Join(dir, attempt), nil, func() time.Time { return one.StartedAt.Add(time.Millisecond) })
+		tr.Say(record.EventMessage, "s", "what was "+said)
 		if err := tr.Close(); err != nil {
 			t.Fatal(err)
 		}

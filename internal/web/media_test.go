@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // pngOf is an image of so many pixels a side, in base64.
@@ -32,13 +32,13 @@ func TestEditsImagesAndColoursOfACodingAgent(t *testing.T) {
 	s := newSite(t, 1, "ask")
 	one := s.rollout("ask")
 	at := one.StartedAt.Add(time.Microsecond)
-	tr := agent.OpenTrajectory(filepath.Join(s.store.Dir(), "runs", s.runID, "rollouts", one.RolloutID, "segments", "1.1"), nil, func() time.Time { return at })
+	tr := record.OpenTrajectory(filepath.Join(s.store.Dir(), "runs", s.runID, "rollouts", one.RolloutID, "segments", "1.1"), nil, func() time.Time { return at })
 	call := func(name string, content any, output string) {
 		raw, err := json.Marshal(content)
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr.Call("s", agent.Call{ID: name, Name: name, Status: "completed", Input: json.RawMessage(`{"path":"calc.py"}`), Content: raw, Output: json.RawMessage(output), StartedAt: at})
+		tr.Call("s", record.Call{ID: name, Name: name, Status: "completed", Input: json.RawMessage(`{"path":"calc.py"}`), Content: raw, Output: json.RawMessage(output), StartedAt: at})
 	}
 	before := "a = 1\n" + strings.Repeat("same\n", 20) + "b = 2\nlast\n"
 	call("Edit", []map[string]any{{"type": "diff", "path": "src/calc.py", "oldText": before, "newText": strings.Replace(before, "b = 2", "b = <3>\nc = 4", 1)}}, `null`)
@@ -51,9 +51,9 @@ func TestEditsImagesAndColoursOfACodingAgent(t *testing.T) {
 	}
 	call("screenshot", []map[string]any{shown("image/png", picture), shown("image/svg+xml", svg), shown("image/png", svg), shown("image/png", "no base64 <b>")}, `{"content":[{"type":"image","mimeType":"image/png","data":"`+picture+`"}]}`)
 	other := pngOf(t, 4)
-	tr.Add(agent.EventMCPCall, "s", "", map[string]any{"server": "browser", "tool": "take", "arguments": map[string]any{}, "result": map[string]any{"content": []any{map[string]any{"type": "text", "text": "here it is"}, map[string]any{"type": "image", "mimeType": "image/png", "data": other}}}, "startedAt": at, "durationMs": 5})
-	tr.Call("s", agent.Call{ID: "told", Name: "look", Server: "browser", Status: "completed", Input: json.RawMessage(`{"n":1}`), Output: json.RawMessage(`"done"`), StartedAt: at})
-	tr.Add(agent.EventMCPCall, "s", "", map[string]any{"server": "browser", "tool": "look", "arguments": map[string]any{"n": 1}, "result": map[string]any{"content": []any{map[string]any{"type": "image", "mimeType": "image/png", "data": pngOf(t, 5)}}}, "startedAt": at, "durationMs": 5})
+	tr.Add(record.EventMCPCall, "s", "", map[string]any{"server": "browser", "tool": "take", "arguments": map[string]any{}, "result": map[string]any{"content": []any{map[string]any{"type": "text", "text": "here it is"}, map[string]any{"type": "image", "mimeType": "image/png", "data": other}}}, "startedAt": at, "durationMs": 5})
+	tr.Call("s", record.Call{ID: "told", Name: "look", Server: "browser", Status: "completed", Input: json.RawMessage(`{"n":1}`), Output: json.RawMessage(`"done"`), StartedAt: at})
+	tr.Add(record.EventMCPCall, "s", "", map[string]any{"server": "browser", "tool": "look", "arguments": map[string]any{"n": 1}, "result": map[string]any{"content": []any{map[string]any{"type": "image", "mimeType": "image/png", "data": pngOf(t, 5)}}}, "startedAt": at, "durationMs": 5})
 	if err := tr.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -86,9 +86,9 @@ func TestAnImageThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, "ask")
 	one := s.rollout("ask")
-	tr := agent.OpenTrajectory(filepath.Join(s.store.Dir(), "runs", s.runID, "rollouts", one.RolloutID, "segments", "1.1"), nil, func() time.Time { return *one.StartedAt })
+	tr := record.OpenTrajectory(filepath.Join(s.store.Dir(), "runs", s.runID, "rollouts", one.RolloutID, "segments", "1.1"), nil, func() time.Time { return *one.StartedAt })
 	data := base64.StdEncoding.EncodeToString(append([]byte("\x89PNG\r\n\x1a\n"), make([]byte, 4<<20)...))
-	tr.Call("s", agent.Call{Name: "big", Status: "completed", Content: json.RawMessage(`[{"type":"content","content":{"type":"image","data":"` + data + `"}}]`), StartedAt: *one.StartedAt})
+	tr.Call("s", record.Call{Name: "big", Status: "completed", Content: json.RawMessage(`[{"type":"content","content":{"type":"image","data":"` + data + `"}}]`), StartedAt: *one.StartedAt})
 	if err := tr.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/report"
 )
 
@@ -39,7 +39,7 @@ type step struct {
 	Images            []picture
 	// call is the call as the agent, or the gateway, has told it, and result what the gateway saw of one
 	// that the agent has told.
-	call   *agent.Call
+	call   *record.Call
 	result json.RawMessage
 	// URL leads to more of it.
 	URL string
@@ -53,7 +53,7 @@ func (page *rolloutPage) addTrajectory(q url.Values) {
 	all, more := page.said()
 	if !slices.ContainsFunc(all, func(s step) bool { return s.Kind == "tool" }) {
 		for _, c := range toolCalls(page.Detail) {
-			all = append(all, step{At: c.From, Kind: "tool", Who: c.Name, Status: c.Status, call: &agent.Call{Input: c.Input, Output: c.Output}})
+			all = append(all, step{At: c.From, Kind: "tool", Who: c.Name, Status: c.Status, call: &record.Call{Input: c.Input, Output: c.Output}})
 		}
 	}
 	all = append(all, page.happened()...)
@@ -88,11 +88,11 @@ func (page *rolloutPage) trajectories() (out []string) {
 	whole := false
 	last := map[string]int{} // the place among out by segment
 	for _, f := range page.Files {
-		if f.Path == agent.FileTrajectory {
+		if f.Path == record.FileTrajectory {
 			whole = true
 		}
 		rest, ok := strings.CutPrefix(f.Path, "segments/")
-		if !ok || path.Base(f.Path) != agent.FileTrajectory {
+		if !ok || path.Base(f.Path) != record.FileTrajectory {
 			continue
 		}
 		attempt, _, _ := strings.Cut(rest, "/")
@@ -106,7 +106,7 @@ func (page *rolloutPage) trajectories() (out []string) {
 		}
 	}
 	if len(out) == 0 && whole {
-		out = []string{agent.FileTrajectory}
+		out = []string{record.FileTrajectory}
 	}
 	return out
 }
@@ -121,7 +121,7 @@ func numberOfAttempt(name string) int {
 
 // said is what the agent's trajectory says, and whether there is more of it than was read.
 func (page *rolloutPage) said() (out []step, more bool) {
-	var seen []agent.Event
+	var seen []record.Event
 	for _, name := range page.trajectories() {
 		data, _, size, err := readFile(page.Folder, name, 0, maxTrajectory)
 		if err != nil {
@@ -129,11 +129,11 @@ func (page *rolloutPage) said() (out []step, more bool) {
 		}
 		more = more || size > maxTrajectory
 		for line := range bytes.Lines(data) {
-			var e agent.Event
+			var e record.Event
 			if json.Unmarshal(page.Redact.JSON(line), &e) != nil {
 				continue // a torn line
 			}
-			if e.Type == agent.EventMCPCall {
+			if e.Type == record.EventMCPCall {
 				seen = append(seen, e)
 			} else if s, ok := stepOf(e); ok {
 				out = append(out, s)
@@ -145,7 +145,7 @@ func (page *rolloutPage) said() (out []step, more bool) {
 
 // addSeen adds what the MCP gateway saw of calls: the whole result of one that the agent has told of, from
 // which some agents leave out images, and the calls of which it tells nothing.
-func addSeen(all []step, seen []agent.Event) []step {
+func addSeen(all []step, seen []record.Event) []step {
 	told := map[string][]int{}
 	for i, s := range all {
 		if s.call != nil {
@@ -170,7 +170,7 @@ func addSeen(all []step, seen []agent.Event) []step {
 			all[at[0]].result, told[key] = r.Result, at[1:]
 			continue
 		}
-		c := agent.Call{Name: r.Tool, Server: r.Server, Status: "completed", Input: r.Arguments, Output: r.Result, Content: contentOf(r.Result), StartedAt: r.StartedAt, DurationMs: &r.DurationMs}
+		c := record.Call{Name: r.Tool, Server: r.Server, Status: "completed", Input: r.Arguments, Output: r.Result, Content: contentOf(r.Result), StartedAt: r.StartedAt, DurationMs: &r.DurationMs}
 		switch {
 		case r.Refused:
 			c.Status = "refused"
@@ -183,7 +183,7 @@ func addSeen(all []step, seen []agent.Event) []step {
 }
 
 // stepOf is an event of a trajectory as a step, if it is one.
-func stepOf(e agent.Event) (step, bool) {
+func stepOf(e record.Event) (step, bool) {
 	text := func(text string) []textPart {
 		if text == "" {
 			return nil
@@ -193,20 +193,20 @@ func stepOf(e agent.Event) (step, bool) {
 	}
 	s := step{At: e.Time, Kind: "other", Who: e.Type, Text: valueParts(e.Data), Folded: true}
 	switch e.Type {
-	case agent.EventPrompt:
+	case record.EventPrompt:
 		s.Kind, s.Who, s.Text = "said", "prompt", text(e.Text)
 		s.Folded = len(e.Text) > 600
-	case agent.EventMessage:
+	case record.EventMessage:
 		s.Kind, s.Who, s.Text, s.Folded = "said", "agent", text(e.Text), false
-	case agent.EventThought:
+	case record.EventThought:
 		s.Kind, s.Who, s.Text = "said", "thought", text(e.Text)
 		s.Folded = len(e.Text) > 300
-	case agent.EventToolCall:
+	case record.EventToolCall:
 		if e.Call == nil {
 			return s, false
 		}
 		return callStep(*e.Call), true
-	case agent.EventPermission, agent.EventElicitation, agent.EventPlan, agent.EventLimit, agent.EventStop:
+	case record.EventPermission, record.EventElicitation, record.EventPlan, record.EventLimit, record.EventStop:
 		if e.Text != "" {
 			s.Text = append(text(e.Text), s.Text...)
 		}
@@ -236,7 +236,7 @@ func contentOf(result json.RawMessage) json.RawMessage {
 	return out
 }
 
-func callStep(c agent.Call) step {
+func callStep(c record.Call) step {
 	s := step{At: c.StartedAt, Kind: "tool", Who: cmp.Or(c.Name, c.Title, "tool"), Status: c.Status, Edits: editsIn(c.Content), call: &c}
 	if c.Server != "" {
 		s.Who = c.Server + ": " + s.Who

@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // The further files of a segment of an ACP agent.
@@ -90,7 +91,7 @@ func (a *acpAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, e
 	seg.LimitTo(time.Duration(a.entry.Timeout), time.Duration(a.entry.Timeout), agent.TimeoutOfEntry)
 	ctx, clock, stop := newWorkClock(ctx, seg.Timeout, seg.TimeoutFault())
 	defer stop()
-	s := &segment{acpAgent: a, seg: seg, clock: clock, info: &agent.Info{Isolation: seg.Sandbox.Config.Isolation}}
+	s := &segment{acpAgent: a, seg: seg, clock: clock, info: &record.Info{Isolation: seg.Sandbox.Config.Isolation}}
 	s.servers = newServers(seg, s.info)
 	out, err := s.run(ctx)
 	s.info.HeldMs = clock.waited().Milliseconds()
@@ -134,5 +135,5 @@ func saysMore(c fault.Category) bool {
 
 // keptFiles lists what a segment has left.
 func keptFiles(dir string) ([]string, error) {
-	return agent.FilesIn(dir, FileSession, agent.FileTrajectory, agent.FileTrace, agent.FileStderr, FileSetup, FileWire, FileModel, agent.FileUsage)
+	return record.FilesIn(dir, FileSession, record.FileTrajectory, record.FileTrace, record.FileStderr, FileSetup, FileWire, FileModel, record.FileUsage)
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/acp"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // callLog has the tool calls of a segment twice: as the agent reports them, and, where they went
@@ -20,12 +20,12 @@ type callLog struct {
 	reported []reportedCall
 	seen     []*seenCall
 	// results are those of work that earlier segments have started.
-	results []agent.Call
+	results []record.Call
 }
 
 // reportedCall is a call that the agent has reported, when it has ended or the segment has.
 type reportedCall struct {
-	agent.Call
+	record.Call
 	// number is that of its announcement.
 	number int
 	tool   tool
@@ -98,7 +98,7 @@ func isEmptyInput(in json.RawMessage) bool {
 // spans are the calls of the segment for evaluators, in the order in which the agent has announced
 // them; those of which it tells nothing, by their time. A call that a person has to allow first
 // comes again.
-func (l *callLog) spans(nameOf func(server, name string) string) (all []agent.Call) {
+func (l *callLog) spans(nameOf func(server, name string) string) (all []record.Call) {
 	for i := range l.reported {
 		if t := &l.reported[i]; t.seen == nil {
 			t.seen = l.find(t.ID, t.tool) // the gateway may have been slower
@@ -116,7 +116,7 @@ func (l *callLog) spans(nameOf func(server, name string) string) (all []agent.Ca
 	}
 	for i, s := range l.seen {
 		if s.reportedID == "" && !s.Refused {
-			at := slices.IndexFunc(all, func(c agent.Call) bool { return c.StartedAt.After(s.StartedAt) })
+			at := slices.IndexFunc(all, func(c record.Call) bool { return c.StartedAt.After(s.StartedAt) })
 			if at < 0 {
 				at = len(all)
 			}
@@ -129,8 +129,8 @@ func (l *callLog) spans(nameOf func(server, name string) string) (all []agent.Ca
 // call is a seen call as evaluators know it, by a name and under an id unless it has one of its
 // own. One that has only started work has no output yet: that comes with the work's result, under
 // the same id.
-func (s *seenCall) call(id, name string) agent.Call {
-	out := agent.Call{ID: cmp.Or(workSpan(s.CallID), id), Name: name, Server: s.Server, Status: acp.ToolCompleted, Input: s.Arguments, StartedAt: s.StartedAt.UTC(), DurationMs: &s.DurationMs}
+func (s *seenCall) call(id, name string) record.Call {
+	out := record.Call{ID: cmp.Or(workSpan(s.CallID), id), Name: name, Server: s.Server, Status: acp.ToolCompleted, Input: s.Arguments, StartedAt: s.StartedAt.UTC(), DurationMs: &s.DurationMs}
 	switch text, failed := resultText(s.Result); {
 	case s.Started:
 		out.Status = acp.ToolInProgress

@@ -20,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -53,7 +54,7 @@ func (r *rollout) behindGateway(servers ...acp.MCPServer) {
 // output.
 func (r *rollout) called(segment int) (calls []string) {
 	r.t.Helper()
-	spans, skipped, err := agent.ReadTrace(r.history[segment])
+	spans, skipped, err := record.ReadTrace(r.history[segment])
 	if err != nil || skipped > 0 {
 		r.t.Fatal(skipped, err)
 	}
@@ -92,7 +93,7 @@ func TestCallsAreThoseThatTheGatewaySaw(t *testing.T) {
 			if got := r.called(0); !slices.Equal(got, want) {
 				t.Errorf("got %q", got)
 			}
-			calls := r.events(0, agent.EventToolCall)
+			calls := r.events(0, record.EventToolCall)
 			if len(calls) != 4 || calls[0].Call.Title != told || calls[0].Call.Name != "read" || calls[0].Call.Server != "records" || string(calls[0].Call.Input) != `{"id":"7"}` {
 				t.Errorf("got %+v", calls[0].Call)
 			}
@@ -107,7 +108,7 @@ func TestWhatCommandsPrintIsInTheTrajectory(t *testing.T) {
 	r.prompt(`[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"c","name":"exec_command","kind":"execute","title":"ls","status":"in_progress","content":[{"type":"terminal","terminalId":"c"}],"rawInput":{"command":"ls","cwd":"/app"}}]]
 		[[UPDATE {"sessionUpdate":"tool_call_update","toolCallId":"c","_meta":{"terminal_output_delta":{"data":"one\n"}}}]]
 		[[UPDATE {"sessionUpdate":"tool_call_update","toolCallId":"c","status":"completed","_meta":{"terminal_output_delta":{"data":"two\n"},"terminal_exit":{"exit_code":0}}}]]`)
-	if call := r.events(0, agent.EventToolCall)[0].Call; call.Text() != "one\ntwo\n" {
+	if call := r.events(0, record.EventToolCall)[0].Call; call.Text() != "one\ntwo\n" {
 		t.Errorf("got %+v", call)
 	}
 	if got := r.called(0); len(got) != 1 || !strings.HasPrefix(got[0], "exec_command ") || !strings.HasSuffix(got[0], ": one\ntwo\n") {
@@ -176,7 +177,7 @@ func TestWhatIsNotNamedIsAskedForEachTime(t *testing.T) {
 			if second := ids(t, r.run(r.directed(first[0], ask))); len(second) != 1 {
 				t.Errorf("got %v", second)
 			}
-			if prompt := r.events(1, agent.EventPrompt)[0].Text; !strings.Contains(prompt, "you will have to ask again") {
+			if prompt := r.events(1, record.EventPrompt)[0].Text; !strings.Contains(prompt, "you will have to ask again") {
 				t.Errorf("got the prompt %q", prompt)
 			}
 		})
@@ -214,7 +215,7 @@ func TestAPermissionIsUsedOnceInAllAttempts(t *testing.T) {
 func TestWorkArrivesWhileTheTurnEnds(t *testing.T) {
 	t.Parallel()
 	for i := range 20 {
-		trail := agent.OpenTrajectory(t.TempDir(), nil, time.Now)
+		trail := record.OpenTrajectory(t.TempDir(), nil, time.Now)
 		pending := newPendingRequests(time.Minute)
 		c := &conversation{trail: trail, calls: newCallRecorder(time.Now, toolNames{}, &servers{})}
 		for n := range 4 {

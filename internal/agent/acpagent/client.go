@@ -8,6 +8,7 @@ import (
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // client is our side of the conversation: it records what the agent does and answers what it asks.
@@ -15,7 +16,7 @@ type client struct {
 	elicitation agent.Policy
 	// outputBytes is how much the agent may say.
 	outputBytes int64
-	trail       *agent.Trajectory
+	trail       *record.Trajectory
 	calls       *callRecorder
 	permissions *permissions
 	pending     *pendingRequests
@@ -72,27 +73,27 @@ func (c *client) Update(u acp.Update) {
 	}
 	c.idle.reset()
 	if u.SessionID != "" && !c.calls.isOf(u.SessionID) { // nobody has opened that
-		c.trail.Add(agent.EventUpdate, u.SessionID, "", u.Raw)
+		c.trail.Add(record.EventUpdate, u.SessionID, "", u.Raw)
 		return
 	}
 	switch u.Kind {
 	case acp.UpdateUserMessage: // the prompt, which is recorded
 	case acp.UpdateAgentMessage:
-		c.say(agent.EventMessage, u)
+		c.say(record.EventMessage, u)
 	case acp.UpdateAgentThought:
-		c.say(agent.EventThought, u)
+		c.say(record.EventThought, u)
 	case acp.UpdateToolCall, acp.UpdateToolCallUpdate:
 		c.calls.update(u)
 	case acp.UpdatePlan:
-		c.trail.Add(agent.EventPlan, u.SessionID, "", u.Raw)
+		c.trail.Add(record.EventPlan, u.SessionID, "", u.Raw)
 	case acp.UpdateUsage:
 		c.usage = u.Raw
 		if usage, ok := u.Usage(); ok && usage.Cost != nil && usage.Cost.Currency == "USD" && usage.Cost.Amount >= 0 {
 			c.cost = &usage.Cost.Amount
 		}
-		c.trail.Add(agent.EventUsage, u.SessionID, "", u.Raw)
+		c.trail.Add(record.EventUsage, u.SessionID, "", u.Raw)
 	default:
-		c.trail.Add(agent.EventUpdate, u.SessionID, "", u.Raw)
+		c.trail.Add(record.EventUpdate, u.SessionID, "", u.Raw)
 	}
 }
 
@@ -100,7 +101,7 @@ func (c *client) Update(u acp.Update) {
 func (c *client) say(kind string, u acp.Update) {
 	text, ok := u.Text()
 	if !ok {
-		c.trail.Add(agent.EventUpdate, u.SessionID, "", u.Raw)
+		c.trail.Add(record.EventUpdate, u.SessionID, "", u.Raw)
 		return
 	}
 	if c.said += int64(len(text)); c.said > c.outputBytes {
@@ -127,7 +128,7 @@ func (c *client) RequestPermission(ctx context.Context, req acp.PermissionReques
 		c.calls.reject(call.ID, by)
 	}
 	t := c.calls.tool(&call)
-	c.trail.Add(agent.EventPermission, req.SessionID, "", map[string]any{
+	c.trail.Add(record.EventPermission, req.SessionID, "", map[string]any{
 		"toolCallId": call.ID, "title": call.Title, "kind": call.Kind, "server": t.Server, "tool": t.Name, "input": t.Input, "optionId": outcome.OptionID, "by": by,
 	})
 	return outcome, nil
@@ -147,6 +148,6 @@ func (c *client) elicit(_ context.Context, req acp.ElicitationRequest) (acp.Elic
 		c.pending.add(newRequest(requestQuestion, req.Message, req.Mode, req.Message, in))
 		result.Action = acp.ElicitCancel
 	}
-	c.trail.Add(agent.EventElicitation, req.SessionID, req.Message, map[string]any{"mode": req.Mode, "action": result.Action})
+	c.trail.Add(record.EventElicitation, req.SessionID, req.Message, map[string]any{"mode": req.Mode, "action": result.Action})
 	return result, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -59,7 +60,7 @@ type conversation struct {
 	record sessionRecord
 	seg    agent.Segment
 	redact func(io.Writer) io.WriteCloser
-	trail  *agent.Trajectory
+	trail  *record.Trajectory
 	calls  *callRecorder
 }
 
@@ -73,7 +74,7 @@ func (c *conversation) opened(sessionID string) {
 }
 
 // write writes the record for the next segment.
-func (c *conversation) write(info *agent.Info, unused []approval) error {
+func (c *conversation) write(info *record.Info, unused []approval) error {
 	if c.record.SessionID == "" {
 		return nil
 	}
@@ -117,7 +118,7 @@ func (c *conversation) suspend(waits []request) agent.Outcome {
 	for _, a := range c.record.Pending {
 		told = append(told, map[string]string{"interrupt": a.Interrupt, "what": a.What, "title": a.Title, "kind": a.Kind, "toolCallId": a.ToolCallID})
 	}
-	c.trail.Add(agent.EventSuspended, c.record.SessionID, "", told)
+	c.trail.Add(record.EventSuspended, c.record.SessionID, "", told)
 	return agent.Outcome{Interrupts: interrupts}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
@@ -82,7 +83,7 @@ func TestTheEnvironmentOfAnAgent(t *testing.T) {
 					t.Errorf("expected %q in %q", want, said)
 				}
 			}
-			for _, name := range []string{FileWire, agent.FileTrajectory, FileModel} {
+			for _, name := range []string{FileWire, record.FileTrajectory, FileModel} {
 				text := testenv.ReadFile(t, seg.Dir, name)
 				if strings.Contains(text, providerKey) || strings.Contains(text, "a-passed-secret") {
 					t.Errorf("%s has a secret", name)

@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
@@ -230,9 +231,9 @@ func mustLimit(t *testing.T, out agent.Outcome, want fault.Category) {
 	}
 }
 
-func (r *rollout) events(segment int, kinds ...string) (found []agent.Event) {
+func (r *rollout) events(segment int, kinds ...string) (found []record.Event) {
 	r.t.Helper()
-	for _, e := range testenv.ReadLines[agent.Event](r.t, r.history[segment], agent.FileTrajectory) {
+	for _, e := range testenv.ReadLines[record.Event](r.t, r.history[segment], record.FileTrajectory) {
 		for _, kind := range kinds {
 			if e.Type == kind {
 				found = append(found, e)

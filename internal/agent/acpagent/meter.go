@@ -8,12 +8,13 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // meter counts what the calls of models through the proxy have used, and ends the turn when that is
 // more than the budget.
 type meter struct {
-	log    *agent.UsageLog
+	log    *record.UsageLog
 	budget *agent.Budget
 	limits *limits
 
@@ -52,13 +53,13 @@ func (m *meter) total() ([]eval.Usage, error) {
 // tokens of the turn, and what the session has cost in US dollars less what it had cost before.
 func (s *segment) reported() {
 	u := usageOf(s.promptUsage)
-	record := &s.conversation.record
+	kept := &s.conversation.record
 	if cost := s.client.lastCost(); cost != nil {
 		spent := *cost
-		if s.info.ResumedBy != agent.ByReplay && spent >= record.Cost { // less if the agent has begun anew
-			spent -= record.Cost
+		if s.info.ResumedBy != string(agent.ByReplay) && spent >= kept.Cost { // less if the agent has begun anew
+			spent -= kept.Cost
 		}
-		u.Cost, record.Cost = &spent, *cost
+		u.Cost, kept.Cost = &spent, *cost
 	}
 	if u.Tokens() == 0 && u.Cost == nil {
 		return
@@ -66,7 +67,7 @@ func (s *segment) reported() {
 	if s.entry.Model != nil {
 		u.Model = s.entry.Model.Name
 	}
-	s.info.Usage, s.info.UsageSource = []eval.Usage{u}, agent.UsageOfAgent
+	s.info.Usage, s.info.UsageSource = []eval.Usage{u}, record.UsageOfAgent
 }
 
 // usageOf reads the usage of an answer to a prompt. It is not settled whether the input includes

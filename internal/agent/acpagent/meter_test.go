@@ -9,6 +9,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
@@ -22,13 +23,13 @@ func TestTheProxyCountsWhatTheAgentUses(t *testing.T) {
 	seg.Budget = &agent.Budget{Tokens: 20}
 	out := r.run(seg)
 	want := []eval.Usage{{Model: "m", InputTokens: 14, OutputTokens: 6}} // and not what the agent says beside
-	if diff := cmp.Diff(want, out.Info.Usage); out.Fault != nil || diff != "" || out.Info.UsageSource != agent.UsageOfProxy {
+	if diff := cmp.Diff(want, out.Info.Usage); out.Fault != nil || diff != "" || out.Info.UsageSource != record.UsageOfProxy {
 		t.Errorf("%v, %s: %s", out.Fault, out.Info.UsageSource, diff)
 	}
-	if n := len(testenv.ReadLines[eval.Usage](t, seg.Dir, agent.FileUsage)); n != 2 {
+	if n := len(testenv.ReadLines[eval.Usage](t, seg.Dir, record.FileUsage)); n != 2 {
 		t.Errorf("%d calls were logged", n)
 	}
-	if left, source, err := agent.UsageLeft(seg.Dir, nil); err != nil || source != agent.UsageOfProxy || !cmp.Equal(want, left) {
+	if left, source, err := record.UsageLeft(seg.Dir, nil); err != nil || source != record.UsageOfProxy || !cmp.Equal(want, left) {
 		t.Errorf("left behind: %+v, %s, %v", left, source, err)
 	}
 }
@@ -56,7 +57,7 @@ func TestWhatAnAgentSaysOfItsUsage(t *testing.T) {
 		return `[[UPDATE {"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":` + amount + `,"currency":"` + currency + `"}}]]`
 	}
 	out := r.prompt(cost("0.25", "USD") + cost("0.75", "USD") + cost("9", "credits"))
-	if len(out.Info.Usage) != 1 || out.Info.Usage[0].Cost == nil || *out.Info.Usage[0].Cost != 0.75 || out.Info.UsageSource != agent.UsageOfAgent {
+	if len(out.Info.Usage) != 1 || out.Info.Usage[0].Cost == nil || *out.Info.Usage[0].Cost != 0.75 || out.Info.UsageSource != record.UsageOfAgent {
 		t.Fatalf("%v, %+v", out.Fault, out.Info)
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"path/filepath"
 
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // modelPort is where the model is on the loopback of a sandbox without network.
@@ -35,7 +35,7 @@ func (s *segment) openModel() (*modelproxy.Session, *fault.Fault) {
 
 // keepModelCalls writes the calls that the model proxy saw.
 func (s *segment) keepModelCalls() error {
-	log := agent.NewLines(filepath.Join(s.seg.Dir, FileModel), s.redact)
+	log := record.NewLines(filepath.Join(s.seg.Dir, FileModel), s.redact)
 	for _, call := range s.model.Calls() {
 		if err := log.Append(call); err != nil {
 			return errors.Join(err, log.Close())

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // offers compares what an agent offers its model with what the servers of the task list. Some
@@ -172,7 +172,7 @@ func list(names []string) string {
 // servers whose tools were offered in earlier segments, to which it adds. The fault is that of an
 // agent whose model had no tool of any server: to score it would score an agent that could do
 // nothing.
-func (o *offers) judge(info *agent.Info, known []string) ([]string, *fault.Fault) {
+func (o *offers) judge(info *record.Info, known []string) ([]string, *fault.Fault) {
 	if !o.servers.behindGateway() {
 		return known, nil
 	}
@@ -200,10 +200,10 @@ func (o *offers) judge(info *agent.Info, known []string) ([]string, *fault.Fault
 			others = true // nobody knows
 		case o.search != "":
 			others = true
-			v.Verdict = agent.VerdictDeferred
+			v.Verdict = record.VerdictDeferred
 			v.Reason = fmt.Sprintf("no request to the agent's model offered its tools (%s), but one by which a model finds tools (%s)", list(all), o.search)
 		default:
-			v.Verdict = agent.VerdictHidden
+			v.Verdict = record.VerdictHidden
 			v.Reason = fmt.Sprintf("the agent has its tools (%s), and none of the %d requests to its model offered one", list(all), o.requests)
 			if first == nil {
 				first = fault.Newf(fault.MCP, "MCP server %q: %s", v.Name, v.Reason)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // offering is a rollout with two servers, of which the agent lists the tools whatever it offers.
@@ -79,7 +80,7 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 			var got verdicts
 			for _, v := range out.Info.MCPServers {
 				got = append(got, strings.TrimSpace(string(v.Verdict)+" "+strings.Join(v.NotOffered, " ")))
-				if (v.Verdict == agent.VerdictSent) != (v.Reason == "") {
+				if (v.Verdict == record.VerdictSent) != (v.Reason == "") {
 					t.Errorf("got %+v", v)
 				}
 			}
@@ -97,7 +98,7 @@ func TestToolsThatWereOfferedBefore(t *testing.T) {
 	r.entry.Permissions = agent.PolicySuspend
 	waits := ids(t, r.prompt(offer(t, chat(function("read_record"), function("write_record"), function("send")))+`[[ASK edit Write {"path":"a"}]]`))
 	out := r.run(r.directed(waits[0], offer(t, chat())))
-	if out.Fault != nil || out.Info.MCPServers[0].Verdict != agent.VerdictSent || out.Info.MCPServers[1].Verdict != agent.VerdictSent {
+	if out.Fault != nil || out.Info.MCPServers[0].Verdict != record.VerdictSent || out.Info.MCPServers[1].Verdict != record.VerdictSent {
 		t.Errorf("%v, %+v", out.Fault, out.Info.MCPServers)
 	}
 }

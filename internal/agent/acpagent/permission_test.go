@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -22,7 +23,7 @@ func TestPermissionsByPolicy(t *testing.T) {
 			if got := content(t, r.prompt(`[[ASK edit Write a file {"path":"a"}]]`)); got != want[0] {
 				t.Errorf("got %q", got)
 			}
-			asked := r.events(0, agent.EventPermission)
+			asked := r.events(0, record.EventPermission)
 			if len(asked) != 1 || !strings.Contains(string(asked[0].Data), fmt.Sprintf(`"optionId":%q`, want[1])) || !strings.Contains(string(asked[0].Data), `"by":"policy"`) {
 				t.Errorf("got %+v", asked)
 			}
@@ -39,7 +40,7 @@ func suspending(t *testing.T, flags ...string) *rollout {
 
 // said are the agent's messages of a segment.
 func (r *rollout) said(segment int) (texts []string) {
-	for _, e := range r.events(segment, agent.EventMessage) {
+	for _, e := range r.events(segment, record.EventMessage) {
 		texts = append(texts, e.Text)
 	}
 	return texts
@@ -97,7 +98,7 @@ func TestAPermissionThatWaitsForAPerson(t *testing.T) {
 	r.entry.ResumeBy = []agent.ResumeBy{agent.ByLoad}
 	out = r.run(seg)
 	content(t, out)
-	prompt := r.events(1, agent.EventPrompt)[0].Text
+	prompt := r.events(1, record.EventPrompt)[0].Text
 	for _, want := range []string{"Write a file\nA person has allowed it.", "They said: fine", "Run it\nIt was denied.", "They said: too risky"} {
 		if !strings.Contains(prompt, want) {
 			t.Errorf("expected %q in the prompt: %s", want, prompt)
@@ -132,7 +133,7 @@ func TestAnApprovedRequestIsAllowedOnceUnasked(t *testing.T) {
 		t.Fatalf("got %v after %v", second, first)
 	}
 	var by []string
-	for _, e := range r.events(1, agent.EventPermission) {
+	for _, e := range r.events(1, record.EventPermission) {
 		var data struct{ By, OptionID string }
 		if err := json.Unmarshal(e.Data, &data); err != nil {
 			t.Fatal(err)
@@ -182,7 +183,7 @@ func TestADeliveryThatFailedIsTold(t *testing.T) {
 			r := suspending(t)
 			first := ids(t, r.prompt(`[[ASK edit Write {"path":"a"}]]`))
 			content(t, r.run(r.resumed(map[string]agent.Delivery{first[0]: {TriggerID: "t", Status: status, Error: &wait.Error{Message: message}}})))
-			if prompt := r.events(1, agent.EventPrompt)[0].Text; !strings.Contains(prompt, message) || !strings.Contains(prompt, "denied") {
+			if prompt := r.events(1, record.EventPrompt)[0].Text; !strings.Contains(prompt, message) || !strings.Contains(prompt, "denied") {
 				t.Errorf("got the prompt %q", prompt)
 			}
 		})
@@ -218,7 +219,7 @@ func TestAQuestionThatWaitsForAPerson(t *testing.T) {
 		t.Errorf("%d questions were answered", n)
 	}
 	content(t, r.run(r.resumed(map[string]agent.Delivery{waits[0]: delivered(`{"answer":"blue"}`), waits[1]: delivered(`"large"`), waits[2]: delivered(`true`)})))
-	prompt := r.events(1, agent.EventPrompt)[0].Text
+	prompt := r.events(1, record.EventPrompt)[0].Text
 	for _, want := range []string{`Which colour?` + "\n" + `The answer is: {"answer":"blue"}`, "Which size?\nThe answer is: large", "Sign in\nThe answer is: yes"} {
 		if !strings.Contains(prompt, want) {
 			t.Errorf("expected %q in the prompt: %s", want, prompt)
@@ -262,7 +263,7 @@ func TestTheRecordHasNoSecrets(t *testing.T) {
 	r := suspending(t)
 	r.opts.Redact = redacting(secret)
 	ids(t, r.prompt(`[[ASK execute curl -H `+secret+` {"command":"curl `+secret+`"}]]`))
-	for _, name := range []string{FileSession, agent.FileTrajectory, FileWire} {
+	for _, name := range []string{FileSession, record.FileTrajectory, FileWire} {
 		if text := testenv.ReadFile(t, r.history[0], name); strings.Contains(text, secret) || !strings.Contains(text, "[redacted:") {
 			t.Errorf("%s: %s", name, text)
 		}

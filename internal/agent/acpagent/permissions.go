@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // Who has decided on a request for permission.
@@ -43,7 +44,7 @@ type permissions struct {
 	calls   *callRecorder
 	pending *pendingRequests
 	limits  *limits
-	trail   *agent.Trajectory
+	trail   *record.Trajectory
 
 	mu sync.Mutex
 	// approved is what a person has allowed and the agent has not done yet. deferred is what the
@@ -117,7 +118,7 @@ func (p *permissions) decideCall(ctx context.Context, server, name string, argum
 		}
 		refusal = "The call was not made: a person has to allow it first, and was asked. End your turn now. You will be told the decision in a later message."
 	}
-	p.trail.Add(agent.EventPermission, p.calls.session(), "", map[string]any{"title": r.Title, "kind": kind, "server": server, "tool": name, "input": arguments, "by": by})
+	p.trail.Add(record.EventPermission, p.calls.session(), "", map[string]any{"title": r.Title, "kind": kind, "server": server, "tool": name, "input": arguments, "by": by})
 	return refusal
 }
 

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -18,7 +18,7 @@ import (
 // sees them.
 type callRecorder struct {
 	now     func() time.Time
-	trail   *agent.Trajectory
+	trail   *record.Trajectory
 	names   toolNames
 	servers *servers
 
@@ -121,7 +121,7 @@ func (r *callRecorder) report(sessionID string, call *acp.ToolCall) {
 func (r *callRecorder) record(call *acp.ToolCall) reportedCall {
 	known := r.announced[call.ID]
 	t := known.tool
-	out := reportedCall{number: known.number, tool: t, rejected: r.rejected[call.ID], Call: agent.Call{
+	out := reportedCall{number: known.number, tool: t, rejected: r.rejected[call.ID], Call: record.Call{
 		ID: call.ID, Title: call.Title, Kind: call.Kind, Status: call.Status, Server: t.Server, Name: cmp.Or(t.Name, call.Title, call.Kind), Input: t.Input,
 		Output: call.RawOutput, Content: call.Content, Locations: call.Locations, StartedAt: known.started.UTC(),
 	}}
@@ -190,7 +190,7 @@ func (r *callRecorder) running() bool {
 func (r *callRecorder) saw(call suspend.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.trail.Add(agent.EventMCPCall, r.sessionID, "", call)
+	r.trail.Add(record.EventMCPCall, r.sessionID, "", call)
 	r.log.seen = append(r.log.seen, &seenCall{Record: call})
 }
 
@@ -205,7 +205,7 @@ func (r *callRecorder) spanName(server, name string) string {
 
 // resultArrived records the result of work that an earlier segment has started. Evaluators know it
 // by the call that has started it.
-func (r *callRecorder) resultArrived(started request, call agent.Call) {
+func (r *callRecorder) resultArrived(started request, call record.Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	call.ID = cmp.Or(started.SpanID, call.ID)
@@ -229,7 +229,7 @@ func (r *callRecorder) idOf(w *wait.Work) (id string) {
 
 // finish records the calls that have not ended, and counts all of them in info. No update comes any
 // more.
-func (r *callRecorder) finish(info *agent.Info) {
+func (r *callRecorder) finish(info *record.Info) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, call := range r.tools.Open() {

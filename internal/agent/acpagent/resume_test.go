@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
@@ -51,13 +52,13 @@ func TestTheWaysToGoOn(t *testing.T) {
 			}
 			out := r.run(r.directed(first[0], `[[HISTORY]] [[RUN cat file ~/file]]`))
 			said := strings.Join(r.said(1), "")
-			if content(t, out); out.Info.ResumedBy != tt.want || !strings.Contains(out.Info.ResumeNote, tt.note) || (tt.note == "") != (out.Info.ResumeNote == "") {
+			if content(t, out); out.Info.ResumedBy != string(tt.want) || !strings.Contains(out.Info.ResumeNote, tt.note) || (tt.note == "") != (out.Info.ResumeNote == "") {
 				t.Errorf("got %q with the note %q", out.Info.ResumedBy, out.Info.ResumeNote)
 			}
 			if !strings.Contains(said, "kept\nhome\n") {
 				t.Errorf("the files are gone: %q", said)
 			}
-			prompt := r.events(1, agent.EventPrompt)[0].Text
+			prompt := r.events(1, record.EventPrompt)[0].Text
 			if tt.want == agent.ByReplay {
 				for _, want := range []string{"> User: [[SAY I begin]]", "> You: I begin", `> You called look {"q":1} (completed): seen it`, "> You: rejected", "\nYou asked for permission: Write\nA person has allowed it."} {
 					if !strings.Contains(prompt, want) {
@@ -71,13 +72,13 @@ func TestTheWaysToGoOn(t *testing.T) {
 				t.Errorf("got %q after %q", said, prompt)
 			}
 			// What was recorded before is not recorded twice.
-			if calls := r.events(1, agent.EventToolCall); len(calls) != 0 || slices.Contains(r.said(1), "I begin") || out.Info.ToolCalls != 0 {
+			if calls := r.events(1, record.EventToolCall); len(calls) != 0 || slices.Contains(r.said(1), "I begin") || out.Info.ToolCalls != 0 {
 				t.Errorf("got %v, %q", calls, r.said(1))
 			}
 			if sent := len(r.sent(1, "agent", "I begin")) > 1; sent != (tt.want == agent.ByLoad) {
 				t.Errorf("the history was sent: %v", sent)
 			}
-			for kind, n := range map[string]int{agent.EventSession: 1, agent.EventResumed: 1, agent.EventPrompt: 1, agent.EventStop: 1} {
+			for kind, n := range map[string]int{record.EventSession: 1, record.EventResumed: 1, record.EventPrompt: 1, record.EventStop: 1} {
 				if got := len(r.events(1, kind)); got != n {
 					t.Errorf("%d events %s", got, kind)
 				}
@@ -103,7 +104,7 @@ func TestATranscriptOfTranscripts(t *testing.T) {
 		waits = ids(t, r.run(r.directed(waits[0], fmt.Sprintf(`[[SAY words %d]] [[ASK edit Write {"path":"%d"}]]`, i+1, i+1))))
 	}
 	content(t, r.run(r.resumed(map[string]agent.Delivery{waits[0]: delivered("true")})))
-	last := r.events(4, agent.EventPrompt)[0].Text
+	last := r.events(4, record.EventPrompt)[0].Text
 	for text, n := range map[string]int{"> You: first words": 1, "You: words 1": 1, "You: words 2": 1, "You: words 3": 1, transcriptStart: 1, transcriptEnd: 1} {
 		if got := strings.Count(last, text); got != n {
 			t.Errorf("%q is there %d times: %s", text, got, last)
@@ -128,7 +129,7 @@ func TestATranscriptIsBounded(t *testing.T) {
 	waits := ids(t, r.prompt(`[[SAY the beginning]] [[RUN head -c 300000 /dev/zero | tr '\0' x]] [[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t1","title":"look","status":"completed","rawOutput":"`+
 		strings.Repeat("é", 4000)+`"}]] [[ASK edit Write {"path":"a"}]]`))
 	content(t, r.run(r.resumed(map[string]agent.Delivery{waits[0]: delivered("true")})))
-	if last := r.events(1, agent.EventPrompt)[0].Text; len(last) > maxTranscript+1000 || !strings.Contains(last, "left out") || strings.Contains(last, "\uFFFD") || strings.Count(last, "é") <= 4000 || strings.Count(last, "é") > 4000+maxResult/2 {
+	if last := r.events(1, record.EventPrompt)[0].Text; len(last) > maxTranscript+1000 || !strings.Contains(last, "left out") || strings.Contains(last, "\uFFFD") || strings.Count(last, "é") <= 4000 || strings.Count(last, "é") > 4000+maxResult/2 {
 		t.Errorf("got %d bytes: %.200s", len(last), last)
 	}
 }
@@ -151,7 +152,7 @@ func TestGoingOnInBwrap(t *testing.T) {
 	first := ids(t, r.prompt(`[[RUN echo kept > /app/file; echo home > ~/file; ls / /home]] [[ASK edit Write {"path":"a"}]]`))
 	out := r.run(r.directed(first[0], `[[HISTORY]] [[RUN cat /app/file /home/agent/file; test -e `+r.dir+` && echo seen]]`))
 	said := strings.Join(r.said(1), "")
-	if content(t, out); out.Info.ResumedBy != agent.ByResume || !strings.Contains(said, "earlier turns: 1") || !strings.Contains(said, "kept\nhome\n") || strings.Contains(said, "seen\n") {
+	if content(t, out); out.Info.ResumedBy != string(agent.ByResume) || !strings.Contains(said, "earlier turns: 1") || !strings.Contains(said, "kept\nhome\n") || strings.Contains(said, "seen\n") {
 		t.Errorf("got %q, %q", out.Info.ResumedBy, said)
 	}
 	if out.Info.Isolation != sandbox.IsolationBwrap {

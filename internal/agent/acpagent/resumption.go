@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/grace"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -88,7 +89,7 @@ func (r *resumption) recordResult(a request, result json.RawMessage) string {
 	w := *a.work
 	w.Arguments = r.conversation.withoutSecrets(w.Arguments)
 	told, text, failed := tellResult(&w, result)
-	call := agent.Call{
+	call := record.Call{
 		ID: cmp.Or(a.ToolCallID, a.Interrupt), Name: w.Tool, Server: w.Server, Status: "completed", Input: w.Arguments, StartedAt: r.now().UTC(),
 	}
 	if failed {

@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -42,13 +43,13 @@ func waitingCalls() records {
 // It returns the prompt, and what the rollout waits for afterwards.
 func resumeRecord(t *testing.T, dir string, calls records) (string, agent.Outcome) {
 	t.Helper()
-	record, err := readRecord([]string{dir})
+	earlier, err := readRecord([]string{dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	trail := agent.OpenTrajectory(t.TempDir(), nil, time.Now)
+	trail := record.OpenTrajectory(t.TempDir(), nil, time.Now)
 	recorder := newCallRecorder(time.Now, toolNames{}, &servers{})
-	c := &conversation{record: record, trail: trail, calls: recorder}
+	c := &conversation{record: earlier, trail: trail, calls: recorder}
 	r := &resumption{
 		deliveries: map[string]agent.Delivery{"call-c1": {Payload: json.RawMessage(`{"state":"Faulted","info":"out of disk"}`)}},
 		gateway:    &agent.Gateway{Ledger: calls}, now: time.Now, conversation: c, calls: recorder,
@@ -81,14 +82,14 @@ func mustStillWait(t *testing.T, out agent.Outcome, w *wait.Work) {
 // then is the same as before, and so its trigger stays.
 func TestWorkThatIsStillWaitedForStaysTheSame(t *testing.T) {
 	calls, dir := waitingCalls(), t.TempDir()
-	trail := agent.OpenTrajectory(t.TempDir(), nil, time.Now)
+	trail := record.OpenTrajectory(t.TempDir(), nil, time.Now)
 	c := &conversation{trail: trail, calls: newCallRecorder(time.Now, toolNames{}, &servers{}), seg: agent.Segment{Dir: dir, Sandbox: &agent.Sandbox{}}}
 	c.record.SessionID = "session"
 	first := c.suspend([]request{requestOf(*calls["c1"]), requestOf(*calls["c2"])})
 	if first.Fault != nil || len(first.Interrupts) != 2 {
 		t.Fatalf("%+v", first)
 	}
-	if err := c.write(&agent.Info{}, nil); err != nil {
+	if err := c.write(&record.Info{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	prompt, out := resumeRecord(t, dir, calls)

@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -25,9 +26,9 @@ type segment struct {
 	*acpAgent
 	seg    agent.Segment
 	redact func(io.Writer) io.WriteCloser
-	info   *agent.Info
+	info   *record.Info
 	clock  *workClock
-	trail  *agent.Trajectory
+	trail  *record.Trajectory
 	wire   *wireLog
 	stderr *program.Log
 	// setup is what servers and setup commands print; nil if there are none.
@@ -77,11 +78,11 @@ func (s *segment) run(ctx context.Context) (out agent.Outcome, err error) {
 
 // turn is everything up to the answer to the prompt. What goes wrong on the way is a fault.
 func (s *segment) turn(ctx context.Context) (agent.Outcome, error) {
-	record, err := readRecord(s.seg.History)
+	earlier, err := readRecord(s.seg.History)
 	if err != nil {
 		return agent.Outcome{}, err
 	}
-	if f, err := s.open(record); f != nil || err != nil {
+	if f, err := s.open(earlier); f != nil || err != nil {
 		return agent.Outcome{Fault: f}, err
 	}
 	if f, err := s.start(ctx); f != nil || err != nil {
@@ -104,9 +105,9 @@ func (s *segment) turn(ctx context.Context) (agent.Outcome, error) {
 }
 
 // open opens the segment's files and the ways to the model and the servers.
-func (s *segment) open(record sessionRecord) (f *fault.Fault, err error) {
+func (s *segment) open(earlier sessionRecord) (f *fault.Fault, err error) {
 	s.limits, s.pending = newLimits(), newPendingRequests(s.bounds.suspend)
-	s.meter = &meter{log: agent.NewUsageLog(s.seg.Dir), budget: s.seg.Budget, limits: s.limits}
+	s.meter = &meter{log: record.NewUsageLog(s.seg.Dir), budget: s.seg.Budget, limits: s.limits}
 	s.offers = newOffers(s.entry.ToolName, s.servers)
 	s.model, f = s.openModel()
 	s.calls = newCallRecorder(s.opts.Now, newToolNames(s.entry, s.seg.Servers), s.servers)
@@ -115,14 +116,14 @@ func (s *segment) open(record sessionRecord) (f *fault.Fault, err error) {
 	}
 	s.permissions = &permissions{
 		policy: s.entry.Permissions, consume: s.seg.Consume, servers: s.servers, calls: s.calls, pending: s.pending, limits: s.limits,
-		approved: record.approvals(),
+		approved: earlier.approvals(),
 	}
 	err = s.openGateway()
 	s.redact = s.redaction() // knows the tokens of the model and the gateway
-	s.trail = agent.OpenTrajectory(s.seg.Dir, s.redact, s.opts.Now)
+	s.trail = record.OpenTrajectory(s.seg.Dir, s.redact, s.opts.Now)
 	s.calls.trail, s.permissions.trail = s.trail, s.trail
-	s.wire = &wireLog{lines: agent.NewLines(filepath.Join(s.seg.Dir, FileWire), s.redact), now: s.opts.Now, bound: s.bounds.wire, limits: s.limits}
-	s.stderr = program.OpenLog(filepath.Join(s.seg.Dir, agent.FileStderr), s.redact)
+	s.wire = &wireLog{lines: record.NewLines(filepath.Join(s.seg.Dir, FileWire), s.redact), now: s.opts.Now, bound: s.bounds.wire, limits: s.limits}
+	s.stderr = program.OpenLog(filepath.Join(s.seg.Dir, record.FileStderr), s.redact)
 	s.client = &client{
 		elicitation: s.entry.Elicitation, outputBytes: agent.DefaultOutputBytes, trail: s.trail, calls: s.calls, permissions: s.permissions,
 		pending: s.pending, idle: s.idle, limits: s.limits,
@@ -130,7 +131,7 @@ func (s *segment) open(record sessionRecord) (f *fault.Fault, err error) {
 	if s.seg.OutputBytes > 0 {
 		s.client.outputBytes = s.seg.OutputBytes
 	}
-	s.conversation = &conversation{record: record, seg: s.seg, redact: s.redact, trail: s.trail, calls: s.calls}
+	s.conversation = &conversation{record: earlier, seg: s.seg, redact: s.redact, trail: s.trail, calls: s.calls}
 	return f, err
 }
 
@@ -235,7 +236,7 @@ func (s *segment) judge(out agent.Outcome) (agent.Outcome, error) {
 		if s.info.Usage, lost = s.meter.total(); errors.Join(err, lost) != nil {
 			return agent.Outcome{}, errors.Join(err, lost)
 		}
-		s.info.UsageSource = agent.UsageOfProxy
+		s.info.UsageSource = record.UsageOfProxy
 		if err := s.keepModelCalls(); err != nil {
 			return agent.Outcome{}, err
 		}
@@ -244,9 +245,9 @@ func (s *segment) judge(out agent.Outcome) (agent.Outcome, error) {
 		if failure != nil && out.Interrupts == nil && out.Limit == nil && (out.Fault == nil || out.Fault.Category == fault.AgentError || out.Fault.Category == fault.Exit) {
 			out = agent.Outcome{Fault: fault.New(fault.Model, failure.Error())}
 		}
-		record := &s.conversation.record
+		kept := &s.conversation.record
 		var hidden *fault.Fault
-		if record.Offered, hidden = s.offers.judge(s.info, record.Offered); hidden != nil && out.Fault == nil && out.Interrupts == nil {
+		if kept.Offered, hidden = s.offers.judge(s.info, kept.Offered); hidden != nil && out.Fault == nil && out.Interrupts == nil {
 			out = agent.Outcome{Fault: hidden}
 		}
 	}
@@ -254,7 +255,7 @@ func (s *segment) judge(out agent.Outcome) (agent.Outcome, error) {
 		s.reported()
 	}
 	if out.Fault != nil {
-		s.trail.Add(agent.EventLimit, s.conversation.record.SessionID, "", out.Fault)
+		s.trail.Add(record.EventLimit, s.conversation.record.SessionID, "", out.Fault)
 	}
 	return out, s.conversation.write(s.info, s.permissions.unused())
 }

@@ -18,21 +18,22 @@ import (
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // check gives every server its verdict, before the first prompt.
 func (s *servers) check(ctx context.Context, caps acp.Capabilities, launched *Launch) *fault.Fault {
 	var f *fault.Fault
 	for _, server := range s.all {
-		v := agent.ServerVerdict{Name: server.Name, Transport: string(server.Transport), Verdict: agent.VerdictSent}
+		v := record.ServerVerdict{Name: server.Name, Transport: string(server.Transport), Verdict: record.VerdictSent}
 		if s.access != nil && !caps.Accepts(acp.TransportHTTP) {
-			v.Verdict = agent.VerdictBridged
+			v.Verdict = record.VerdictBridged
 		}
 		switch why := s.unreachable(ctx, server, launched); {
 		case s.access == nil && !caps.Accepts(server.Transport):
-			v.Verdict, v.Reason = agent.VerdictUnsupported, fmt.Sprintf("the agent does not advertise the transport %s (mcpCapabilities)", server.Transport)
+			v.Verdict, v.Reason = record.VerdictUnsupported, fmt.Sprintf("the agent does not advertise the transport %s (mcpCapabilities)", server.Transport)
 		case why != "":
-			v.Verdict, v.Reason = agent.VerdictUnreachable, why
+			v.Verdict, v.Reason = record.VerdictUnreachable, why
 		}
 		s.info.MCPServers = append(s.info.MCPServers, v)
 		if v.Reason != "" && f == nil {
@@ -158,7 +159,7 @@ func (s *servers) awaitTools(ctx context.Context, limit time.Duration) *fault.Fa
 	case errors.Is(err, errLate):
 		return s.noTools(limit)
 	case errors.As(err, &unreachable):
-		s.note(unreachable.Server, agent.VerdictUnreachable, unreachable.Err.Error())
+		s.note(unreachable.Server, record.VerdictUnreachable, unreachable.Err.Error())
 	}
 	return fault.New(fault.MCP, err.Error())
 }
@@ -176,7 +177,7 @@ func (s *servers) noTools(limit time.Duration) (f *fault.Fault) {
 		default:
 			why = fmt.Sprintf("the agent has not asked for its tools within %v", limit)
 		}
-		s.note(e.Server().Name, agent.VerdictNoTools, why)
+		s.note(e.Server().Name, record.VerdictNoTools, why)
 		if f == nil {
 			f = fault.Newf(fault.MCP, "MCP server %q: %s", e.Server().Name, why)
 		}
@@ -185,7 +186,7 @@ func (s *servers) noTools(limit time.Duration) (f *fault.Fault) {
 }
 
 // note sets the verdict of a server.
-func (s *servers) note(server string, verdict agent.Verdict, reason string) {
+func (s *servers) note(server string, verdict record.Verdict, reason string) {
 	for i := range s.info.MCPServers {
 		if v := &s.info.MCPServers[i]; v.Name == server {
 			v.Verdict, v.Reason = verdict, reason

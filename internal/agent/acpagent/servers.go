@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
@@ -32,12 +33,12 @@ type servers struct {
 	// access is the agent's access to the gateway; nil if the servers are not behind it.
 	access *gateway.Access
 	// info has the verdicts.
-	info *agent.Info
+	info *record.Info
 	// closeIdle ends what is left of the connections to servers in the sandbox.
 	closeIdle []func()
 }
 
-func newServers(seg agent.Segment, info *agent.Info) *servers {
+func newServers(seg agent.Segment, info *record.Info) *servers {
 	return &servers{all: seg.Servers, hosted: seg.Hosted, sandbox: seg.Sandbox, rolloutID: seg.RolloutID, info: info}
 }
 

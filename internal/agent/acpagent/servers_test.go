@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // An agent whose servers give it no tools is not prompted.
@@ -52,10 +52,10 @@ func TestAnAgentWithoutToolsIsNotPrompted(t *testing.T) {
 	r.behindGateway(fast, slow)
 	out := r.prompt("[[SAY hello]]")
 	mustFault(t, out, fault.MCP, `MCP server "slow": its tools did not come within 3s`)
-	if s := out.Info.MCPServers; s[0].Verdict != agent.VerdictSent || s[1].Verdict != agent.VerdictNoTools || s[1].Reason == "" {
+	if s := out.Info.MCPServers; s[0].Verdict != record.VerdictSent || s[1].Verdict != record.VerdictNoTools || s[1].Reason == "" {
 		t.Errorf("got %+v", s)
 	}
-	if r.events(0, agent.EventPrompt) != nil {
+	if r.events(0, record.EventPrompt) != nil {
 		t.Error("it was prompted")
 	}
 }
@@ -112,7 +112,7 @@ func TestWhatIsWrongWithAServersProgram(t *testing.T) {
 			for _, want := range c.want {
 				mustFault(t, out, fault.MCP, want)
 			}
-			if v := out.Info.MCPServers[0]; v.Verdict != agent.VerdictUnreachable || r.events(0, agent.EventPrompt) != nil {
+			if v := out.Info.MCPServers[0]; v.Verdict != record.VerdictUnreachable || r.events(0, record.EventPrompt) != nil {
 				t.Errorf("got %+v", v)
 			}
 			if log, _ := os.ReadFile(filepath.Join(seg.Dir, FileSetup)); c.kept != (strings.TrimSpace(string(log)) != "") {

@@ -10,6 +10,7 @@ import (
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // session begins a session or goes on with one, and gives the text of the prompt.
@@ -42,11 +43,11 @@ func (s *segment) session(ctx context.Context) (prompt string, f *fault.Fault, e
 	}
 	s.info.SessionID = session.ID
 	s.conversation.opened(session.ID)
-	s.trail.Add(agent.EventSession, session.ID, "", map[string]any{
+	s.trail.Add(record.EventSession, session.ID, "", map[string]any{
 		"agent": s.info.AgentName, "version": s.info.AgentVersion, "resumedBy": s.info.ResumedBy, "note": s.info.ResumeNote,
 	})
 	if s.seg.Resume != nil {
-		s.trail.Add(agent.EventResumed, session.ID, "", s.seg.Deliveries)
+		s.trail.Add(record.EventResumed, session.ID, "", s.seg.Deliveries)
 	}
 	if err := s.configure(ctx); err != nil {
 		return "", s.openingFault(ctx, err, false), nil
@@ -83,7 +84,7 @@ func (s *segment) resumeSession(ctx context.Context, params acp.SessionParams, r
 			if err != nil {
 				return session, "", &historyError{err}
 			}
-			s.info.ResumedBy, s.info.ResumeNote = agent.ByReplay, note
+			s.info.ResumedBy, s.info.ResumeNote = string(agent.ByReplay), note
 			session, err = s.conn.NewSession(ctx, params)
 			return session, history + resumePrompt, err
 		case s.info.AgentVersion != s.conversation.record.AgentVersion || s.info.AgentName != s.conversation.record.AgentName:
@@ -99,7 +100,7 @@ func (s *segment) resumeSession(ctx context.Context, params acp.SessionParams, r
 			continue
 		}
 		if err == nil {
-			s.info.ResumedBy, s.info.ResumeNote = way, note
+			s.info.ResumedBy, s.info.ResumeNote = string(way), note
 			return session, resumePrompt, nil
 		}
 		var refused *acp.AgentError

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 func (c *conversation) transcript() (string, error) {
 	var parts []string
 	for _, dir := range c.seg.History {
-		f, err := os.Open(filepath.Join(dir, agent.FileTrajectory))
+		f, err := os.Open(filepath.Join(dir, record.FileTrajectory))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if err != nil {
@@ -36,7 +36,7 @@ func (c *conversation) transcript() (string, error) {
 		}
 		dec := json.NewDecoder(f)
 		for {
-			var e agent.Event
+			var e record.Event
 			if err := dec.Decode(&e); err != nil {
 				break // the end, or a torn line
 			}
@@ -55,17 +55,17 @@ func (c *conversation) transcript() (string, error) {
 }
 
 // retell is an event as a transcript has it; empty for those that it leaves out.
-func retell(e agent.Event) string {
+func retell(e record.Event) string {
 	switch e.Type {
-	case agent.EventPrompt:
+	case record.EventPrompt:
 		text := e.Text
 		if strings.HasPrefix(text, transcriptStart) { // which had what is told here already
 			_, text, _ = strings.Cut(text, transcriptEnd)
 		}
 		return "User: " + text
-	case agent.EventMessage:
+	case record.EventMessage:
 		return "You: " + e.Text
-	case agent.EventToolCall:
+	case record.EventToolCall:
 		result := e.Call.Text()
 		if len(result) > maxResult {
 			result = strings.ToValidUTF8(result[:maxResult], "") + "…"

@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/grace"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // answer is what the agent answered to the prompt.
@@ -22,7 +23,7 @@ type answer struct {
 // prompt has the turn: the agent works until it answers, a limit is reached, or it has asked for
 // something that has to wait.
 func (s *segment) prompt(ctx context.Context, text string) agent.Outcome {
-	s.trail.Add(agent.EventPrompt, s.conversation.record.SessionID, text, nil)
+	s.trail.Add(record.EventPrompt, s.conversation.record.SessionID, text, nil)
 	s.client.replay(false)
 	s.idle.reset()
 	if s.model != nil {
@@ -93,7 +94,7 @@ func isLimit(c fault.Category) bool {
 // limited ends a turn at a limit: what was done by then can be verified, if there is a verifier.
 // answers is nil if the turn has ended.
 func (s *segment) limited(ctx context.Context, limit *fault.Fault, answers <-chan answer) agent.Outcome {
-	s.trail.Add(agent.EventLimit, s.conversation.record.SessionID, "", limit)
+	s.trail.Add(record.EventLimit, s.conversation.record.SessionID, "", limit)
 	s.cancelTurn(ctx, answers)
 	s.info.Limit = limit
 	return agent.Outcome{Output: output(s.trail.LastMessage(), s.info.StopReason, limit), Limit: limit}
@@ -125,7 +126,7 @@ func (s *segment) stopped(result acp.PromptResult) {
 	if len(result.Usage) > 0 && !isNothing(result.Usage) {
 		s.info.AgentUsage, s.promptUsage = result.Usage, result.Usage
 	}
-	s.trail.Add(agent.EventStop, s.conversation.record.SessionID, "", map[string]any{"stopReason": result.StopReason, "usage": result.Usage})
+	s.trail.Add(record.EventStop, s.conversation.record.SessionID, "", map[string]any{"stopReason": result.StopReason, "usage": result.Usage})
 }
 
 // output is the document of an agent that speaks in words: the last thing that it said.

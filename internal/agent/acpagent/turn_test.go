@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -48,27 +49,27 @@ func TestATurn(t *testing.T) {
 		t.Errorf("got %s", out.Output)
 	}
 	info := out.Info
-	if info.ToolCalls != 1 || len(info.MCPServers) != 1 || info.MCPServers[0].Verdict != agent.VerdictSent || info.MCPServers[0].Calls != 1 || info.StopReason != "end_turn" ||
+	if info.ToolCalls != 1 || len(info.MCPServers) != 1 || info.MCPServers[0].Verdict != record.VerdictSent || info.MCPServers[0].Calls != 1 || info.StopReason != "end_turn" ||
 		info.AgentName != "acp-agent" || info.AgentVersion != "1.0.0" || info.ResumedBy != "" || !strings.Contains(string(info.AgentUsage), `"used":10`) {
 		t.Errorf("got %+v, %s", info, info.AgentUsage)
 	}
 	var kinds []string
-	for _, e := range testenv.ReadLines[agent.Event](t, seg.Dir, agent.FileTrajectory) {
+	for _, e := range testenv.ReadLines[record.Event](t, seg.Dir, record.FileTrajectory) {
 		kinds = append(kinds, e.Type)
 	}
-	want := []string{agent.EventSession, agent.EventPrompt, agent.EventMessage, agent.EventToolCall, agent.EventMessage, agent.EventThought, agent.EventMessage, agent.EventUsage, agent.EventStop}
+	want := []string{record.EventSession, record.EventPrompt, record.EventMessage, record.EventToolCall, record.EventMessage, record.EventThought, record.EventMessage, record.EventUsage, record.EventStop}
 	if !slices.Equal(kinds, want) {
 		t.Errorf("got  %v\nwant %v", kinds, want)
 	}
-	call := r.events(0, agent.EventToolCall)[0].Call
+	call := r.events(0, record.EventToolCall)[0].Call
 	if call.Name != "add" || call.Server != "lab" || call.Status != "completed" || string(call.Input) != `{"a":2,"b":40}` || call.Text() != "sum 42" || call.DurationMs == nil {
 		t.Errorf("got %+v", call)
 	}
-	spans, skipped, err := agent.ReadTrace(seg.Dir)
+	spans, skipped, err := record.ReadTrace(seg.Dir)
 	if len(spans) != 1 || skipped != 0 || err != nil || !strings.Contains(string(spans[0]), `"mcp.server":"lab"`) || !strings.Contains(string(spans[0]), `"content":"sum 42"`) {
 		t.Errorf("got %s, %d, %v", spans, skipped, err)
 	}
-	if want := []string{FileSession, agent.FileTrajectory, agent.FileTrace, FileWire}; !slices.Equal(out.Files, want) {
+	if want := []string{FileSession, record.FileTrajectory, record.FileTrace, FileWire}; !slices.Equal(out.Files, want) {
 		t.Errorf("got the files %v, want %v", out.Files, want)
 	}
 }
@@ -77,7 +78,7 @@ func TestWhatIsUnknownIsRecorded(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
 	content(t, r.prompt(`[[FAULT unknown-update]] [[UPDATE {"sessionUpdate":"agent_message_chunk","content":{"type":"image","data":""}}]] [[SAY x]]`))
-	updates := r.events(0, agent.EventUpdate)
+	updates := r.events(0, record.EventUpdate)
 	if len(updates) != 2 || !strings.Contains(string(updates[0].Data), `"minutes":5`) || !strings.Contains(string(updates[1].Data), `"image"`) {
 		t.Errorf("got %v", updates)
 	}
@@ -87,7 +88,7 @@ func TestACallThatNeverEndsIsRecordedOnce(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
 	out := r.prompt(`[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"slow","rawInput":{"n":1}}]] [[UPDATE {"sessionUpdate":"tool_call_update","toolCallId":"t","status":"in_progress"}]]`)
-	calls := r.events(0, agent.EventToolCall)
+	calls := r.events(0, record.EventToolCall)
 	if len(calls) != 1 || calls[0].Call.Status != "in_progress" || calls[0].Call.DurationMs != nil || out.Info.ToolCalls != 1 {
 		t.Errorf("got %+v, %+v", calls, out.Info)
 	}
@@ -180,7 +181,7 @@ func TestAForeignSession(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
 	got := content(t, r.prompt("[[FAULT foreign]]"))
-	if want := `session/request_permission {"error":{"code":-32002,"message":"there is no session \"another\""}}`; got != want || r.events(0, agent.EventPermission) != nil {
+	if want := `session/request_permission {"error":{"code":-32002,"message":"there is no session \"another\""}}`; got != want || r.events(0, record.EventPermission) != nil {
 		t.Errorf("got %s", got)
 	}
 }

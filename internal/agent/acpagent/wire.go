@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // wireLog keeps every line of the connection, up to the bound of what the agent may send. The
 // connection alone calls record; the rest is for when the connection has ended.
 type wireLog struct {
-	lines  *agent.Lines
+	lines  *record.Lines
 	now    func() time.Time
 	bound  int64
 	limits *limits

@@ -8,6 +8,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 // errOutputLimit ends an agent that prints more than it may.
@@ -22,13 +23,13 @@ type capture struct {
 
 // capture opens the streams of a segment.
 func (f *function) capture(seg agent.Segment) *capture {
-	c := &capture{limit: seg.OutputBytes, stderr: program.OpenLog(filepath.Join(seg.Dir, agent.FileStderr), f.opts.Redact)}
+	c := &capture{limit: seg.OutputBytes, stderr: program.OpenLog(filepath.Join(seg.Dir, record.FileStderr), f.opts.Redact)}
 	if c.limit <= 0 {
 		c.limit = agent.DefaultOutputBytes
 	}
 	c.stdout = &stdoutWriter{left: c.limit, keep: f.entry.Output != agent.OutputFile}
 	if f.entry.Output == agent.OutputLastLine || f.entry.Output == agent.OutputFile {
-		c.stdout.log = program.OpenLog(filepath.Join(seg.Dir, agent.FileStdout), f.opts.Redact)
+		c.stdout.log = program.OpenLog(filepath.Join(seg.Dir, record.FileStdout), f.opts.Redact)
 	}
 	return c
 }
@@ -83,7 +84,7 @@ func (f *function) writeFile(path string, content io.Reader) (err error) {
 
 // redactFile replaces a file that the agent has written by one that has passed the redaction.
 func (f *function) redactFile(path string) error {
-	file, err := agent.OpenRegular(path)
+	file, err := record.OpenRegular(path)
 	if file == nil || err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
@@ -46,7 +47,7 @@ func (f *function) environ(seg agent.Segment) ([]string, *fault.Fault) {
 		env = append(env, name+"="+value)
 	}
 	env = append(env, seg.Env...)
-	env = append(env, EnvTraceFile+"="+filepath.Join(seg.Dir, agent.FileTrace), EnvWorkspace+"="+seg.Workspace)
+	env = append(env, EnvTraceFile+"="+filepath.Join(seg.Dir, record.FileTrace), EnvWorkspace+"="+seg.Workspace)
 	if f.entry.Output == agent.OutputFile {
 		env = append(env, EnvOutputFile+"="+f.outputFile(seg))
 	}

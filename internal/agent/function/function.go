@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -112,7 +113,7 @@ func (f *function) outcome(ctx context.Context, exit sandbox.Exit, c *capture, d
 	if bad != nil {
 		return agent.Outcome{Fault: bad}
 	}
-	_, doc, err := agent.SplitUsage(doc)
+	_, doc, err := record.SplitUsage(doc)
 	if err != nil {
 		return agent.Outcome{Fault: fault.New(fault.InvalidOutput, err.Error())}
 	}
@@ -121,12 +122,12 @@ func (f *function) outcome(ctx context.Context, exit sandbox.Exit, c *capture, d
 
 // usage reports what the segment has used of models, also if it has failed; nil if that is not
 // known.
-func usage(seg agent.Segment, document []byte) (*agent.Info, error) {
-	used, source, err := agent.UsageOf(seg.Dir, document, seg.Earlier)
+func usage(seg agent.Segment, document []byte) (*record.Info, error) {
+	used, source, err := record.UsageOf(seg.Dir, document, seg.Earlier)
 	if used == nil || err != nil {
 		return nil, err
 	}
-	return &agent.Info{Usage: used, UsageSource: source}, nil
+	return &record.Info{Usage: used, UsageSource: source}, nil
 }
 
 // document returns what should be the agent's document, having written it to output.json, or says
@@ -137,7 +138,7 @@ func (f *function) document(seg agent.Segment, c *capture) (data []byte, missing
 		data, missing = lastLine(c.stdout.buf), "the agent printed nothing on stdout"
 	case agent.OutputFile:
 		missing = fmt.Sprintf("the agent did not write the file that %s names", EnvOutputFile)
-		if data, err = agent.ReadRegular(f.outputFile(seg), c.limit+1); err != nil {
+		if data, err = record.ReadRegular(f.outputFile(seg), c.limit+1); err != nil {
 			return nil, "", err
 		}
 		if len(data) > 0 && f.opts.Redact == nil && f.entry.OutputFile == "" {
@@ -149,7 +150,7 @@ func (f *function) document(seg agent.Segment, c *capture) (data []byte, missing
 	if len(data) == 0 {
 		return nil, missing, nil
 	}
-	return data, "", f.writeFile(filepath.Join(seg.Dir, agent.FileOutput), bytes.NewReader(data))
+	return data, "", f.writeFile(filepath.Join(seg.Dir, record.FileOutput), bytes.NewReader(data))
 }
 
 // interrupted looks for interrupts in a document. LangGraph prints an empty list or null where
@@ -195,16 +196,16 @@ func (f *function) outputFile(seg agent.Segment) string {
 	if f.entry.OutputFile != "" {
 		return filepath.Join(seg.Dir, f.entry.OutputFile)
 	}
-	return filepath.Join(seg.Dir, agent.FileOutput)
+	return filepath.Join(seg.Dir, record.FileOutput)
 }
 
 // keep lists the files of the segment, the agent's own trace among them.
 func (f *function) keep(seg agent.Segment) ([]string, error) {
-	trace := filepath.Join(seg.Dir, agent.FileTrace)
+	trace := filepath.Join(seg.Dir, record.FileTrace)
 	if f.opts.Redact != nil {
 		if err := f.redactFile(trace); err != nil {
 			return nil, err
 		}
 	}
-	return agent.FilesIn(seg.Dir, agent.FileOutput, agent.FileStdout, agent.FileStderr, agent.FileTrace)
+	return record.FilesIn(seg.Dir, record.FileOutput, record.FileStdout, record.FileStderr, record.FileTrace)
 }

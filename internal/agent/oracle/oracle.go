@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
@@ -38,8 +39,8 @@ func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, err
 		defer cancel()
 	}
 	box := seg.Sandbox
-	stdout := program.OpenLog(filepath.Join(seg.Dir, agent.FileStdout), o.opts.Redact)
-	stderr := program.OpenLog(filepath.Join(seg.Dir, agent.FileStderr), o.opts.Redact)
+	stdout := program.OpenLog(filepath.Join(seg.Dir, record.FileStdout), o.opts.Redact)
+	stderr := program.OpenLog(filepath.Join(seg.Dir, record.FileStderr), o.opts.Redact)
 	env := slices.Clone(box.Env)
 	if box.Home != "" {
 		env = append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + box.Home, "TMPDIR=/tmp"}, env...)
@@ -58,8 +59,8 @@ func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, err
 	} else if err != nil {
 		return agent.Outcome{}, fmt.Errorf("oracle: %w", err)
 	}
-	info := &agent.Info{Isolation: box.Config.Isolation}
-	files, err := agent.FilesIn(seg.Dir, agent.FileStdout, agent.FileStderr)
+	info := &record.Info{Isolation: box.Config.Isolation}
+	files, err := record.FilesIn(seg.Dir, record.FileStdout, record.FileStderr)
 	if err != nil {
 		return agent.Outcome{}, err
 	}
@@ -82,7 +83,7 @@ type Nop struct{}
 
 // Run implements Agent.
 func (Nop) Run(_ context.Context, seg agent.Segment) (agent.Outcome, error) {
-	info := &agent.Info{}
+	info := &record.Info{}
 	if seg.Sandbox != nil {
 		info.Isolation = seg.Sandbox.Config.Isolation
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
@@ -159,7 +159,7 @@ func isolations() []string {
 
 // checkPrompts compares the trajectory of a rollout with what its agent must have been told.
 func (s *scenario) checkPrompts(o store.RolloutView, note func(string, ...any)) {
-	path := filepath.Join(s.dir, ".evalrun", "runs", runID, "rollouts", o.ID, agent.FileTrajectory)
+	path := filepath.Join(s.dir, ".evalrun", "runs", runID, "rollouts", o.ID, record.FileTrajectory)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		note("%v", err)
@@ -167,14 +167,14 @@ func (s *scenario) checkPrompts(o store.RolloutView, note func(string, ...any)) 
 	}
 	var got []string
 	for dec := json.NewDecoder(bytes.NewReader(data)); ; {
-		var e agent.Event
+		var e record.Event
 		if err := dec.Decode(&e); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			note("%s: %v", path, err)
 			return
 		}
-		if e.Type != agent.EventPrompt {
+		if e.Type != record.EventPrompt {
 			continue
 		}
 		for _, beginning := range asking[o.EvaluationID] {

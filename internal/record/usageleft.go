@@ -1,4 +1,4 @@
-package agent
+package record
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/store"
 )
 
 // FileUsage has what each call of a model through the model proxy has used, one JSON object a line.
@@ -106,4 +107,24 @@ func UsageOf(dir string, document []byte, earlier []string) ([]eval.Usage, Usage
 		eval.UsageOfSpans(told, seen)
 	}
 	return eval.UsageOfSpans(spans, seen), UsageOfTrace, nil
+}
+
+// UsageOfSegment is what an attempt of a segment has used of models, whatever came of it: what it has
+// reported, or if it was broken off, what its files in dir say. earlier are the folders of the
+// attempts before it.
+func UsageOfSegment(g store.Segment, dir string, earlier []string) ([]eval.Usage, UsageSource, error) {
+	if g.Info == nil {
+		if g.Outcome == store.OutcomeCompleted || g.Outcome == store.OutcomeSuspended || g.Outcome == store.OutcomeFailed && len(g.Files) > 0 {
+			return nil, "", nil // it had its say
+		}
+		return UsageLeft(dir, earlier)
+	}
+	var info struct {
+		Usage  []eval.Usage `json:"usage"`
+		Source UsageSource  `json:"usageSource"`
+	}
+	if err := json.Unmarshal(g.Info, &info); err != nil {
+		return nil, "", fmt.Errorf("what segment %d reports: %w", g.Number, err)
+	}
+	return info.Usage, info.Source, nil
 }

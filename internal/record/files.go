@@ -1,4 +1,4 @@
-package agent
+package record
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// The files that a segment leaves in Segment.Dir; each is there only if there is something in it.
+// The files that a segment leaves in the folder of its attempt; each is there only if there is something in it.
 const (
 	FileOutput = "output.json" // the agent's document, whether or not it is one
 	FileStdout = "stdout.log"  // stdout, where the document is not all of it
@@ -17,10 +17,11 @@ const (
 
 	// FolderSteps has a folder for each step of a task, with files as above.
 	FolderSteps = "steps"
-)
 
-// DefaultOutputBytes holds where a segment does not say how much an agent may print.
-const DefaultOutputBytes = 16 << 20
+	// VerifierLog is what a task's verifier printed. It is in a rollout's folder verifier, and in
+	// those of its steps.
+	VerifierLog = "test-stdout.txt"
+)
 
 // FilesIn are those of the names that are files in a folder.
 func FilesIn(dir string, names ...string) ([]string, error) {

@@ -1,10 +1,13 @@
-package agent
+package record
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"path"
 	"path/filepath"
+
+	"github.com/evalrun/evalrun/internal/store"
 )
 
 // maxTrace is how much of a trace is read.
@@ -30,4 +33,16 @@ func ReadTrace(dir string) (spans []json.RawMessage, skipped int, err error) {
 		}
 	}
 	return spans, skipped, nil
+}
+
+// TraceDirs are the folders below that of a segment's attempt in which its agent has left a trace,
+// those of a task's steps in order.
+func TraceDirs(dir string, files []store.File) []string {
+	var out []string
+	for _, f := range files {
+		if path.Base(f.Name) == FileTrace {
+			out = append(out, filepath.Join(dir, filepath.FromSlash(path.Dir(f.Name))))
+		}
+	}
+	return out
 }

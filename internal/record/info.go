@@ -1,4 +1,4 @@
-package agent
+package record
 
 import (
 	"cmp"
@@ -27,9 +27,9 @@ type Info struct {
 	AgentName    string `json:"agentName,omitempty"`
 	AgentVersion string `json:"agentVersion,omitempty"`
 	SessionID    string `json:"sessionId,omitempty"`
-	// ResumedBy is how the segment went on with the session of the one before; empty in a rollout's
-	// first.
-	ResumedBy ResumeBy `json:"resumedBy,omitempty"`
+	// ResumedBy is how the segment went on with the session of the one before: resume, load or
+	// replay. It is empty in a rollout's first.
+	ResumedBy string `json:"resumedBy,omitempty"`
 	// ResumeNote says why a better way was not taken.
 	ResumeNote string `json:"resumeNote,omitempty"`
 	StopReason string `json:"stopReason,omitempty"`
