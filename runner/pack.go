@@ -159,7 +159,7 @@ func (s *Store) noteLocalJobs(ctx context.Context, ids []string, notice func(str
 		}
 	}
 	if n > 0 {
-		notice(fmt.Sprintf("%d local jobs (exec) are waited for: they run on this machine, and where the run is unpacked they are lost; resume here until they have ended, and pack then", n))
+		notice(fmt.Sprintf("%d local jobs (exec) are waited for: they run on this machine, and only evalrun on it can ask for them; resume here until they have ended, and pack then", n))
 	}
 	return nil
 }

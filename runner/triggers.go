@@ -42,6 +42,10 @@ type Trigger struct {
 	// Checks counts how often it was asked.
 	CheckedAt *time.Time `json:"checkedAt,omitempty"`
 	Checks    int        `json:"checks,omitempty"`
+	// Machine is the name of the machine on which its job runs, if only evalrun there can ask for it;
+	// Elsewhere says that this is another one.
+	Machine   string `json:"machine,omitempty"`
+	Elsewhere bool   `json:"-"`
 	// ExpiresAt is when the source forgets the result.
 	ExpiresAt *time.Time      `json:"expiresAt,omitempty"`
 	Payload   json.RawMessage `json:"payload"`
@@ -170,7 +174,7 @@ func newTrigger(t store.Trigger) Trigger {
 	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only what was marshalled
 	out := Trigger{TriggerID: t.ID, RunID: t.RunID, RolloutID: t.RolloutID, EvaluationID: t.EvaluationID, EvaluationName: t.EvaluationName, Agent: t.Agent, Epoch: t.Epoch,
 		InterruptID: t.InterruptID, AskedBy: t.AskedBy, Type: t.Type, Source: t.Source, ItemKey: t.ItemKey, FolderPath: t.FolderPath, State: string(t.State),
-		CreatedAt: t.CreatedAt, LastError: t.LastError, ExpiresAt: spec.ExpiresAt, Payload: spec.Visible(),
+		CreatedAt: t.CreatedAt, LastError: t.LastError, Machine: t.Machine, Elsewhere: t.Machine != "" && t.Machine != store.ThisMachine().Name, ExpiresAt: spec.ExpiresAt, Payload: spec.Visible(),
 		Open: t.State.IsOpen(), Failures: t.Failures, Checks: t.Checks, Answer: AnswerPayload}
 	out.Purpose, out.EvaluatorID = "agent", t.EvaluatorID
 	if t.EvaluatorID != "" {
@@ -202,7 +206,7 @@ func (t *Trigger) redact(red *redact.Redactor) error {
 	if err != nil {
 		return err
 	}
-	clean := Trigger{Open: t.Open, Answer: t.Answer}
+	clean := Trigger{Open: t.Open, Answer: t.Answer, Elsewhere: t.Elsewhere}
 	if err := json.Unmarshal(red.JSON(data), &clean); err != nil {
 		return err
 	}

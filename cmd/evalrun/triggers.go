@@ -105,6 +105,10 @@ func answers(s *runner.Store, t runner.Trigger) []string {
 	flag := storeFlag(s)
 	switch t.Answer {
 	case runner.AnswerPoll:
+		if t.Elsewhere {
+			return []string{"its job runs on the machine " + redact.Line(t.Machine) + ", where evalrun asks it: " + resumeLine(s, t.RunID),
+				"   or: " + executable + " deliver" + flag + " " + t.TriggerID + " --force --fail MESSAGE, if that machine is gone"}
+		}
 		return []string{"evalrun asks it: " + resumeLine(s, t.RunID)}
 	case runner.AnswerRating:
 		return []string{"answer: " + executable + " rate" + flag + " " + t.TriggerID + " VALUE --reason REASON"}

@@ -49,6 +49,9 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 	if err != nil {
 		return err
 	}
+	if c.Elsewhere { // and overdue: nobody here can ask for its job, or tell whether it was started
+		return h.expire(commit, run, c, "its job runs on "+c.Machine+", where no evalrun has asked for it in time", c.LastError)
+	}
 	source, err := run.Sources.For(c.Source, spec)
 	if err != nil {
 		return h.deliverFault(commit, run, c, fault.Job, err.Error())

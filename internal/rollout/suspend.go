@@ -21,6 +21,7 @@ func (r *Rollout) newTriggers(interrupts []wait.Interrupt) (out []store.NewTrigg
 				ItemKey: spec.ItemKey, KeyPrefix: spec.Type.KeyPrefix(), FolderPath: spec.FolderPath, FolderKey: spec.FolderKey, Digest: spec.Digest(),
 			}
 			n.Checked = n.Source != wait.SourceExternal
+			n.Local = n.Source == wait.SourceExec
 			n.Start = n.Checked && n.Source != wait.SourceTimer && spec.ItemKey == ""
 			if spec.ResumeAt != nil {
 				n.NextCheck = *spec.ResumeAt

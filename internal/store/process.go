@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 )
@@ -14,13 +15,36 @@ type Process struct {
 	// BootID and PIDNamespace must be one's own, or nothing can be said of the process.
 	BootID       string
 	PIDNamespace string
+	// Machine is where the process runs.
+	Machine Machine
+}
+
+// Machine is the machine that a process runs on. Jobs that are its own processes can be asked for
+// there alone.
+type Machine struct {
+	Name string
+	// BootID is that of the process, so that a container which is made anew, and then has another
+	// name, is the same machine. It is empty if somebody has given the name: then only that counts.
+	BootID string
+}
+
+// MachineVar is the environment variable that names the machine, in the place of its host name.
+const MachineVar = "EVALRUN_MACHINE"
+
+// ThisMachine is the machine that the calling process runs on.
+func ThisMachine() Machine {
+	if name := os.Getenv(MachineVar); name != "" {
+		return Machine{Name: name}
+	}
+	host, _ := os.Hostname() // without one the boot tells it
+	return Machine{Name: cmp.Or(host, "localhost"), BootID: bootID()}
 }
 
 // ThisProcess describes the calling process.
 func ThisProcess() Process {
 	pid := os.Getpid()
 	start, _ := startTime(pid) // a process can always see itself
-	return Process{PID: pid, StartTime: start, BootID: bootID(), PIDNamespace: pidNamespace()}
+	return Process{PID: pid, StartTime: start, BootID: bootID(), PIDNamespace: pidNamespace(), Machine: ThisMachine()}
 }
 
 // IsDead reports whether the process is certainly gone. Of one of another boot or PID namespace

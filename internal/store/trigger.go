@@ -52,6 +52,9 @@ type NewTrigger struct {
 	Start bool
 	// Checked says that the source can be asked and its job cancelled.
 	Checked bool
+	// Local says that its job is a process of the machine that starts it: no other machine can ask
+	// for it, or tell whether it was started.
+	Local bool
 	// NextCheck is when to ask first; zero means now.
 	NextCheck time.Time
 	// Request is what goes to a batch for it; nil if nothing does.
@@ -97,6 +100,9 @@ type Trigger struct {
 	// TakenBy is the segment that Claim resumed with it; 0 means none. An evaluator takes in no
 	// segment.
 	TakenBy int
+	// Machine is the name of the machine that alone can ask for its job, because the job is a process
+	// there; empty if any can. ClaimTriggers sets it when the job is to be started.
+	Machine string
 	// CreatedAt is set by CommitSegment.
 	CreatedAt time.Time
 	// StartedAt is set by TriggerStarted, and of a question by QuestionTold.
@@ -172,6 +178,9 @@ type TriggerClaim struct {
 	TriggerToken
 	Trigger
 	Action Action
+	// Elsewhere says that the job belongs to another machine, Trigger.Machine. Such a trigger is given
+	// out only after its deadline, to expire.
+	Elsewhere bool
 	// Until is when the claim runs out unless it is renewed. Nothing that another process must not
 	// do again may begin later.
 	Until time.Time

@@ -22,18 +22,19 @@ func (s reader) Backlog(ctx context.Context, runID string) (b store.Backlog, err
 	if err != nil {
 		return b, err
 	}
-	var next, due, batch, lease sql.NullInt64
-	err = tx.QueryRowContext(ctx, backlogQuery, s.db.now().UnixMicro(), runID, s.db.holder, dead).
-		Scan(&b.Runnable, &b.Delayed, &b.Held, &b.Due, &next, &due, &batch, &lease)
-	b.NextDue = earliest(next, due, batch, lease)
+	var next, due, batch, lease, expires sql.NullInt64
+	err = tx.QueryRowContext(ctx, backlogQuery, s.db.now().UnixMicro(), runID, s.db.holder, dead, s.db.process.Machine.Name, s.db.process.Machine.BootID).
+		Scan(&b.Runnable, &b.Delayed, &b.Held, &b.Due, &next, &due, &batch, &lease, &expires)
+	b.NextDue = earliest(next, due, batch, lease, expires)
 	return b, err
 }
 
 // NextDue implements Reader.
 func (s reader) NextDue(ctx context.Context, runID string) (time.Time, error) {
-	var next, due, batch sql.NullInt64
-	err := s.db.read.QueryRowContext(ctx, nextDueQuery, s.db.now().UnixMicro(), runID, s.db.holder).Scan(&next, &due, &batch)
-	return earliest(next, due, batch), s.db.describe(err)
+	var next, due, batch, expires sql.NullInt64
+	machine := s.db.process.Machine
+	err := s.db.read.QueryRowContext(ctx, nextDueQuery, s.db.now().UnixMicro(), runID, s.db.holder, "", machine.Name, machine.BootID).Scan(&next, &due, &batch, &expires)
+	return earliest(next, due, batch, expires), s.db.describe(err)
 }
 
 // earliest returns the earliest of the times that there are, zero if there is none.
@@ -74,7 +75,7 @@ const activityQuery = `SELECT run_id, sum(held), sum(delayed) FROM (
 	UNION ALL SELECT run_id, 0, 1 FROM rollouts WHERE runnable_at > ?1) GROUP BY run_id`
 
 // backlogQuery counts with the conditions of Claim, ClaimTriggers and ClaimBatches. ?1 is now, ?2 a run or empty,
-// ?3 this process, ?4 the dead ones.
+// ?3 this process, ?4 the dead ones, ?5 and ?6 the name and the boot of this machine.
 var backlogQuery = func() string {
 	const (
 		ofRun = " AND (?2 = '' OR run_id = ?2)"
@@ -87,20 +88,25 @@ var backlogQuery = func() string {
 		(SELECT count(*) FROM rollouts WHERE runnable_at <= ?1%[1]s) + (SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND %[2]s%[1]s),
 		(SELECT count(*) FROM rollouts WHERE runnable_at > ?1%[1]s),
 		(SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND NOT %[2]s%[1]s),
-		(SELECT count(*) FROM triggers WHERE due_at <= ?1 AND %[3]s%[1]s) + (SELECT count(*) FROM triggers WHERE owner IS NOT NULL AND due_at > ?1 AND %[4]s%[1]s)
+		(SELECT count(*) FROM triggers WHERE due_at <= ?1 AND %[3]s%[1]s AND NOT %[6]s) + (SELECT count(*) FROM triggers WHERE owner IS NOT NULL AND due_at > ?1 AND %[4]s%[1]s AND NOT %[6]s)
 			+ (SELECT count(*) FROM judge_batches WHERE due_at <= ?1 AND %[3]s%[1]s) + (SELECT count(*) FROM judge_batches WHERE owner IS NOT NULL AND due_at > ?1 AND %[4]s%[1]s)
 			+ (SELECT count(*) FROM judge_batches b WHERE %[5]s AND due_at > ?1%[1]s),
 		(SELECT runnable_at FROM rollouts WHERE runnable_at > ?1%[1]s ORDER BY runnable_at LIMIT 1),
 		(SELECT due_at FROM triggers WHERE due_at > ?1 AND %[3]s AND (owner IS NULL OR NOT %[4]s)%[1]s ORDER BY due_at LIMIT 1),
 		(SELECT due_at FROM judge_batches WHERE due_at > ?1 AND %[3]s AND (owner IS NULL OR NOT %[4]s)%[1]s ORDER BY due_at LIMIT 1),
-		(SELECT min(lease_until) FROM rollouts WHERE owner IS NOT NULL AND owner <> ?3 AND NOT %[2]s%[1]s)`, ofRun, void, notMine, orphan, nothingToAdd)
+		(SELECT min(lease_until) FROM rollouts WHERE owner IS NOT NULL AND owner <> ?3 AND NOT %[2]s%[1]s),
+		%[7]s`, ofRun, void, notMine, orphan, nothingToAdd, elsewhere("?5", "?6"), nextExpiry)
 }()
 
+// nextExpiry is the next deadline of a trigger whose job belongs to another machine: it expires here, too.
+var nextExpiry = "(SELECT min(deadline) FROM triggers WHERE machine <> '' AND deadline > ?1 AND state IN ('intended', 'starting', 'waiting') AND " + foreign("?5", "?6") + " AND (?2 = '' OR run_id = ?2))"
+
 // nextDueQuery has the parameters of backlogQuery.
-const nextDueQuery = `SELECT
+var nextDueQuery = `SELECT
 	(SELECT runnable_at FROM rollouts WHERE runnable_at > ?1 AND (?2 = '' OR run_id = ?2) ORDER BY runnable_at LIMIT 1),
 	(SELECT due_at FROM triggers WHERE due_at > ?1 AND (owner IS NULL OR owner <> ?3) AND (?2 = '' OR run_id = ?2) ORDER BY due_at LIMIT 1),
-	(SELECT due_at FROM judge_batches WHERE due_at > ?1 AND (owner IS NULL OR owner <> ?3) AND (?2 = '' OR run_id = ?2) ORDER BY due_at LIMIT 1)`
+	(SELECT due_at FROM judge_batches WHERE due_at > ?1 AND (owner IS NULL OR owner <> ?3) AND (?2 = '' OR run_id = ?2) ORDER BY due_at LIMIT 1),
+	` + nextExpiry
 
 // deadOwners returns, as a JSON array, the holders of something whose process is certainly gone.
 func (s reader) deadOwners(ctx context.Context, q querier) (string, error) {

@@ -96,8 +96,8 @@ func (rows triggerRows) add(o store.Rollout, n store.NewTrigger, id string, occu
 		next = rows.tx.now
 	}
 	err := rows.tx.exec(`INSERT INTO triggers (trigger_id, run_id, rollout_id, interrupt_id, occurrence, sibling, type, name, source, item_key,
-			folder_path, folder_key, spec, digest, state, checked, segment, created_at, next_check, due_at, evaluator_id)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, id, o.RunID, o.ID, n.InterruptID, occurrence, sibling, n.Type, n.Name, n.Source, key,
-		n.FolderPath, n.FolderKey, document(n.Spec), n.Digest, string(state), n.Checked, o.Segment, rows.tx.now, next, next, n.EvaluatorID)
+			folder_path, folder_key, spec, digest, state, checked, segment, created_at, next_check, due_at, evaluator_id, local)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, id, o.RunID, o.ID, n.InterruptID, occurrence, sibling, n.Type, n.Name, n.Source, key,
+		n.FolderPath, n.FolderKey, document(n.Spec), n.Digest, string(state), n.Checked, o.Segment, rows.tx.now, next, next, n.EvaluatorID, n.Local)
 	return store.Trigger{ID: id, RolloutID: o.ID, Source: n.Source, ItemKey: key, Segment: o.Segment, EvaluatorID: n.EvaluatorID, Occurrence: occurrence}, err
 }

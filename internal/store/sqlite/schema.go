@@ -311,4 +311,11 @@ ALTER TABLE judge_requests ADD COLUMN custom_id TEXT NOT NULL DEFAULT ''; -- how
 ALTER TABLE judge_requests ADD COLUMN merged INTEGER NOT NULL DEFAULT 0;  -- 1 if another one had this custom id before
 UPDATE judge_requests SET custom_id = (SELECT t.item_key FROM triggers t WHERE t.trigger_id = judge_requests.trigger_id);
 CREATE INDEX judge_requests_custom ON judge_requests (custom_id, batch_id);
+`, `
+-- Jobs that are processes of one machine.
+ALTER TABLE triggers ADD COLUMN local INTEGER NOT NULL DEFAULT 0;  -- 1 if its job is one
+ALTER TABLE triggers ADD COLUMN machine TEXT NOT NULL DEFAULT '';  -- which one, once the job is to be started
+ALTER TABLE triggers ADD COLUMN boot_id TEXT NOT NULL DEFAULT '';  -- of that machine; empty if its name was given
+UPDATE triggers SET local = 1 WHERE source = 'exec' AND state = 'intended';
+CREATE INDEX triggers_machine ON triggers (machine, deadline) WHERE machine <> '';
 `}

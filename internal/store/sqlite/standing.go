@@ -15,12 +15,14 @@ type standings struct{ db *db }
 const (
 	selectHeld    = "SELECT state, owner = ?2, count(*) FROM rollouts WHERE owner IS NOT NULL AND (?1 = '' OR run_id = ?1) GROUP BY 1, 2"
 	fromOpen      = " FROM triggers WHERE state IN ('intended', 'starting', 'waiting')"
-	fromOpenOfRun = fromOpen + " AND run_id = ?" // apart, because each has an index of its own
+	fromOpenOfRun = fromOpen + " AND run_id = ?1" // apart, because each has an index of its own
 	countWaiting  = "SELECT count(DISTINCT run_id)"
 	countOpen     = "SELECT count(*)" + fromOpen + " AND type = ? AND source = ?"
-	selectWaiting = "SELECT type, count(*), min(next_check)"
 	countScores   = "SELECT state, score >= ?2, count(*) FROM rollouts WHERE run_id = ?1 GROUP BY 1, 2"
 )
+
+// selectWaiting goes before fromOpen or fromOpenOfRun. What only another machine can ask for has no next check.
+var selectWaiting = "SELECT type, count(*), min(CASE WHEN NOT " + foreign("?2", "?3") + " THEN next_check END)"
 
 // Standing implements Standings.
 func (s standings) Standing(ctx context.Context, runID string) (out store.Standing, err error) {
@@ -54,7 +56,7 @@ func (s standings) Standing(ctx context.Context, runID string) (out store.Standi
 	if err := s.db.read.QueryRowContext(ctx, countWaiting+from, args...).Scan(&out.Runs); err != nil {
 		return out, err
 	}
-	if rows, err = s.db.read.QueryContext(ctx, selectWaiting+from+" GROUP BY type", args...); err != nil {
+	if rows, err = s.db.read.QueryContext(ctx, selectWaiting+from+" GROUP BY type", runID, s.db.process.Machine.Name, s.db.process.Machine.BootID); err != nil {
 		return out, err
 	}
 	out.Waiting = map[string]int{}

@@ -17,7 +17,7 @@ type triggerRows struct {
 
 const triggerColumns = `t.trigger_id, t.run_id, t.rollout_id, o.evaluation_id, o.evaluation_name, o.agent, o.epoch, t.interrupt_id, t.occurrence, t.sibling, t.type, t.name,
 	t.source, t.item_key, t.folder_path, t.folder_key, t.asked_by, t.evaluator_id, t.spec, t.state, t.segment, t.taken_by, t.created_at, t.started_at, t.deadline, t.due_at,
-	t.overdue_since, t.checks, t.attempts, t.failures, t.last_error, t.checked_at, t.delivered_at, t.status, t.payload, t.fault, t.delivered_by, t.person`
+	t.overdue_since, t.checks, t.attempts, t.failures, t.last_error, t.checked_at, t.delivered_at, t.status, t.payload, t.fault, t.delivered_by, t.person, t.machine`
 
 const selectTrigger = "SELECT " + triggerColumns + " FROM triggers t JOIN rollouts o ON o.rollout_id = t.rollout_id "
 
@@ -27,7 +27,7 @@ func scanTrigger(r scanner, more ...any) (g store.Trigger, err error) {
 	var spec, payload, fault []byte
 	err = r.Scan(append([]any{&g.ID, &g.RunID, &g.RolloutID, &g.EvaluationID, &g.EvaluationName, &g.Agent, &g.Epoch, &g.InterruptID, &g.Occurrence, &g.Sibling, &g.Type, &g.Name,
 		&g.Source, &g.ItemKey, &g.FolderPath, &g.FolderKey, &g.AskedBy, &g.EvaluatorID, &spec, &g.State, &g.Segment, &g.TakenBy, &created, &started, &deadline, &due,
-		&overdue, &g.Checks, &g.Attempts, &g.Failures, &g.LastError, &checked, &delivered, &status, &payload, &fault, &g.DeliveredBy, &g.Person}, more...)...)
+		&overdue, &g.Checks, &g.Attempts, &g.Failures, &g.LastError, &checked, &delivered, &status, &payload, &fault, &g.DeliveredBy, &g.Person, &g.Machine}, more...)...)
 	if err != nil {
 		return g, err
 	}
@@ -52,6 +52,18 @@ func (rows triggerRows) list(where string, args ...any) (out []store.Trigger, er
 	return out, err
 }
 
+// foreign is the condition on a row of triggers whose job belongs to another machine than that with
+// this name and boot, both parameters.
+func foreign(name, boot string) string {
+	return fmt.Sprintf("(machine <> '' AND machine <> %s AND (boot_id = '' OR boot_id <> %s))", name, boot)
+}
+
+// elsewhere is the condition on such a row that is not to be claimed here: anybody may let a trigger
+// expire. ?1 is now.
+func elsewhere(name, boot string) string {
+	return "(" + foreign(name, boot) + " AND NOT (state IN ('intended', 'starting', 'waiting') AND coalesce(deadline <= ?1, 0)))"
+}
+
 // due finds triggers to claim. Those that a dead process left come first, then those that have been
 // due longest.
 func (rows triggerRows) due(runID string, limit int) ([]store.Trigger, error) {
@@ -59,20 +71,25 @@ func (rows triggerRows) due(runID string, limit int) ([]store.Trigger, error) {
 	if err != nil {
 		return nil, err
 	}
+	machine := rows.tx.db.process.Machine
+	here := " AND t.trigger_id NOT IN (SELECT trigger_id FROM triggers WHERE " + elsewhere("?6", "?7") + ")"
+	args := []any{rows.tx.now, dead, runID, limit, rows.tx.db.holder, machine.Name, machine.BootID}
 	var left []store.Trigger
 	if dead != "[]" {
-		if left, err = rows.list("WHERE t.owner IN (SELECT value FROM json_each(?1)) AND (?2 = '' OR t.run_id = ?2) ORDER BY t.id LIMIT ?3", dead, runID, limit); err != nil {
+		if left, err = rows.list("WHERE t.owner IN (SELECT value FROM json_each(?2)) AND (?3 = '' OR t.run_id = ?3) AND ?5 <> ''"+here+" ORDER BY t.id LIMIT ?4", args...); err != nil {
 			return nil, err
 		}
 	}
-	due, err := rows.list(`WHERE t.due_at <= ?1 AND (t.owner IS NULL OR t.owner <> ?2 AND t.owner NOT IN (SELECT value FROM json_each(?3)))
-		AND (?4 = '' OR t.run_id = ?4) ORDER BY t.due_at LIMIT ?5`, rows.tx.now, rows.tx.db.holder, dead, runID, limit-len(left))
+	args[3] = limit - len(left)
+	due, err := rows.list(`WHERE t.due_at <= ?1 AND (t.owner IS NULL OR t.owner <> ?5 AND t.owner NOT IN (SELECT value FROM json_each(?2)))
+		AND (?3 = '' OR t.run_id = ?3)`+here+" ORDER BY t.due_at LIMIT ?4", args...)
 	return append(left, due...), err
 }
 
 // claim gives a trigger that is due to this process, and says what is to be done with it.
 func (rows triggerRows) claim(g store.Trigger) (store.TriggerClaim, error) {
 	c := store.TriggerClaim{Trigger: g, TriggerToken: store.TriggerToken{TriggerID: g.ID}}
+	machine := rows.tx.db.process.Machine
 	overdue := !g.Deadline.IsZero() && g.Deadline.UnixMicro() <= rows.tx.now
 	state, starting := g.State, 0
 	switch {
@@ -96,9 +113,11 @@ func (rows triggerRows) claim(g store.Trigger) (store.TriggerClaim, error) {
 	if overdue && g.OverdueSince.IsZero() {
 		c.OverdueSince = time.UnixMicro(rows.tx.now).UTC()
 	}
-	if err := rows.tx.row([]any{&c.Fence}, `UPDATE triggers SET state = ?, owner = ?, due_at = ?, fence = fence + 1, overdue_since = ?, attempts = ?, checks = ?
-			WHERE trigger_id = ? RETURNING fence`,
-		string(state), rows.tx.db.holder, rows.tx.after(rows.tx.db.lease), micros(c.OverdueSince), c.Attempts, c.Checks, g.ID); err != nil || state == g.State {
+	// Before a local job is started it is recorded where.
+	if err := rows.tx.row([]any{&c.Fence, &c.Machine, &c.Elsewhere}, `UPDATE triggers SET state = ?1, owner = ?2, due_at = ?3, fence = fence + 1, overdue_since = ?4, attempts = ?5, checks = ?6,
+				boot_id = CASE WHEN local AND machine = '' AND ?8 THEN ?10 ELSE boot_id END, machine = CASE WHEN local AND machine = '' AND ?8 THEN ?9 ELSE machine END
+			WHERE trigger_id = ?7 RETURNING fence, machine, `+foreign("?9", "?10"),
+		string(state), rows.tx.db.holder, rows.tx.after(rows.tx.db.lease), micros(c.OverdueSince), c.Attempts, c.Checks, g.ID, starting, machine.Name, machine.BootID); err != nil || state == g.State {
 		return c, err
 	}
 	return c, rows.tx.touch(g.RunID)
@@ -133,7 +152,7 @@ func (rows triggerRows) release(tok store.TriggerToken, end claimEnd) (g store.T
 			state = CASE WHEN cancel THEN state WHEN ?2 THEN 'waiting' WHEN ?7 AND state = 'starting' THEN 'intended' ELSE state END,
 			started_at = CASE WHEN ?2 THEN ?3 ELSE started_at END,
 			failures = CASE WHEN ?8 THEN failures + 1 WHEN ?10 THEN failures ELSE 0 END, last_error = CASE WHEN ?10 THEN last_error ELSE ?9 END,
-			attempts = attempts - (?10 AND ?7 AND state = 'starting'),
+			attempts = attempts - (?10 AND ?7 AND state = 'starting'), machine = CASE WHEN ?7 AND state = 'starting' THEN '' ELSE machine END,
 			checked_at = CASE WHEN state = 'waiting' AND NOT ?10 THEN ?3 ELSE checked_at END
 		WHERE trigger_id = ?4 AND owner = ?5 AND fence = ?6 AND (state IN ('intended', 'starting', 'waiting') OR cancel) RETURNING source, run_id, rollout_id, segment, evaluator_id, occurrence`,
 		micros(end.next), end.started, rows.tx.now, tok.TriggerID, rows.tx.db.holder, tok.Fence, notStarted, failed, failure.Error, failure.NotTried)

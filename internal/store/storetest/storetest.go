@@ -30,7 +30,7 @@ func Run(t *testing.T, open Opener) {
 	}{
 		{"runs", runSpecs}, {"removal", removeSpecs}, {"claims", claimSpecs}, {"leases", leaseSpecs}, {"dead processes", deadProcessSpecs}, {"fencing", fenceSpecs}, {"states", stateSpecs},
 		{"suspensions", suspensionSpecs}, {"several triggers", severalSpecs}, {"siblings", siblingSpecs}, {"mailbox", mailboxSpecs}, {"parked", parkedSpecs},
-		{"questions", questionSpecs}, {"faults", faultSpecs}, {"deadlines", deadlineSpecs}, {"starts", startSpecs}, {"given up", givenUpSpecs}, {"cancel", cancelSpecs},
+		{"questions", questionSpecs}, {"faults", faultSpecs}, {"deadlines", deadlineSpecs}, {"starts", startSpecs}, {"machines", machineSpecs}, {"given up", givenUpSpecs}, {"cancel", cancelSpecs},
 		{"retries", retrySpecs}, {"evaluating", evaluateSpecs}, {"scoring", scoringSpecs}, {"batches", batchSpecs}, {"clocks", clockSpecs}, {"events", eventSpecs}, {"changes", changeSpecs},
 		{"calls", callSpecs}, {"mcp tasks", mcpTaskSpecs}, {"mcp sessions", mcpSessionSpecs}, {"access tokens", accessTokenSpecs}, {"jobs", jobSpecs}, {"job events", jobEventSpecs}, {"job ends", jobEndSpecs}, {"notifications", notificationSpecs}, {"targets", targetSpecs},
 		{"rescorings", rescoringSpecs}, {"views", viewSpecs}, {"listing", listingSpecs}, {"backlog", backlogSpecs}, {"standings", standingSpecs}, {"heads", headSpecs}, {"histories", historySpecs},
