@@ -90,7 +90,7 @@ func TestBadDocuments(t *testing.T) {
 		{"a.yml", "# only a comment\n", "a.yml:1:1: the file is empty; expected a YAML document"},
 		{"a.yml", "a: 1\n---\nb: 2\n", "a.yml:2:1: expected one YAML document, got several"},
 		{"a.yml", "a: 1\na: 2\n", "a.yml:2:1: a: the key is given twice"},
-		{"a.yml", "a:\n  <<: *x\n", "a.yml:1:1: not valid YAML: unknown anchor 'x' referenced"},
+		{"a.yml", "a:\n  <<: *x\n", "a.yml:2:1: not valid YAML: unknown anchor 'x' referenced"},
 		{"a.yml", "b: &x {c: 1}\na:\n  <<: *x\n", "a.yml:3:3: a: expected a plain text key (merge keys and complex keys are not supported)"},
 		{"a.yml", "? [1]\n: 2\n", "a.yml:1:3: expected a plain text key (merge keys and complex keys are not supported)"},
 		{"a.yml", "a: [1\nb: 2\n", "a.yml:1:1: not valid YAML: did not find expected ',' or ']'"},
@@ -107,6 +107,33 @@ func TestBadDocuments(t *testing.T) {
 		}
 		if !strings.HasPrefix(err.Error(), v.want) {
 			t.Errorf("%.60q:\n got %s\nwant %s", v.document, err, v.want)
+		}
+	}
+}
+
+// X8: an error in YAML has the line in which a person mends it, wherever the block begins in which it is.
+func TestLinesOfYAMLErrors(t *testing.T) {
+	const block, list, open = "did not find expected key", "did not find expected '-' indicator", "did not find expected ',' or ']'"
+	for _, v := range []struct{ document, want string }{
+		{"a: 1\nb: 2\nc: d: e\n", "3:1: not valid YAML: mapping values are not allowed in this context"},
+		{"a: b: c\n", "1:1: not valid YAML: mapping values are not allowed in this context"},
+		{"a: 1\n b: 2\n", "2:1: not valid YAML: mapping values are not allowed in this context"},
+		{"a: 1\nb: |\n  x\n y\nc: 1\n", "4:1: not valid YAML: " + block},
+		{"a:\n  b: 1\n  c: 2\n  d: 3\n e: 4\nf: 5\n", "5:1: not valid YAML: " + block},
+		{"a:\n  - b: 1\n    c: 2\n  d: 3\ne: 4\n", "4:1: not valid YAML: " + list},
+		{"a: 1\nb: [1, 2}\nc: 3\n", "2:1: not valid YAML: " + open},
+		{"a: 1\nb: [1, 2\nc: 3\nd: 4\n", "2:1: not valid YAML: " + open},
+		{"[1, 2\n", "1:1: not valid YAML: " + open},
+		{"a: 1\nb: {c: 1\nd: 2\ne: 3\n", "2:1: not valid YAML: did not find expected ',' or '}'"},
+		{"a: 1\nb: \"x\nc: 2\nd: 3\n", "2:1: not valid YAML: found unexpected end of stream"},
+		{"a: 1\nb\nc: 2\n", "2:1: not valid YAML: could not find expected ':'"},
+		{"a: 1\nb: *x\nc: 2\n", "2:1: not valid YAML: unknown anchor 'x' referenced"},
+		{"a:\n  b: 1\n\tc: 2\n", "3:1: not valid YAML: found a tab character that violates indentation; the line is indented by a tab, expected blanks"},
+		{"a: 1\nb: @x\n", "2:1: not valid YAML: found character that cannot start any token; a text that begins with one of @ ` % needs quotes"},
+		{"\ufeffa: 1\nb: @x\n", "2:1: not valid YAML: found character that cannot start any token; a text that begins with one of @ ` % needs quotes"},
+	} {
+		if _, err := Parse("a.yml", []byte(v.document)); err == nil || err.Error() != "a.yml:"+v.want {
+			t.Errorf("%q:\n got %v\nwant a.yml:%s", v.document, err, v.want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -28,17 +29,9 @@ type yamlParser struct {
 var yamlLine = regexp.MustCompile(`line (\d+): `)
 
 func parseYAML(file string, data []byte) (*Node, error) {
-	var docs []*yaml.Node
-	dec := yaml.NewDecoder(strings.NewReader(string(data)))
-	for {
-		var doc yaml.Node
-		if err := dec.Decode(&doc); err != nil {
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			return nil, yamlProblem(file, err)
-		}
-		docs = append(docs, &doc)
+	docs, err := yamlDocuments(string(data))
+	if err != nil {
+		return nil, yamlSyntax(file, string(data), err)
 	}
 	if len(docs) == 0 {
 		return nil, Problem{File: file, Line: 1, Column: 1, Message: "the file is empty; expected a YAML document"}
@@ -50,14 +43,69 @@ func parseYAML(file string, data []byte) (*Node, error) {
 	return p.node(docs[0].Content[0], "", 0)
 }
 
-func yamlProblem(file string, err error) Problem {
-	message := strings.TrimPrefix(err.Error(), "yaml: ")
-	line := 1
-	if m := yamlLine.FindStringSubmatch(message); m != nil {
-		line, _ = strconv.Atoi(m[1]) // the expression matches digits only
-		message = strings.Replace(message, m[0], "", 1)
+func yamlDocuments(text string) (docs []*yaml.Node, err error) {
+	dec := yaml.NewDecoder(strings.NewReader(text))
+	for {
+		var doc yaml.Node
+		if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+			return docs, nil
+		} else if err != nil {
+			return nil, err
+		}
+		docs = append(docs, &doc)
 	}
-	return Problem{File: file, Line: line, Column: 1, Message: "not valid YAML: " + message}
+}
+
+// yamlSyntax gives an error its line. yaml names the line where the block, list or text begins in which
+// it finds the error, another time none, and some of its lines are counted from 0. So the error's line
+// is looked for: it is the last one of the shortest beginning of the text that has the same error. What
+// is not closed is so from its own line on.
+func yamlSyntax(file, text string, err error) Problem {
+	// yaml takes a beginning in the first line for none, so there is a line before it.
+	text = "#\n" + strings.TrimPrefix(text, "\ufeff")
+	if _, again := yamlDocuments(text); again != nil {
+		err = again
+	}
+	ends := lineEnds(text)
+	found := sort.Search(len(ends)-1, func(i int) bool {
+		_, earlier := yamlDocuments(text[:ends[i]])
+		return earlier != nil && earlier.Error() == err.Error()
+	})
+	message := yamlLine.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "")
+	if strings.HasPrefix(message, "found a tab character") || strings.HasPrefix(message, "found character that cannot start") {
+		message += startHint(text[:ends[found]])
+	}
+	return Problem{File: file, Line: max(found, 1), Column: 1, Message: "not valid YAML: " + message}
+}
+
+// lineEnds are the places in a text where its lines end; a text has one line at least.
+func lineEnds(text string) (ends []int) {
+	for i, c := range []byte(text) {
+		if c == '\n' {
+			ends = append(ends, i+1)
+		}
+	}
+	if len(ends) == 0 || ends[len(ends)-1] < len(text) {
+		ends = append(ends, len(text))
+	}
+	return ends
+}
+
+// startHint says what to do about the last line of a text, in which a value begins with a character that
+// cannot begin one.
+func startHint(text string) string {
+	text = strings.TrimSuffix(text, "\n")
+	last := text[strings.LastIndexByte(text, '\n')+1:]
+	if indent := last[:len(last)-len(strings.TrimLeft(last, " \t"))]; strings.Contains(indent, "\t") {
+		return "; the line is indented by a tab, expected blanks"
+	}
+	return "; a text that begins with one of @ ` % needs quotes"
+}
+
+// yamlProblem is an error in the value of a node.
+func yamlProblem(file string, y *yaml.Node, err error) Problem {
+	message := yamlLine.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "")
+	return Problem{File: file, Line: y.Line, Column: y.Column, Message: "not valid YAML: " + message}
 }
 
 func (p *yamlParser) node(y *yaml.Node, path string, depth int) (*Node, error) {
@@ -124,7 +172,7 @@ func (p *yamlParser) scalar(n *Node, y *yaml.Node) error {
 	case "!!bool":
 		var b bool
 		if err := y.Decode(&b); err != nil {
-			return yamlProblem(p.file, err)
+			return yamlProblem(p.file, y, err)
 		}
 		n.Kind, n.Text = Bool, strconv.FormatBool(b)
 	case "!!int", "!!float":
@@ -136,7 +184,7 @@ func (p *yamlParser) scalar(n *Node, y *yaml.Node) error {
 		// 0x1f, 1_000, .5 and the like are numbers in YAML and not in JSON.
 		var f float64
 		if err := y.Decode(&f); err != nil {
-			return yamlProblem(p.file, err)
+			return yamlProblem(p.file, y, err)
 		}
 		if math.IsInf(f, 0) || math.IsNaN(f) {
 			return p.problem(y, n.Path, "expected a finite number, got "+y.Value)
