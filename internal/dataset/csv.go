@@ -12,9 +12,9 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// openCSV reads the header of a CSV file as RFC 4180 has it: separated by commas, with the names of
-// the columns in the first line. Every cell is a string.
-func (f *file) openCSV() error {
+// openCSV reads the header of a CSV file as RFC 4180 has it: separated by commas, or by another
+// character, with the names of the columns in the first line. Every cell is a string.
+func (f *file) openCSV(separator rune) error {
 	source := f.bytes()
 	source.row()
 	text := bufio.NewReader(&lineEnds{r: source})
@@ -25,6 +25,7 @@ func (f *file) openCSV() error {
 		_, _ = text.Discard(len(start)) // it has been peeked
 	}
 	r := csv.NewReader(text)
+	r.Comma = separator
 	r.FieldsPerRecord = -1 // counted here, for a message that helps
 	r.ReuseRecord = true
 	header, err := r.Read()
@@ -46,8 +47,12 @@ func (f *file) openCSV() error {
 			return f.problem(line, column, "two columns have the name %q", name)
 		}
 	}
-	if name := f.columns[0]; len(f.columns) == 1 && strings.ContainsAny(name, ";\t|") {
-		return f.problem(1, 1, "expected cells that are separated by commas, got one column with the name %q; save the file with commas", name)
+	word, others := "commas", ";\t|"
+	if separator == '\t' {
+		word, others = "tabs", ",;|"
+	}
+	if name := f.columns[0]; len(f.columns) == 1 && strings.ContainsAny(name, others) {
+		return f.problem(1, 1, "expected cells that are separated by %s, got one column with the name %q; save the file with %[1]s", word, name)
 	}
 	f.next = func() (*input.Node, error) {
 		source.row()

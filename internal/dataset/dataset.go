@@ -1,5 +1,5 @@
-// Package dataset reads the data sets of eval sets: CSV, JSON Lines and Parquet files of which each
-// row is an evaluation. It holds one row at a time, however long the file is. It does not choose
+// Package dataset reads the data sets of eval sets: CSV, TSV, JSON, JSON Lines and Parquet files of
+// which each row is an evaluation. It holds one row at a time, however long the file is. It does not choose
 // which evaluations a run has.
 package dataset
 

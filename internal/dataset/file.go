@@ -19,15 +19,15 @@ import (
 const maxRow = 16 << 20
 
 // formats are the endings of the files that can be read.
-var formats = []string{".csv", ".jsonl", ".parquet"}
+var formats = []string{".csv", ".tsv", ".jsonl", ".json", ".parquet"}
 
 // file is an open data set.
 type file struct {
 	name   string
 	file   *os.File
 	digest hash.Hash
-	// columns are the names of the columns, in their order. They are nil for JSON Lines, where each
-	// row has its own.
+	// columns are the names of the columns, in their order. They are nil for JSON and JSON Lines, where
+	// each row has its own.
 	columns []string
 	// line is that in which the row begins that was read last.
 	line int
@@ -46,9 +46,13 @@ func known(name string) bool { return opener(name) != nil }
 func opener(name string) func(*file) error {
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".csv":
-		return (*file).openCSV
+		return func(f *file) error { return f.openCSV(',') }
+	case ".tsv", ".tab":
+		return func(f *file) error { return f.openCSV('\t') }
 	case ".jsonl", ".ndjson":
 		return (*file).openLines
+	case ".json":
+		return (*file).openArray
 	case ".parquet":
 		return (*file).openParquet
 	}

@@ -64,7 +64,22 @@ func TestRows(t *testing.T) {
 		{"lines that are wrong", "t.jsonl", "{\"id\":1}\n[1]\n{\"id\":2,\n{\"id\":3}\n{\"a\":1,\"a\":2}", `{"id":1}` + "\nt.jsonl:2:1: expected an object on each line, got an array\n" +
 			"t.jsonl:3:9: the document is cut: the file ends inside a value\n" + `{"id":3}` + "\nt.jsonl:5:8: a: the key is given twice"},
 		{"a line without end", "t.jsonl", `{"a":"` + strings.Repeat("x", maxRow) + "\"}\n{}\n", "t.jsonl:1:1: a line is longer than 16 MiB"},
-		{"another format", "t.xlsx", "", "t.xlsx: expected a file whose name ends in one of .csv, .jsonl, .parquet"},
+		// X8: tables of tabs, and arrays.
+		{"tabs", "t.tsv", "id\ta b\n1\tx, \"y\n2\t\"a\tb\"\n", "t.tsv:2:6: the quotes are wrong; " + rule + "\n" + `{"id":"2","a b":"a\tb"}`},
+		{"commas in a table of tabs", "t.tsv", "id,a\n1,2\n", `t.tsv:1:1: expected cells that are separated by tabs, got one column with the name "id,a"; save the file with tabs`},
+		{"tabs in a table of commas", "t.csv", "id\ta\n1\t2\n", `t.csv:1:1: expected cells that are separated by commas, got one column with the name "id\ta"; save the file with commas`},
+		{"an array", "t.json", "\xef\xbb\xbf [ {\"id\": 1, \"a\": {\"b\": [1.50, null, \"]},\\\"\"]}},\r\n {\"id\":\"2\"}]\n", `{"id":1,"a":{"b":[1.50,null,"]},\""]}}` + "\n" + `{"id":"2"}`},
+		{"an empty array", "t.json", "[]", ""},
+		{"no array", "t.json", " {\"id\":1}\n{}", "t.json:1:2: expected an array of objects, as a .json data set is; a file with an object on each line is named .jsonl"},
+		{"no JSON at all", "t.json", "", "t.json:1:1: the file is empty; expected an array of objects"},
+		{"an array of other things", "t.json", "[1,\n[],{\"id\":3}]", "t.json:1:2: expected an array of objects, got a number in it\nt.json:2:1: expected an array of objects, got an array in it\n" + `{"id":3}`},
+		{"an array that is cut", "t.json", "[{\"id\":1},\n", `{"id":1}` + "\nt.json:2:1: the document is cut: the file ends inside the array"},
+		{"an element that is cut", "t.json", "[{\"id\":1", "t.json:1:9: the document is cut: the file ends inside the array"},
+		{"a missing comma", "t.json", "[{\"id\":1} {\"id\":2}]", `{"id":1}` + "\nt.json:1:11: expected a comma or the end of the array after an element"},
+		{"an error in an element", "t.json", "[{\"id\":1},\n {\"id\":2,\n  \"a\": x}]", `{"id":1}` + "\nt.json:3:8: not valid JSON: invalid character 'x' looking for beginning of value"},
+		{"a key twice in an element", "t.json", "[\n  {\"a\":1,\"a\":2}]", "t.json:2:10: a: the key is given twice"},
+		{"text behind the array", "t.json", "[{\"id\":1}] x", `{"id":1}` + "\nt.json:1:12: expected the end of the file after the array, got more text"},
+		{"another format", "t.xlsx", "", "t.xlsx: expected a file whose name ends in one of .csv, .tsv, .jsonl, .json, .parquet"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			if got := read(t, v.file, v.content); got != v.want {
