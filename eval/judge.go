@@ -207,3 +207,15 @@ func (d Definition) JudgeModels() []string {
 	}
 	return models
 }
+
+// CostOf is what verdicts have cost together, nil if that is not known of all of them.
+func CostOf(verdicts []JudgeCall) *float64 {
+	sum := 0.0
+	for _, c := range verdicts {
+		if c.Usage == nil || !c.Usage.CostKnown() {
+			return nil
+		}
+		sum = roundCost(sum + *c.Usage.Cost)
+	}
+	return &sum
+}

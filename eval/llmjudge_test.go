@@ -79,6 +79,28 @@ func TestPanels(t *testing.T) {
 	}
 }
 
+// X4: that it cannot be judged is said as that, and not as a lack of votes.
+func TestWhatNobodyCanJudge(t *testing.T) {
+	for _, c := range []struct {
+		config string
+		said   []string
+		want   string
+	}{
+		{``, []string{"?"}, "the judge says that this cannot be judged"},
+		{`"samples":2`, []string{"?", "?"}, "2 of 2 judges say that this cannot be judged"},
+		{`"samples":3`, []string{"?", "?", "0.5"}, "1 of 3 judges have voted, fewer than the quorum of 0.5; 2 of 3 judges say that this cannot be judged"},
+		{`"samples":3`, []string{"?", "!judge-refused", "!judge-refused"}, ""},
+	} {
+		got := judgedBy(t, own(`"prompt":"{{output}}"`+strings.TrimSuffix(","+c.config, ",")), Subject{Output: json.RawMessage(`1`)}, saying(t, "score", c.said...))
+		if got.Score != nil || got.NotRun != c.want {
+			t.Errorf("%v: %q, %q, want %q", c.said, got.NotRun, got.Error, c.want)
+		}
+		if c.want == "" && !strings.Contains(got.Error, "; 1 of 3 judges say that this cannot be judged: ") {
+			t.Errorf("%v: %q", c.said, got.Error)
+		}
+	}
+}
+
 func TestWhatAJudgeIsShown(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("from the file"), 0o600); err != nil {

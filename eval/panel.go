@@ -46,7 +46,7 @@ func (p *panel) outcome() outcome {
 		}
 	}
 	if len(votes) == 0 || float64(len(votes)) < p.judge.quorum*float64(len(p.asked)) {
-		out.failure = p.missing(fmt.Sprintf("%d of %d judges have voted, fewer than the quorum of %g", len(votes), len(p.asked), p.judge.quorum))
+		out.failure = p.missing(p.noQuorum(len(votes)))
 		return out
 	}
 	score, label, ok := p.reduce(votes)
@@ -59,6 +59,25 @@ func (p *panel) outcome() outcome {
 	details.Label, details.PositionConsistency, details.Reference = label, p.positionConsistency(votes), p.reference
 	out.details = details
 	return out
+}
+
+// noQuorum says why there are too few votes.
+func (p *panel) noQuorum(votes int) string {
+	unknown := 0
+	for _, a := range p.asked {
+		if a.err == nil && a.unknown {
+			unknown++
+		}
+	}
+	said := fmt.Sprintf("%d of %d judges say that this cannot be judged", unknown, len(p.asked))
+	if unknown == len(p.asked) {
+		return said
+	}
+	text := fmt.Sprintf("%d of %d judges have voted, fewer than the quorum of %g", votes, len(p.asked), p.judge.quorum)
+	if unknown > 0 {
+		text += "; " + said
+	}
+	return text
 }
 
 // missing is why there is no score: what a judge that failed has said, else the reason.

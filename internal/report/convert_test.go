@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -44,6 +45,69 @@ func TestConversions(t *testing.T) {
 				r.check(write(&b))
 				golden(t, name, b.Bytes())
 			})
+		}
+	})
+}
+
+// X8: a row of the table in CSV has what went in, what came out, what was expected, and why the score is
+// not the best, as plain values.
+func TestRowsHaveWhatTheyAreAbout(t *testing.T) {
+	low := 0.0
+	one := &schemas.Rollout{Inputs: json.RawMessage(`{"q": 1}`), ExpectedOutput: json.RawMessage(`"=four"`), Criteria: map[string]json.RawMessage{"says": json.RawMessage(`{"searchText": "4"}`)},
+		AgentExecutionOutput: &schemas.AgentExecution{Result: schemas.ExecutionResult{Status: schemas.Successful, Output: json.RawMessage(`"five"`)}}}
+	cost := 0.25
+	judged := &schemas.Evaluated{EvaluatorID: "judge", Result: schemas.EvaluationResult{Score: &low, Details: json.RawMessage(`{"justification":"Wrong."}`),
+		Judge: &eval.Judged{Verdicts: []eval.JudgeCall{{Usage: &eval.Usage{Cost: &cost}}}}}}
+	compared := &schemas.Evaluated{EvaluatorID: "says", Result: schemas.EvaluationResult{Score: &low,
+		Comparison: &eval.Comparison{Expected: json.RawMessage(`4`), Actual: json.RawMessage(`5`), Relation: eval.Equals}}}
+	faulted := &schemas.Rollout{Status: schemas.StateFaulted, Error: &schemas.Fault{Category: "exit", Message: "no more"}, AgentExecutionOutput: &schemas.AgentExecution{Result: schemas.ExecutionResult{Status: schemas.Faulted, Output: json.RawMessage(`{}`)}}}
+	columns := []string{"judge_cost", "input", "output", "expected", "reason"}
+	for _, v := range []struct {
+		name string
+		row  []string
+		want []string
+	}{
+		{"a judge", csvRow("r", one, judged), []string{"0.25", `{"q":1}`, "five", "'=four", "Wrong."}},
+		{"a comparison", csvRow("r", one, compared), []string{"", `{"q":1}`, "five", "4", "expected 4, got 5"}},
+		{"a fault", csvRow("r", faulted, nil), []string{"", "", "", "", "no more"}},
+	} {
+		for i, column := range columns {
+			if at := slices.Index(csvColumns, column); len(v.row) != len(csvColumns) || v.row[at] != v.want[i] {
+				t.Errorf("%s: %s is %q, want %q", v.name, column, v.row[at], v.want[i])
+			}
+		}
+	}
+}
+
+// X8: the documents of several runs become one.
+func TestJUnitOfSeveralRuns(t *testing.T) {
+	r := mixedRun(t)
+	r.report(func(rep *Report) {
+		var one, none, two bytes.Buffer
+		r.check(rep.WriteJUnit(&one, everything))
+		r.check(MergeJUnit(&none, nil))
+		if want := xml.Header + `<testsuites name="evalrun" tests="0" failures="0" errors="0" skipped="0" time="0.000">` + "\n</testsuites>\n"; none.String() != want {
+			t.Errorf("of no run: %s", none.String())
+		}
+		var same bytes.Buffer
+		r.check(MergeJUnit(&same, [][]byte{one.Bytes()}))
+		if same.String() != one.String() {
+			t.Errorf("one document is changed:\n%s", same.String())
+		}
+		r.check(MergeJUnit(&two, [][]byte{one.Bytes(), one.Bytes()}))
+		var got struct {
+			Tests  int `xml:"tests,attr"`
+			Suites []struct {
+				Tests int `xml:"tests,attr"`
+			} `xml:"testsuite"`
+		}
+		r.check(xml.Unmarshal(two.Bytes(), &got))
+		sum := 0
+		for _, s := range got.Suites {
+			sum += s.Tests
+		}
+		if got.Tests != sum || len(got.Suites)%2 != 0 || len(got.Suites) == 0 {
+			t.Errorf("of two: %+v", got)
 		}
 	})
 }

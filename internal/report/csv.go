@@ -1,11 +1,14 @@
 package report
 
 import (
+	"bytes"
 	"encoding/csv"
+	"encoding/json"
 	"io"
 	"strconv"
 	"strings"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -13,7 +16,7 @@ import (
 var csvColumns = []string{"run_id", "evaluation_id", "evaluation_name", "rollout_id", "agent", "epoch", "status", "rollout_score",
 	"evaluator_id", "evaluator_name", "is_line_result", "score", "scale", "evaluation_time", "evaluator_error", "not_run",
 	"error_category", "error_message", "waiting_for", "segments", "wall_ms", "working_ms", "waiting_ms", "queued_ms", "evaluating_ms",
-	"input_tokens", "cached_input_tokens", "output_tokens", "cost"}
+	"input_tokens", "cached_input_tokens", "output_tokens", "cost", "judge_cost", "input", "output", "expected", "reason"}
 
 // WriteCSV writes one row for each rollout and evaluator, and one for each rollout without a
 // result.
@@ -71,10 +74,49 @@ func csvRow(runID string, one *schemas.Rollout, e *schemas.Evaluated) []string {
 	} else {
 		row = append(row, make([]string, 4)...)
 	}
+	row = append(row, csvContent(one, e)...)
 	for i := range row {
 		row[i] = cell(row[i])
 	}
 	return row
+}
+
+// csvContent is what a judge has cost, the evaluation's input, the agent's output, what was expected of
+// it, and what the evaluator has found.
+func csvContent(one *schemas.Rollout, e *schemas.Evaluated) []string {
+	cost, expected, reason, output := "", one.ExpectedOutput, "", json.RawMessage(nil)
+	if o := one.AgentExecutionOutput; o != nil && o.Result.Status == schemas.Successful {
+		output = o.Result.Output
+	}
+	switch {
+	case e != nil:
+		if c := e.Result.Comparison; c != nil {
+			expected = c.Expected
+		} else if criteria, ok := one.Criteria[e.EvaluatorID]; ok && len(expected) == 0 {
+			expected = criteria
+		}
+		reason = strings.Join(foundBy(e.Result), "; ")
+		if e.Result.Judge != nil {
+			cost = number(eval.CostOf(e.Result.Judge.Verdicts))
+		}
+	case one.Error != nil:
+		reason = one.Error.Message
+	}
+	return []string{cost, csvValue(one.Inputs), csvValue(output), csvValue(expected), reason}
+}
+
+// csvValue is a JSON value in a cell: a text as itself, anything else as JSON, null and nothing as an
+// empty cell.
+func csvValue(raw json.RawMessage) string {
+	v, ok := decode(raw)
+	if text, isText := v.(string); isText {
+		return text
+	}
+	var b bytes.Buffer
+	if !ok || v == nil || json.Compact(&b, raw) != nil {
+		return ""
+	}
+	return b.String()
 }
 
 // cell makes a text harmless to a terminal, and keeps spreadsheets from taking it for a formula.

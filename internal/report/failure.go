@@ -219,13 +219,22 @@ func (f *failure) evaluators(one *schemas.Rollout) {
 	}
 }
 
+// foundBy is what an evaluator has found: what it says of a score that is not the best, and what judges
+// say of any.
+func foundBy(result schemas.EvaluationResult) []string {
+	if s := result.Score; s != nil && *s >= cmp.Or(result.Scale, 1) {
+		return saidByJudges(result)
+	}
+	return findings(result)
+}
+
 // findings is what an evaluator says of a score that is not the best.
 func findings(result schemas.EvaluationResult) (out []string) {
 	if result.Error != "" {
 		return textLines(result.Error)
 	}
-	if said := justified(result); said != "" {
-		return textLines(middle(said, longWidth))
+	if said := saidByJudges(result); said != nil {
+		return said
 	}
 	c := result.Comparison
 	if details, ok := decode(result.Details); c == nil && ok {
@@ -253,19 +262,6 @@ func findings(result schemas.EvaluationResult) (out []string) {
 		out[i] = redact.Line(out[i])
 	}
 	return out
-}
-
-// justified is the first justification of a judge, empty if it has none.
-func justified(result schemas.EvaluationResult) string {
-	if result.Judge == nil {
-		return ""
-	}
-	var said struct {
-		Justification  string   `json:"justification"`
-		Justifications []string `json:"justifications"`
-	}
-	_ = json.Unmarshal(result.Details, &said) // another form has none
-	return strings.TrimSpace(cmp.Or(append(said.Justifications, said.Justification)...))
 }
 
 func hasComparison(one *schemas.Rollout) bool {

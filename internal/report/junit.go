@@ -3,7 +3,6 @@ package report
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -63,6 +62,35 @@ func (r *Report) WriteJUnit(w io.Writer, s Showing) error {
 	return x.flush()
 }
 
+// MergeJUnit writes documents of [Report.WriteJUnit] as one.
+func MergeJUnit(w io.Writer, documents [][]byte) error {
+	var all suite
+	var took time.Duration
+	var suites bytes.Buffer
+	for _, document := range documents {
+		var root struct {
+			Tests    int     `xml:"tests,attr"`
+			Failures int     `xml:"failures,attr"`
+			Errors   int     `xml:"errors,attr"`
+			Skipped  int     `xml:"skipped,attr"`
+			Time     float64 `xml:"time,attr"`
+			Content  []byte  `xml:",innerxml"`
+		}
+		if err := xml.Unmarshal(document, &root); err != nil {
+			return err
+		}
+		all = all.plus(suite{root.Tests, root.Failures, root.Errors, root.Skipped})
+		took += time.Duration(root.Time * float64(time.Second))
+		suites.Write(bytes.TrimPrefix(root.Content, []byte("\n")))
+	}
+	x := &xmlWriter{w: bufio.NewWriter(w)}
+	x.text(xml.Header)
+	x.open("", "testsuites", all.attrs("evalrun", took)...)
+	x.text(suites.String())
+	x.close("", "testsuites")
+	return x.flush()
+}
+
 // suite counts test cases by what became of them.
 type suite struct{ tests, failures, errors, skipped int }
 
@@ -112,7 +140,7 @@ func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout, s Showin
 	x.close(in, "testcase")
 }
 
-// evaluatorLines says what each evaluator said.
+// evaluatorLines says what each evaluator said, in the words of the terminal.
 func evaluatorLines(one *schemas.Rollout) string {
 	var b strings.Builder
 	for _, e := range one.EvaluationRunResults {
@@ -128,11 +156,12 @@ func evaluatorLines(one *schemas.Rollout) string {
 		case e.Result.NotRun != "":
 			b.WriteString(" (not run: " + e.Result.NotRun + ")")
 		}
-		var details bytes.Buffer
-		if json.Compact(&details, e.Result.Details) == nil {
-			b.WriteString(" " + details.String())
-		}
 		b.WriteByte('\n')
+		if e.Result.Error == "" && e.Result.NotRun == "" {
+			for _, found := range foundBy(e.Result) {
+				b.WriteString("  " + found + "\n")
+			}
+		}
 	}
 	return b.String()
 }

@@ -52,6 +52,9 @@ func (x explainer) whole(one *schemas.Rollout) failure {
 		}
 		if !e.IsLineResult && e.Result.Score != nil && *e.Result.Score >= best {
 			f.reasons = append(f.reasons, redact.Line(e.EvaluatorName)+" "+formatScore(e.Result.Score))
+			for _, said := range saidByJudges(e.Result) {
+				f.reasons = append(f.reasons, "  "+said)
+			}
 		}
 	}
 	f.add("run", x.RunID)
@@ -72,7 +75,9 @@ func (x explainer) whole(one *schemas.Rollout) failure {
 	f.add("input", pretty(one.Inputs))
 	f.add("expected", pretty(one.ExpectedOutput))
 	for _, id := range slices.Sorted(maps.Keys(one.Criteria)) {
-		f.add("criteria", redact.Line(id)+": "+pretty(one.Criteria[id]))
+		if criteria := pretty(one.Criteria[id]); criteria != "" {
+			f.add("criteria", redact.Line(id)+": "+criteria)
+		}
 	}
 	if o := one.AgentExecutionOutput; o != nil && o.Result.Status == schemas.Successful {
 		f.add("output", pretty(o.Result.Output))

@@ -35,7 +35,8 @@ func (o Options) usage(rv store.RolloutView) (used []eval.Usage, source string, 
 	return eval.MergeUsage(used...), source, nil
 }
 
-// UsageSentences say what each agent of a run has used of models, and what that has cost.
+// UsageSentences say what each agent of a run has used of models, then what its judges have, and what
+// that has cost.
 func UsageSentences(h *schemas.Head) []string { return summary{h}.usageSentences() }
 
 // UsageOf says the same of a rollout; empty if nothing is known of it.
@@ -47,7 +48,8 @@ func UsageOf(u *schemas.Usage) string {
 	return "tokens: " + tokensSentence(&s, 1) + "; cost: " + costSentence(&s)
 }
 
-// usageSentences say what each agent has used of models, and what that has cost.
+// usageSentences say what each agent has used of models, then what the judges have, and what that has
+// cost.
 func (h summary) usageSentences() (out []string) {
 	if h.Statistics == nil {
 		return nil
@@ -67,7 +69,7 @@ func (h summary) usageSentences() (out []string) {
 			out = append(out, fmt.Sprintf("%slimits.tokens and limits.cost could not be checked in %s: the agent has not said what it used", prefix, count(n, "rollout")))
 		}
 	}
-	return out
+	return append(out, h.judgeSentences()...)
 }
 
 func tokensSentence(u *eval.UsageSummary, rollouts int) string {

@@ -2,13 +2,13 @@ package web
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -39,40 +39,14 @@ func votesOf(r schemas.EvaluationResult) *votes {
 	}
 	v := &votes{}
 	if r.Error == "" {
-		v.Said = justifications(r.Details)
+		for _, text := range report.Justifications(r.Details) {
+			v.Said = append(v.Said, short(text, maxValue))
+		}
 	}
-	var verdicts, models []string
-	sum, known := 0.0, true
 	for _, c := range r.Judge.Verdicts {
-		one := newVote(c)
-		verdicts = append(verdicts, cmp.Or(one.Verdict, "no vote"))
-		if !slices.Contains(models, one.Model) {
-			models = append(models, one.Model)
-		}
-		if c.Usage != nil && c.Usage.Cost != nil {
-			sum += *c.Usage.Cost
-		} else {
-			known = false
-		}
-		v.Calls = append(v.Calls, one)
+		v.Calls = append(v.Calls, newVote(c))
 	}
-	if len(v.Calls) == 0 {
-		return v
-	}
-	parts := []string{fmt.Sprintf("%s of %s: %s", counted(len(verdicts), "vote"), strings.Join(models, ", "), strings.Join(verdicts, ", "))}
-	if len(v.Calls) > 1 {
-		parts = append(parts, r.Judge.Reduce)
-	}
-	if r.Judge.Spread != nil {
-		parts = append(parts, "spread "+formatScore(r.Judge.Spread))
-	}
-	if r.Judge.Agreement != nil {
-		parts = append(parts, fmt.Sprintf("agreement %.0f %%", 100**r.Judge.Agreement))
-	}
-	if known {
-		parts = append(parts, "cost "+dollars(sum))
-	}
-	v.Summary = strings.Join(parts, "; ")
+	v.Summary = report.JudgeVotes(r.Judge, formatScore)
 	return v
 }
 
@@ -98,21 +72,6 @@ func newVote(c eval.JudgeCall) vote {
 		v.Cost = dollars(*c.Usage.Cost)
 	}
 	return v
-}
-
-// justifications are what judges say, in the forms in which they say it, each once.
-func justifications(raw json.RawMessage) (out []string) {
-	var many struct {
-		Justifications []string `json:"justifications"`
-		Justification  string   `json:"justification"`
-	}
-	_ = json.Unmarshal(raw, &many) // another form has none
-	for _, text := range append(many.Justifications, many.Justification, stringOf(raw)) {
-		if text = strings.TrimSpace(text); text != "" && !slices.Contains(out, short(text, maxValue)) {
-			out = append(out, short(text, maxValue))
-		}
-	}
-	return out
 }
 
 // dollars is an amount as the terminal shows it.

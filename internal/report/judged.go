@@ -1,0 +1,136 @@
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// Justifications are what judges say in the details of a result, in the forms in which they say it,
+// each once.
+func Justifications(details json.RawMessage) (out []string) {
+	var said struct {
+		Justifications []string `json:"justifications"`
+		Justification  string   `json:"justification"`
+	}
+	_ = json.Unmarshal(details, &said) // another form has none
+	var text string
+	_ = json.Unmarshal(details, &text)
+	for _, one := range append(said.Justifications, said.Justification, text) {
+		if one = strings.TrimSpace(one); one != "" && !slices.Contains(out, one) {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// JudgeVotes has the votes of a verdict, how far they are apart and what they have cost, in a line;
+// empty if there are none. score writes a score.
+func JudgeVotes(j *eval.Judged, score func(*float64) string) string {
+	if j == nil || len(j.Verdicts) == 0 {
+		return ""
+	}
+	var verdicts, models []string
+	for _, c := range j.Verdicts {
+		verdict := c.Label
+		if verdict == "" && c.Score != nil {
+			verdict = score(c.Score)
+		}
+		verdicts = append(verdicts, cmp.Or(verdict, "no vote"))
+		if model := cmp.Or(c.ModelReturned, c.Model); !slices.Contains(models, model) {
+			models = append(models, model)
+		}
+	}
+	parts := []string{fmt.Sprintf("%s of %s: %s", count(len(verdicts), "vote"), strings.Join(models, ", "), strings.Join(verdicts, ", "))}
+	if len(verdicts) > 1 {
+		parts = append(parts, j.Reduce)
+	}
+	if j.Spread != nil {
+		parts = append(parts, "spread "+score(j.Spread))
+	}
+	if j.Agreement != nil {
+		parts = append(parts, fmt.Sprintf("agreement %.0f %%", 100**j.Agreement))
+	}
+	if cost := eval.CostOf(j.Verdicts); cost != nil {
+		parts = append(parts, "cost "+dollars(*cost))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// saidByJudges are the justifications of a result that models have given, and how they have voted if
+// they were asked several times, in lines; nil if nothing was said.
+func saidByJudges(result schemas.EvaluationResult) (out []string) {
+	if result.Judge == nil {
+		return nil
+	}
+	for _, said := range Justifications(result.Details) {
+		out = append(out, textLines(middle(said, longWidth))...)
+	}
+	if len(result.Judge.Verdicts) > 1 || len(out) == 0 {
+		if votes := redact.Line(JudgeVotes(result.Judge, formatScore)); votes != "" {
+			out = append(out, votes)
+		}
+	}
+	return out
+}
+
+// judgeSentences say how often the judges of a run were asked, and what that has cost, for each of them
+// if there are several.
+func (h summary) judgeSentences() []string {
+	var total *eval.Usage
+	calls, cached := 0, 0
+	var each, unpriced []string
+	for _, j := range h.Statistics.Judges {
+		if j.Raters != nil { // people
+			continue
+		}
+		calls, cached = calls+j.Calls, cached+j.Cached
+		if used := j.Usage; total == nil {
+			total = &used
+		} else {
+			sum := total.Plus(used)
+			total = &sum
+		}
+		cost := "unknown"
+		switch {
+		case j.Usage.CostKnown():
+			cost = dollars(*j.Usage.Cost)
+		default:
+			unpriced = append(unpriced, j.Models...)
+		}
+		each = append(each, redact.Line(h.evaluatorName(j.EvaluatorID))+" "+cost)
+	}
+	if total == nil {
+		return nil
+	}
+	text := "judges: " + count(calls, "question")
+	if cached > 0 {
+		text += fmt.Sprintf(", %d of them answered from the cache", cached)
+	}
+	s := eval.UsageSummary{Total: *total}
+	text += "; tokens: " + tokensSentence(&s, 0) + "; cost: " + costSentence(&s)
+	if len(each) > 1 {
+		text += " (" + strings.Join(each, ", ") + ")"
+	}
+	if len(unpriced) > 0 {
+		slices.Sort(unpriced)
+		text += "; judges.prices does not have all of " + redact.Line(strings.Join(slices.Compact(unpriced), ", "))
+	}
+	return []string{text}
+}
+
+// evaluatorName is the name of an evaluator of the run, else its id.
+func (h summary) evaluatorName(id string) string {
+	for _, e := range h.Statistics.PerAgent()[0].Evaluators {
+		if e.ID == id {
+			return e.Name
+		}
+	}
+	return id
+}
