@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
@@ -44,7 +45,11 @@ func (s *Store) Find(ctx context.Context, name string) (Run, error) {
 	case ok:
 		return Run{}, inputError("%s: the store %s has only %d runs, the oldest of which is %s~%d", name, s.Dir(), len(all), Latest, len(all)-1)
 	case len(found) == 0:
-		return Run{}, inputError("%w %q in the store %s; evalrun list shows the runs", errNoRun, name, s.Dir())
+		known := []string{Latest}
+		for _, r := range all {
+			known = append(known, r.ID)
+		}
+		return Run{}, inputError("%w %q in the store %s%s; evalrun list shows the runs", errNoRun, name, s.Dir(), input.Suggest(name, known))
 	case len(found) > 1:
 		return Run{}, inputError("%d runs begin or end with %q; give more of the id:%s", len(found), name, candidates(found))
 	}

@@ -191,7 +191,11 @@ func checkAgents(r *input.Reader, set *eval.Set) error {
 		return err
 	}
 	for i, a := range agents {
-		if f := program.Check(a, dir, nil, agent.Options{Resolve: os.LookupEnv}); f != nil {
+		f := program.Check(a, dir, nil, agent.Options{Resolve: os.LookupEnv})
+		if f == nil {
+			f = program.CheckScript(a, dir)
+		}
+		if f != nil {
 			r.Warnf(set.Agents[i], "the agent %s cannot be run on this machine: %s", a.Name, f.Message)
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +44,10 @@ func strayDuration(args []string) error {
 	return nil
 }
 
+// otherNames are names that other programs have for flags of evalrun, and that are not near to them.
+var otherNames = map[string]string{"threshold": "fail-under", "thresholds": "fail-under", "min-score": "fail-under", "parallel": "concurrency", "workers": "concurrency",
+	"max-workers": "concurrency", "timeout": "wait-timeout", "repeat": "epochs", "env-var": "env", "verbose": "log-level"}
+
 // flagError says what is wrong with a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
@@ -52,7 +57,11 @@ func flagError(cmd *cobra.Command, err error) error {
 		var known []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
 		// Compared without the dashes, which make all flags alike.
-		near := strings.Replace(input.Suggest(unknown.GetSpecifiedName(), known), `"`, `"--`, 1)
+		name := unknown.GetSpecifiedName()
+		if meant := otherNames[name]; slices.Contains(known, meant) {
+			name = meant
+		}
+		near := strings.Replace(input.Suggest(name, known), `"`, `"--`, 1)
 		return usageError("%w%s; see %s --help", err, near, cmd.CommandPath())
 	case errors.As(err, &invalid):
 		expected := map[string]string{"int": "a whole number", "duration": `a duration such as "30s" or "10m"`, "bool": "true or false",

@@ -1,13 +1,17 @@
 package program
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // Check says why the program of an entry cannot be found on this machine; nil if it can, or if that
@@ -47,4 +51,33 @@ func Check(e agent.Entry, dir string, passed map[string]string, o agent.Options)
 	}
 	_, f = Find(e.Command[0], dir, env)
 	return f
+}
+
+// interpreters are programs whose first argument is a file, if it is no option.
+var interpreters = regexp.MustCompile(`^(python|python3|python3\.\d+|node|bun|ruby|perl|sh|bash|zsh|php|Rscript)$`)
+
+// CheckScript says that the script of a function agent is not there, as in python3 agent.py; nil if it is,
+// or if the command names none. It knows some interpreters only, and so is good for a warning.
+func CheckScript(e agent.Entry, dir string) *fault.Fault {
+	if e.Cwd != "" {
+		dir = filepath.Join(dir, e.Cwd)
+		if filepath.IsAbs(e.Cwd) {
+			dir = e.Cwd
+		}
+	}
+	if e.Type != agent.TypeFunction || len(e.Command) < 2 || !interpreters.MatchString(filepath.Base(e.Command[0])) {
+		return nil
+	}
+	script := e.Command[1]
+	if filepath.Ext(script) == "" || strings.ContainsAny(script, "{}$ ") || strings.HasPrefix(script, "-") {
+		return nil // an option, a command of the program's own, or not known yet
+	}
+	path := script
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fault.Newf(fault.Start, "there is no file %s for %s%s", path, e.Command[0], input.NearFile(path))
 }
