@@ -20,7 +20,8 @@ type CancelOptions struct {
 
 // Cancel cancels what has not ended of a run, named as [Store.Find] knows it, or of one rollout, named
 // by its id, and returns the number of rollouts that it has cancelled. Those that are running are
-// ended by whoever runs them.
+// ended by whoever runs them. It is an [InputError] if all of them have ended already, unless
+// [CancelOptions.Leave] is set.
 func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, error) {
 	var keep []string
 	if !o.Jobs {
@@ -51,7 +52,26 @@ func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, 
 	if name == runID {
 		agents = 1 // no agent is left to be started, but those of a process that is gone are to be ended
 	}
-	return n, s.settle(ctx, runID, agents)
+	if err := s.settle(ctx, runID, agents); err != nil || n > 0 {
+		return n, err
+	}
+	return 0, s.nothingToCancel(ctx, runID, name) // all the same, what an earlier cancel has left undone was done
+}
+
+// nothingToCancel says that a run or a rollout has ended already.
+func (s *Store) nothingToCancel(ctx context.Context, runID, name string) error {
+	if name != runID {
+		one, err := s.st.Rollout(ctx, name)
+		if err != nil {
+			return err
+		}
+		return inputError("rollout %s has ended already (%s); nothing was cancelled", name, one.State)
+	}
+	run, err := s.Find(ctx, runID)
+	if err != nil {
+		return err
+	}
+	return inputError("run %s has ended already (%s); nothing was cancelled", runID, run.Status)
 }
 
 // settle looks once after what is due of a run, starting at most so many agents at once, and brings

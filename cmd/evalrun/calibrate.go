@@ -10,7 +10,6 @@ import (
 
 	"github.com/evalrun/evalrun/eval/calibrate"
 	"github.com/evalrun/evalrun/eval/stats"
-	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -79,12 +78,7 @@ func (f *calibrateFlags) run(cmd *cobra.Command, g *globals, name string) error 
 		return err
 	}
 	write := func(w io.Writer) error { return runner.WriteCalibration(w, d, f.format) }
-	if f.output != "" {
-		err = durable.WriteOutput(f.output, 0o644, write)
-	} else {
-		err = write(stdout(cmd))
-	}
-	switch {
+	switch err = writeOrPrint(cmd, g, f.output, write); {
 	case err != nil:
 		return err
 	case noPairs != nil:

@@ -96,7 +96,7 @@ func (f *compareFlags) run(cmd *cobra.Command, g *globals, args []string) error 
 		if err != nil {
 			return err
 		}
-		return f.write(cmd, func(w io.Writer) error { return runner.WriteSelfTest(w, d, f.format) })
+		return f.write(cmd, g, func(w io.Writer) error { return runner.WriteSelfTest(w, d, f.format) })
 	}
 	a, b, err := g.sides(cmd, names, agents)
 	if err != nil {
@@ -116,7 +116,7 @@ func (f *compareFlags) run(cmd *cobra.Command, g *globals, args []string) error 
 	if f.format == formatHTML {
 		write = func(w io.Writer) error { return web.WriteComparison(w, d) }
 	}
-	if err := f.write(cmd, write); err != nil {
+	if err := f.write(cmd, g, write); err != nil {
 		return err
 	}
 	if v := d.Comparisons[0].Verdict; f.selfTest && (v == compare.Improved || v == compare.Regressed) && !g.quiet {
@@ -223,9 +223,18 @@ func (g *globals) side(cmd *cobra.Command, name, agent string) (s compare.Side, 
 	return s, err
 }
 
-func (f *compareFlags) write(cmd *cobra.Command, write func(io.Writer) error) error {
-	if f.output != "" {
-		return durable.WriteOutput(f.output, 0o644, write)
+func (f *compareFlags) write(cmd *cobra.Command, g *globals, write func(io.Writer) error) error {
+	return writeOrPrint(cmd, g, f.output, write)
+}
+
+// writeOrPrint writes to the file of --output, else on stdout. With --quiet only what was asked for by
+// its format is printed.
+func writeOrPrint(cmd *cobra.Command, g *globals, output string, write func(io.Writer) error) error {
+	switch {
+	case output != "":
+		return durable.WriteOutput(output, 0o644, write)
+	case g.quiet && !g.json && !cmd.Flags().Changed("format"):
+		return nil
 	}
 	return write(stdout(cmd))
 }

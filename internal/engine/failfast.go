@@ -25,7 +25,7 @@ func (r *Runner) failFast(ctx context.Context, e store.Event) {
 		return
 	}
 	if n > 0 {
-		r.o.Logger.Warn("a rollout has failed: the rest of its run is cancelled", "run", e.RunID, "rollout", e.RolloutID, "cancelled", n)
+		r.o.Logger.Info("a rollout has failed: the rest of its run is cancelled", "run", e.RunID, "rollout", e.RolloutID, "cancelled", n)
 		r.Tell(e.RunID)
 	}
 }

@@ -52,10 +52,22 @@ func (g *guard) run(ctx context.Context, ro *rollout.Rollout, c store.Claim) err
 		err = g.settle(ctx, ro, c, err)
 	}
 	if errors.Is(err, store.ErrFenced) {
-		g.o.Logger.Warn("another process has taken over the rollout", "rollout", c.RolloutID)
+		if !g.cancelled(ctx, c) {
+			g.o.Logger.Warn("another process has taken over the rollout", "rollout", c.RolloutID)
+		}
 		return nil
 	}
 	return err
+}
+
+// cancelled reports whether a rollout was cancelled while it was worked on, which its events tell.
+func (g *guard) cancelled(ctx context.Context, c store.Claim) (yes bool) {
+	_ = g.o.Store.Snapshot(context.WithoutCancel(ctx), c.RunID, func(v store.View) error { // it is only for a message
+		one, err := v.Rollout(c.RolloutID)
+		yes = err == nil && one.State == eval.StateCancelled
+		return err
+	})
+	return yes
 }
 
 // settle decides what follows from a failure of evalrun with a rollout: another attempt, or its
