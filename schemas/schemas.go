@@ -7,8 +7,9 @@
 // documents or events because of fields that you do not know: a later minor version may add some.
 //
 // The schemas are evalset, agent, evaluator, results, event (one line of events.jsonl), span (one
-// line of trace.jsonl), comparison and selftest (what compare writes), and calibration;
-// [Validate] checks a document against one.
+// line of trace.jsonl), comparison and selftest (what compare writes), calibration, and what --json
+// prints of runs (list), triggers, dry-run, validation and an error. [Validate] checks a document
+// against one.
 //
 // Those of files that people write say what a key holds and let unknown keys pass, which evalrun
 // itself warns of; those of files that evalrun writes allow nothing else.
@@ -38,7 +39,8 @@ var FS embed.FS
 var OpenAPI []byte
 
 // Names are the names of the schemas.
-var Names = []string{"evalset", "agent", "evaluator", "results", "event", "span", "comparison", "selftest", "calibration"}
+var Names = []string{"evalset", "agent", "evaluator", "results", "event", "span", "comparison", "selftest", "calibration",
+	"list", "triggers", "dry-run", "validation", "error"}
 
 var resolved = struct {
 	sync.Mutex

@@ -20,8 +20,8 @@ func completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
 		Short: "Print a completion script for a shell, which completes ids, too",
-		Long: `Print what a shell needs to complete commands, flags, and the ids of runs, triggers and evaluations
-of the store that a command would use.`,
+		Long: `Print what a shell needs to complete commands, flags and their values, and the ids of runs, triggers
+and evaluations of the store that a command would use.`,
 		Example: `  source <(evalrun completion bash)        # in ~/.bashrc; needs bash-completion
   evalrun completion zsh > "${fpath[1]}/_evalrun"
   evalrun completion fish > ~/.config/fish/completions/evalrun.fish`,

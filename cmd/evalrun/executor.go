@@ -10,11 +10,13 @@ import (
 
 	"github.com/evalrun/evalrun/internal/serve/jobs"
 	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 func executorCommand(g *globals) *cobra.Command {
 	var w workFlags
 	var o runner.ExecuteOptions
+	var once onceFlags
 	cmd := &cobra.Command{
 		Use:     "executor",
 		Aliases: []string{"worker"},
@@ -22,29 +24,38 @@ func executorCommand(g *globals) *cobra.Command {
 		Long: `Watch the suspended rollouts of all runs, resume each one as soon as its results are there, and keep
 the results documents in the store up to date. It uses next to no CPU while nothing is due.
 
-With --once it asks every source once, resumes what can be resumed, and ends.`,
+With --once it asks every source once, resumes what can be resumed, and ends. It says the verdict on
+each run that has ended meanwhile; with --exit-code that is its exit code, too. --json lists these
+runs. Runs that still wait count for nothing.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := errors.Join(w.checkConcurrency(), w.refuseInputs())
-			if err != nil {
+			judging, err := w.options()
+			if err := errors.Join(once.check(cmd, o.Once), err, w.refuseInputs()); err != nil {
 				return err
 			}
+			o.Options = judging.Options
 			if o.Variables, err = w.variables(); err != nil {
 				return err
 			}
-			if o.Telemetry, err = w.telemetry(); err != nil {
-				return err
-			}
-			o.Concurrency = w.concurrency
-			return g.withStore(cmd, false, func(s *runner.Store) error { return w.execute(cmd, g, s, o) })
+			o.Telemetry, judging.Variables = judging.Telemetry, o.Variables
+			return g.withStore(cmd, false, func(s *runner.Store) error {
+				var of worked
+				if err := w.execute(cmd, g, s, o, of.event); err != nil || !o.Once {
+					return err
+				}
+				return once.ended(cmd, g, s, &w, judging, &of)
+			})
 		},
 	}
 	w.watchFlags.register(cmd)
+	w.registerReports(cmd)
+	w.registerAccept(cmd)
+	once.register(cmd)
 	cmd.Flags().BoolVar(&o.Once, "once", false, "ask every source once, resume what can be resumed, and end")
 	return cmd
 }
 
-func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o runner.ExecuteOptions) error {
+func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o runner.ExecuteOptions, seen func(schemas.Event)) error {
 	out, err := w.newOutput(cmd, g, s, o.Variables)
 	if err != nil {
 		return err
@@ -61,7 +72,11 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o r
 	}
 	ctx, drain, stop := out.endOnSignals(cmd.Context(), "stopping: letting the running agents finish; once more ends them", "")
 	defer stop()
-	o.Drain, o.Events, o.Notice, o.Log = drain, out.event, out.say, out
+	o.Drain, o.Notice, o.Log = drain, out.say, out
+	o.Events = func(e schemas.Event) {
+		seen(e)
+		out.event(e)
+	}
 	keeping, stopKeeping := context.WithCancel(ctx)
 	kept := make(chan struct{})
 	go func() {

@@ -33,12 +33,21 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	cmd.SetIn(stdin)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
+	var printed *watchedWriter // nil unless the answer is JSON: a terminal is to be known as one
+	if wantsJSON(args) {
+		printed = &watchedWriter{w: stdout}
+		cmd.SetOut(printed)
+	}
 	err := cmd.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
 	}
-	if text := strings.TrimSpace(redact.Terminal(err.Error())); text != "" {
+	text := strings.TrimSpace(redact.Terminal(err.Error()))
+	if text != "" {
 		printf(stderr, "%s%s\n", prefix(err), text)
+	}
+	if printed != nil && !printed.written && text != "" {
+		_ = printJSON(cmd, newErrorJSON(err, text)) // stderr has said it
 	}
 	return codeOf(err)
 }
@@ -82,5 +91,6 @@ the rollout resumes where it stopped, and is scored.
 	root.AddCommand(supervisorCommand(), bridgeCommand(), probeServerCommand())
 	root.SetUsageFunc(printUsage)
 	g.withCompletion(root)
+	withValues(root)
 	return root
 }

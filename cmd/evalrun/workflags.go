@@ -136,18 +136,31 @@ func (w *workFlags) register(cmd *cobra.Command) {
 
 // registerVerdict registers what is written at the end, and what is accepted of a run.
 func (w *workFlags) registerVerdict(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&w.output, "output", "o", "", "also write the results document to `FILE`")
+	w.registerReports(cmd)
+	w.registerAccept(cmd)
 	f := cmd.Flags()
-	f.StringVarP(&w.output, "output", "o", "", "also write the results document to `FILE`")
+	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "judge the thresholds even if rollouts are suspended: exit code 1 if one is not met, 5 if one is undecided, else 0")
+	titled(f, titleVerdict)
+}
+
+// registerReports registers the reports that are written at the end.
+func (w *workFlags) registerReports(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.StringVar(&w.junit, "junit", "", "write JUnit XML to `FILE`")
 	f.StringVar(&w.summary, "summary", "", "write a Markdown summary to `FILE` ($GITHUB_STEP_SUMMARY gets one if it is set)")
 	w.failures.register(cmd)
 	titled(f, titleWritten)
+}
+
+// registerAccept registers what is accepted of a run that has ended.
+func (w *workFlags) registerAccept(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.StringArrayVar(&w.failUnder, "fail-under", nil, "fail if the score is less than `N`, from 0 to 1, or that of one evaluator (EVALUATOR=N); takes the place of the set's threshold (repeatable)")
 	f.StringVar(&w.failOnError, "fail-on-error", "0", "let `N` rollouts fault, or a share P%")
 	f.StringVar(&w.failOnEvaluatorError, "fail-on-evaluator-error", "0", "let evaluators fail `N` times, or in a share P% of what they were to score")
 	f.BoolVar(&w.allowUnscored, "allow-unscored", false, "accept evaluations that no evaluator could score")
 	f.BoolVar(&w.allowNotRun, "allow-not-run", false, "accept evaluators that were not run (no key, no Python, not supported), and judge the thresholds without them")
-	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "judge the thresholds even if rollouts are suspended: exit code 1 if one is not met, 5 if one is undecided, else 0")
 	titled(f, titleVerdict)
 }
 
