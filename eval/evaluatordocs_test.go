@@ -2,6 +2,7 @@ package eval
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -50,8 +51,7 @@ func docExamples(t *testing.T) map[string][]docExample {
 	return examples
 }
 
-// X3: each type has examples, which score what the page says of them. They use no key that the
-// table of the type lacks, and none of its keys but the few that are named here are without one.
+// X3: each type has examples, which score what the page says of them.
 func TestEvaluatorExamples(t *testing.T) {
 	examples := docExamples(t)
 	if got := slices.Sorted(maps.Keys(examples)); !slices.Equal(got, Types()) {
@@ -125,6 +125,65 @@ func runExample(t *testing.T, kind string, def Definition, example docExample) {
 	if result.Score == nil || *result.Score != example.Score || result.Error != "" {
 		t.Errorf("%s: %s scores %v (%s%s), expected %v", kind, example.Evaluator, deref(result.Score), result.Error, result.NotRun, example.Score)
 	}
+}
+
+// X3: each key and each criterion of a table is in an example that TestEvaluatorExamples runs, and each
+// key that may be left out is left out in one, so that its default is tried.
+func TestEveryKeyHasAnExample(t *testing.T) {
+	examples := docExamples(t)
+	for kind, about := range types {
+		var configs, criteria []*input.Node
+		for _, example := range examples[kind] {
+			node, err := input.Parse("example", example.Evaluator)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if config := member(node, "evaluatorConfig"); config != nil {
+				node = config
+			}
+			configs = append(configs, node)
+			node = &input.Node{}
+			if example.Criteria != nil {
+				if node, err = input.Parse("example", example.Criteria); err != nil {
+					t.Fatal(err)
+				}
+			}
+			criteria = append(criteria, node)
+		}
+		lackExamples(t, kind, about.keys, configs)
+		lackExamples(t, kind+": criteria", about.criteria, criteria)
+	}
+}
+
+// lackExamples reports the keys that none of some objects has, and those that all of them have although
+// they may be left out.
+func lackExamples(t *testing.T, where string, keys []key, objects []*input.Node) {
+	t.Helper()
+	for _, k := range keys {
+		var values []*input.Node
+		for _, o := range objects {
+			if value := member(o, k.name); value != nil {
+				values = append(values, value)
+			}
+		}
+		if len(values) == 0 {
+			t.Errorf("%s: no example has %s", where, k.name)
+		} else if len(values) == len(objects) && !k.required && k.otherwise != nil {
+			t.Errorf("%s: no example leaves %s out", where, k.name)
+		}
+		if k.items != nil {
+			var items []*input.Node
+			for _, value := range values {
+				items = append(items, value.Items...)
+			}
+			lackExamples(t, where+": "+k.name, k.items, items)
+		}
+	}
+}
+
+// member is the value of a key, however it is spelt.
+func member(n *input.Node, name string) *input.Node {
+	return cmp.Or(n.Member(name), n.Member(input.Snake(name)))
 }
 
 // X3: every key of a table is one that the type reads: with all of them there is no unknown key.
