@@ -153,7 +153,7 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 		switch {
 		case g.quiet:
 		case run.New:
-			printf(cmd.ErrOrStderr(), "run %s of %s: %d rollouts\n", run.RunID, redact.Line(run.EvaluationSetName), run.Rollouts)
+			printf(cmd.ErrOrStderr(), "run %s of %s: %s\n", run.RunID, redact.Line(run.EvaluationSetName), counted(run.Rollouts, "rollout"))
 		default:
 			printf(cmd.ErrOrStderr(), "run %s exists: going on with it, as it was planned\n", run.RunID)
 		}
