@@ -60,7 +60,9 @@ func (s *Statistics) tally(agent string) *tally {
 	}
 	t := &tally{agent: agent, set: s.set, classifications: s.classifications, byID: map[string]*evaluatorTally{}, tags: tagTallies{}}
 	for _, def := range s.set.Evaluators {
-		t.evaluator(def.ID, def.Name).digest = def.Digest()
+		e := t.evaluator(def.ID, def.Name)
+		def.NotRun = "" // an evaluator that was not run scores in the same way once it is
+		e.digest = def.Digest()
 	}
 	s.agents = append(s.agents, t)
 	return t

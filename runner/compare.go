@@ -127,8 +127,17 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 	set := setOf(h.Statistics)
 	s.Epochs, s.Reduce, s.Pass = set.Epochs, set.Reduce, set.Thresholds.Pass
 	s.Interval = set.Interval
-	for _, e := range h.Statistics.PerAgent()[0].Evaluators {
-		s.Evaluators = append(s.Evaluators, compare.Evaluator{ID: e.ID, Name: e.Name, Digest: e.Digest})
+	for _, a := range h.Statistics.PerAgent() {
+		for _, e := range a.Evaluators {
+			at := slices.IndexFunc(s.Evaluators, func(one compare.Evaluator) bool { return one.ID == e.ID })
+			if at < 0 {
+				at = len(s.Evaluators)
+				s.Evaluators = append(s.Evaluators, compare.Evaluator{ID: e.ID, Name: e.Name, Digest: e.Digest})
+			}
+			if agent == "" || agent == a.Agent {
+				s.Evaluators[at].NotRun += e.NotRun
+			}
+		}
 	}
 	s.Judges = h.Statistics.Judges
 	statistics := eval.NewStatistics(set)

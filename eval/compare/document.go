@@ -24,8 +24,8 @@ type Document struct {
 	// allowed; PlanDifferences all others.
 	SetDifferences  []string `json:"setDifferences"`
 	PlanDifferences []string `json:"planDifferences"`
-	// JudgeDifferences says where judges were not the same: the differences of scores are then not
-	// the agents' alone.
+	// JudgeDifferences says where judges were not the same, or were not run: the differences of scores
+	// are then not the agents' alone.
 	JudgeDifferences []string `json:"judgeDifferences,omitempty"`
 	// Gates are judged by the first comparison.
 	Gates []Gate `json:"gates"`

@@ -7,10 +7,14 @@ import (
 	"github.com/evalrun/evalrun/eval"
 )
 
-// judgeDifferences says where judges were not the same on both sides: asked in another way, or
-// answered by another model. A difference of the scores is then not the agents' alone.
+// judgeDifferences says where judges were not the same on both sides: not run, asked in another way,
+// or answered by another model. A difference of the scores is then not the agents' alone.
 func (d *Document) judgeDifferences(a, b *Side) {
 	for _, one := range a.Evaluators {
+		if other := b.evaluator(one.ID); other != nil && one.NotRun+other.NotRun > 0 {
+			d.JudgeDifferences = append(d.JudgeDifferences,
+				fmt.Sprintf("evaluator %s was not run for %s in A and %s in B", one.ID, rollouts(one.NotRun), rollouts(other.NotRun)))
+		}
 		x, y := judgesOf(a, one.ID), judgesOf(b, one.ID)
 		if len(x.asked) == 0 || len(y.asked) == 0 {
 			continue // it was not judged on both
@@ -25,6 +29,13 @@ func (d *Document) judgeDifferences(a, b *Side) {
 			d.JudgeDifferences = append(d.JudgeDifferences, fmt.Sprintf("evaluator %s was asked of its judges with other texts or parameters in A than in B", one.ID))
 		}
 	}
+}
+
+func rollouts(n int) string {
+	if n == 1 {
+		return "1 rollout"
+	}
+	return fmt.Sprintf("%d rollouts", n)
 }
 
 // judges are the fingerprints with which an evaluator's judges were asked, and the models that have

@@ -19,6 +19,11 @@ func TestJudgesThatDiffer(t *testing.T) {
 		one.Reference = &eval.ReferenceRun{Run: run, Agent: agent}
 		return one
 	}
+	notRun := func(rollouts int) *Side {
+		s := side()
+		s.Evaluators[0].NotRun = rollouts
+		return s
+	}
 	for name, c := range map[string]struct {
 		a, b *Side
 		want []string
@@ -32,6 +37,7 @@ func TestJudgesThatDiffer(t *testing.T) {
 		"unnamed":        {side(judge("1")), side(judge("1")), nil},
 		"another run":    {side(against("r1", "")), side(against("r2", "mine")), []string{"evaluator kind was compared with run r1 in A and with run r2 (agent mine) in B"}},
 		"a run and not":  {side(judge("1")), side(against("r1", "")), []string{"evaluator kind was compared with the expected output in A and with run r1 in B"}},
+		"not run":        {side(judge("1", "gpt-1")), notRun(1), []string{"evaluator kind was not run for 0 rollouts in A and 1 rollout in B"}}, // V2
 		"the same run":   {side(against("r1", "")), side(against("r1", "")), nil},
 	} {
 		var d Document

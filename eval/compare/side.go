@@ -49,7 +49,11 @@ type Source struct {
 }
 
 // Evaluator is an evaluator of the plan. Its digest may be empty, in documents of earlier versions.
-type Evaluator struct{ ID, Name, Digest string }
+type Evaluator struct {
+	ID, Name, Digest string
+	// NotRun counts the rollouts that it was to score and could not be run for.
+	NotRun int
+}
 
 // Evaluation is an evaluation with what it came to for one agent.
 type Evaluation struct {
