@@ -59,16 +59,22 @@ func (s *Set) CheckCriteria(r *input.Reader, id string, criteria, expected *inpu
 	if value == nil && k.name == expectedOutputKey.name {
 		value = expected
 	}
+	if value == nil && len(criteria.Members) == 0 {
+		e, err := build(s.Evaluators[i])
+		if err != nil {
+			return
+		}
+		if e.defaults != nil {
+			if value = k.in(e.defaultsNode); value == nil {
+				return
+			}
+		}
+	}
 	if value != nil {
 		if t.tells != nil && !t.tells(value) {
 			r.Warnf(criteria, "every output scores the same: %s expects nothing", k.name)
 		}
 		return
-	}
-	if len(criteria.Members) == 0 {
-		if e, err := build(s.Evaluators[i]); err != nil || e.defaults != nil {
-			return
-		}
 	}
 	r.Warnf(criteria, "%s is missing; every output will score 0", k.name)
 }

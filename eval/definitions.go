@@ -238,6 +238,7 @@ func readDefinition(r *input.Reader, node *input.Node) Definition {
 	if def.Name == "" {
 		def.Name = def.ID
 	}
+	f.RefuseLike("thresholds.evaluators of the set", namesThreshold)
 	f.Done()
 	validate(r, &def, kind, config)
 	return def

@@ -32,6 +32,7 @@ func (l *loader) evaluations(n *input.Node, set *Set, legacy bool) {
 			continue
 		}
 		e := l.evaluation(f, set, legacy)
+		f.RefuseLike("thresholds of the set", namesThreshold)
 		f.Done()
 		if earlier := first[e.ID]; earlier != nil && e.ID != "" {
 			l.Errorf(f.Get("id"), "duplicate id %q, first in line %d", e.ID, earlier.Line)

@@ -52,9 +52,10 @@ type evaluator struct {
 	expectsOutput bool
 	// criteriaOptional is set where the evaluator can do without criteria.
 	criteriaOptional bool
-	// defaults are the configuration's defaultEvaluationCriteria.
-	defaults *object
-	score    func(ctx context.Context, s Subject, criteria *object) outcome
+	// defaults are the configuration's defaultEvaluationCriteria, defaultsNode is where they stand.
+	defaults     *object
+	defaultsNode *input.Node
+	score        func(ctx context.Context, s Subject, criteria *object) outcome
 	// resume goes on with what was delivered; nil where the evaluator never waits.
 	resume func(ctx context.Context, s Subject, criteria *object, deliveries map[string]Delivery) outcome
 	// humans are who is asked; nil for any other type.
@@ -256,7 +257,7 @@ func configure(r *input.Reader, def Definition, node *input.Node) *evaluator {
 		if err != nil {
 			r.Errorf(n, "%v", err)
 		} else if o := v.(*object); len(o.Keys) > 0 {
-			e.defaults = o
+			e.defaults, e.defaultsNode = o, n
 			kind.checkKeys(r, n)
 		}
 	}

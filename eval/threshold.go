@@ -86,15 +86,30 @@ func (l *loader) thresholds(f *input.Fields, set *Set) {
 			l.evaluatorThreshold(single, m, set, f.Has("tasks"))
 		}
 	}
+	l.notNull(o, input.Number, "pass")
 	o.Refuse()
 }
 
 // looksLikeThresholds reports whether somebody who has written the key has meant a gate. Without it the
 // run would have none, and be green.
 func looksLikeThresholds(key string) bool {
+	return namesThreshold(key) || strings.EqualFold(key, "score") || strings.EqualFold(key, "scores") || input.Suggest(key, []string{"thresholds"}) != ""
+}
+
+// namesThreshold is looksLikeThresholds for evaluators and evaluations, where a key may be one of
+// UiPath's that evalrun does not know.
+func namesThreshold(key string) bool {
 	key = strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
-	return strings.Contains(key, "thresh") || slices.Contains([]string{"gate", "gates", "failunder", "passrate", "minscore", "score", "scores"}, key) ||
-		input.Suggest(key, []string{"thresholds"}) != ""
+	return strings.Contains(key, "thresh") || slices.Contains([]string{"gate", "gates", "failunder", "passrate", "minscore"}, key)
+}
+
+// notNull refuses a null where the default would be another gate than the one that was meant.
+func (l *loader) notNull(f *input.Fields, kind input.Kind, names ...string) {
+	for _, name := range names {
+		if n := f.Get(name); n != nil && n.Kind == input.Null {
+			l.Errorf(n, "expected %s, got null", kind)
+		}
+	}
 }
 
 func (l *loader) evaluatorThreshold(o *input.Fields, m input.Member, set *Set, hasTasks bool) {
@@ -134,6 +149,7 @@ func (l *loader) threshold(f *input.Fields, name string) *Threshold {
 	if agents := o.Enum("agents", AgentsEach, AgentsEach, AgentsTogether); agents != AgentsEach {
 		t.Agents = agents
 	}
+	l.notNull(o, input.String, "by", "agents")
 	if t.byInterval() && t.Min >= 1 {
 		l.Errorf(o.Get("min"), "an interval never reaches 1 with its lower end; expected less than 1, or by: point")
 	}
@@ -162,10 +178,14 @@ type TooFew struct {
 }
 
 // TooFew lists the thresholds that no result of the set can meet. The set may have further tasks,
-// which are not among its evaluations yet.
+// which are not among its evaluations yet. Of Student's t nothing can be said where a score may be
+// neither 0 nor 1: two that are nearly equal may be enough.
 func (s *Set) TooFew(tasks int) (out []TooFew) {
 	check := func(t *Threshold, asked func(*Evaluation) bool, tasks int, key ...string) {
 		if t == nil || !t.byInterval() || t.together() { // it depends on how many agents there will be
+			return
+		}
+		if s.Interval == stats.Student && (key[0] != "passRate" || s.Epochs > 1) {
 			return
 		}
 		n := 0

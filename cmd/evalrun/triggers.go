@@ -54,7 +54,7 @@ func (g *globals) triggers(cmd *cobra.Command, s *runner.Store, runID string, al
 	return nil
 }
 
-// payloadWidth is how much of a payload people see.
+// payloadWidth is how much of a payload people see. A longer one says how much more there is.
 const payloadWidth = 300
 
 // describeTrigger says what is waited for, since when, until when, and how to answer.
@@ -70,6 +70,7 @@ func describeTrigger(s *runner.Store, t runner.Trigger, now time.Time) string {
 	}
 	if payload := []rune(redact.Line(string(t.Payload))); len(payload) > payloadWidth {
 		printf(&b, "    %s…\n", string(payload[:payloadWidth]))
+		printf(&b, "    %d characters more: %s triggers%s --json %s\n", len(payload)-payloadWidth, executable, storeFlag(s), t.RunID)
 	} else if len(payload) > 0 {
 		printf(&b, "    %s\n", string(payload))
 	}
