@@ -60,3 +60,38 @@ func TestThePromptDoesNotDependOnASecret(t *testing.T) {
 		})
 	}
 }
+
+// R22: however often an agent has put a secret with quotes and lines into JSON, the provider gets
+// nothing of it.
+func TestNoSecretReachesTheProviderFromNestedJSON(t *testing.T) {
+	const secret = "-----BEGIN \"KEY\"-----\nMIIEvQIBADAN\n-----END-----"
+	for depth := 1; depth <= 8; depth++ {
+		w := newWorld(t, func(fakejudge.Request) fakejudge.Reply {
+			return fakejudge.Reply{Arguments: map[string]any{"justification": "so", "score": 1, "cannotBeJudged": false}}
+		}, nil)
+		w.o.Redact = redact.New(map[string]string{"PEM": secret})
+		output := json.RawMessage(`"plain"`)
+		for i, text := 0, secret; i < depth; i++ {
+			nested, err := json.Marshal(map[string]string{"said": text})
+			if err != nil {
+				t.Fatal(err)
+			}
+			output, text = nested, string(nested)
+		}
+		e, err := eval.New(eval.Definition{ID: "j", Name: "j", Type: "llm-judge", Config: json.RawMessage(`{"prompt": "{{output}}?", "judges": [{"model": "gpt-5-mini"}]}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Evaluate(t.Context(), eval.Subject{Output: output, Judge: New(w.o).Of("agent", "", ""),
+			Evaluation: eval.Evaluation{ID: "e", Inputs: json.RawMessage(`{}`), Criteria: map[string]json.RawMessage{"j": json.RawMessage(`{}`)}}})
+		requests := w.server.Requests()
+		if len(requests) == 0 {
+			t.Fatal("nothing was asked")
+		}
+		for _, r := range requests {
+			if strings.Contains(r.Prompt, "MIIEvQIBADAN") || !strings.Contains(r.Prompt, "[redacted:PEM]") {
+				t.Errorf("at depth %d this was sent: %s", depth, r.Prompt)
+			}
+		}
+	}
+}

@@ -119,6 +119,61 @@ func TestSecretsAreFoundHoweverTheyAreEncoded(t *testing.T) {
 	}
 }
 
+// R22: JSON in JSON in JSON and so on: whoever wrote each level, however many there are, and also
+// where the whole has become a part of a URL.
+func TestSecretsAreFoundAtAnyDepthOfJSON(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 8))
+	for depth := 4; depth <= 12; depth++ {
+		for range 6 {
+			secret := randomSecret(rnd)
+			r := New(map[string]string{"S": secret, "OTHER": "another-" + randomSecret(rnd)})
+			text := `{"password": ` + `"` + jsonEscaped(secret, false) + `"}`
+			for range depth - 1 {
+				text = `{"said": "` + jsonWriters[rnd.IntN(len(jsonWriters))](text) + `", "n": 1}`
+			}
+			inner := text
+			if rnd.IntN(3) == 0 {
+				text = "https://127.0.0.1/?q=" + url.QueryEscape(text)
+			}
+			want := r.String(text)
+			if !strings.Contains(want, "[redacted:S]") || leftOf(jsonEscaped(secret, false), withoutEscapes(want)) {
+				t.Fatalf("%q at depth %d in\n%q became\n%q", secret, depth, text, want)
+			}
+			if text == inner && !json.Valid([]byte(want)) {
+				t.Fatalf("%q at depth %d in\n%s is not JSON any more:\n%s", secret, depth, text, want)
+			}
+			if got := inPieces(r, text, func(left int) int { return 1 + rnd.IntN(min(left, 99)) }); got != want {
+				t.Fatalf("%q became\n%q in one piece and\n%q in several", text, want, got)
+			}
+			if got := r.JSON([]byte(inner)); !json.Valid(got) || !strings.Contains(string(got), "[redacted:S]") {
+				t.Fatalf("%q at depth %d in\n%s became\n%s", secret, depth, inner, got)
+			}
+		}
+	}
+}
+
+// R22: what stands beside a secret stays, also a backslash that belongs to it.
+func TestDepthTakesNoNeighbours(t *testing.T) {
+	key := "first \"line\"\nsecond"
+	r := New(map[string]string{"KEY": key, "PATHLIKE": `C:\new\table\`, "SHORT": `\u0061\u0062`})
+	deep := func(s string) string {
+		for range 6 {
+			s = jsonEscaped(s, false)
+		}
+		return s
+	}
+	for _, c := range []struct{ text, want string }{
+		{deep("a\n") + deep(key) + deep("\tb"), deep("a\n") + "[redacted:KEY]" + deep("\tb")},
+		{deep(`C:\new\table\`) + `"`, "[redacted:PATHLIKE]" + deep(`\`) + `"`},
+		{deep("first line\nsecond"), deep("first line\nsecond")},
+		{"ab " + deep("ab"), "ab " + deep("ab")},
+	} {
+		if got := r.String(c.text); got != c.want {
+			t.Errorf("%s became\n%s, want\n%s", c.text, got, c.want)
+		}
+	}
+}
+
 // leftOf reports whether more is left of an encoded secret than what its first and last groups of
 // base64 share with their neighbours.
 func leftOf(encoded, text string) bool {

@@ -1,6 +1,7 @@
 // Package redact keeps secrets out of what evalrun writes: before every file, event, log and
 // terminal line stands a [Redactor], which puts [redacted:NAME] in the place of each secret,
-// however it is encoded (up to three times over) and wherever a stream is cut.
+// however it is encoded (as JSON in JSON to any depth, else up to three times over) and wherever a
+// stream is cut.
 //
 // A nil *Redactor knows no secret but the webhooks of triggers. [FromEnviron] says which variables of an environment are
 // secrets, and [Terminal] makes text harmless to a terminal or a CI log.

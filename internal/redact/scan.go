@@ -7,12 +7,59 @@ import (
 	"unicode/utf8"
 )
 
-// levels are how often the escapes of a text are undone.
+// levels are how often the escapes of a text are undone one by one.
 const levels = 3
 
 // texts are how many there are then: the text itself, and of each one what remains of it without
-// the escapes of JSON and without those of URLs. The children of text i are 2i+1 and 2i+2.
-const texts = 1<<(levels+1) - 1
+// the escapes of JSON and without those of URLs. After these come the texts without any escape of
+// JSON, however often it was escaped: they are made of the text itself, and of what remains of it
+// when those of URLs are undone once and twice.
+const (
+	single = 1<<(levels+1) - 1
+	texts  = single + levels
+)
+
+// relation says how a text is made of another one.
+type relation struct {
+	parent int
+	how    undoing
+	// children are the texts that are made of this one, by how; 0 where there is none.
+	children [3]int
+}
+
+// undoing is what is undone to make a text of another one.
+type undoing int
+
+const (
+	inJSON    undoing = iota // one level of JSON
+	inURL                    // one level of a URL
+	inAllJSON                // every level of JSON
+)
+
+// lead is the byte with which the escapes begin that are undone.
+func (u undoing) lead() byte {
+	if u == inURL {
+		return '%'
+	}
+	return '\\'
+}
+
+var relations = relate()
+
+func relate() (r [texts]relation) {
+	add := func(parent, child int, how undoing) {
+		r[parent].children[how] = child
+		r[child].parent, r[child].how = parent, how
+	}
+	for i := range single / 2 {
+		add(i, 2*i+1, inJSON)
+		add(i, 2*i+2, inURL)
+	}
+	for i, parent := 0, 0; i < levels; i, parent = i+1, r[parent].children[inURL] {
+		add(parent, single+i, inAllJSON)
+	}
+	return r
+}
 
 // scanner finds secrets in a text that comes byte by byte: in the text itself, in what it says
 // without its escapes, and so on, so that it does not matter who has escaped what how often. Places
@@ -56,10 +103,22 @@ func (s *scanner) next(b byte) {
 	for rest := s.awake &^ 1; rest != 0; {
 		i := bits.Len32(rest) - 1 // children before their parents
 		rest &^= 1 << i
-		if t := &s.text[i]; t.at == 0 && s.text[(i-1)/2].at == 0 && t.escape.n == 0 && s.awake>>(2*i+1)&3 == 0 {
+		r := &relations[i]
+		if t := &s.text[i]; t.at == 0 && s.text[r.parent].at == 0 && t.escape.n == 0 && !s.anyAwake(r.children) {
 			s.awake &^= 1 << i
 		}
 	}
+}
+
+func (s *scanner) isAwake(i int) bool { return s.awake>>i&1 == 1 }
+
+func (s *scanner) anyAwake(children [3]int) bool {
+	for _, child := range children {
+		if child > 0 && s.isAwake(child) {
+			return true
+		}
+	}
+	return false
 }
 
 // idle reports whether nothing has begun that could be a secret.
@@ -68,9 +127,10 @@ func (s *scanner) idle() bool { return s.awake == 1 && s.text[0].at == 0 }
 // feed looks at a byte of a text, and of those that are made of it.
 func (s *scanner) feed(i int, b symbol) {
 	t := &s.text[i]
-	for child := 2*i + 1; child <= 2*i+2 && child < texts; child++ {
-		if s.awake>>child&1 == 0 && b.b == lead(child) {
-			s.wake(child, b.from)
+	children := &relations[i].children
+	for how, child := range children {
+		if child > 0 && !s.isAwake(child) && b.b == undoing(how).lead() {
+			s.copy(child, i, b.from)
 		}
 	}
 	t.at = s.m.step(t.at, b.b)
@@ -84,26 +144,16 @@ func (s *scanner) feed(i int, b symbol) {
 	if n.match > 0 {
 		s.found(s.start(i, n.match, b.to), b.to, n)
 	}
-	for child := 2*i + 1; child <= 2*i+2 && child < texts; child++ {
-		if s.awake>>child&1 == 1 {
-			s.text[child].escape.push(b, lead(child), func(b symbol) { s.feed(child, b) })
+	for how, child := range children {
+		if child > 0 && s.isAwake(child) {
+			s.text[child].escape.push(b, undoing(how), func(b symbol) { s.feed(child, b) })
 		}
 	}
 }
 
-// lead is the byte with which the escapes begin that are undone in a text.
-func lead(i int) byte {
-	if i%2 == 1 {
-		return '\\'
-	}
-	return '%'
-}
-
-// wake begins a text that differs from its parent from now on. Until now what is made of it was
-// what is made of its parent.
-func (s *scanner) wake(i, pos int) { s.copy(i, (i-1)/2, pos) }
-
-// copy makes a text, and those that are made of it, what another one is before a place.
+// copy makes a text, and those that are made of it, what another one is before a place. So begins
+// one that differs from its parent from now on: until now what is made of it was what is made of its
+// parent.
 func (s *scanner) copy(to, from, pos int) {
 	t, f := &s.text[to], &s.text[from]
 	t.at, t.starts = f.at, t.starts[:0]
@@ -115,10 +165,10 @@ func (s *scanner) copy(to, from, pos int) {
 			t.starts = append(t.starts, f.starts[len(f.starts)-depth+j])
 		}
 	}
-	for kind := 1; kind <= 2 && 2*to+kind < texts; kind++ {
-		if s.awake>>(2*from+kind)&1 == 1 {
-			s.copy(2*to+kind, 2*from+kind, pos)
-			s.text[2*to+kind].escape = s.text[2*from+kind].escape
+	for how, child := range relations[to].children {
+		if of := relations[from].children[how]; child > 0 && of > 0 && s.isAwake(of) {
+			s.copy(child, of, pos)
+			s.text[child].escape = s.text[of].escape
 		}
 	}
 	t.escape.n = 0
@@ -161,34 +211,78 @@ type symbol struct {
 type escape struct {
 	pending [12]symbol
 	n       int
+	// run is how many backslashes the first pending symbol stands for. It is more than one only where
+	// every level of JSON is undone.
+	run int
 	// text is what a complete escape stands for.
 	text [utf8.UTFMax]byte
 }
 
 // push takes one more byte and gives out what is certain.
-func (e *escape) push(b symbol, lead byte, emit func(symbol)) {
-	if e.n == 0 && b.b != lead {
+func (e *escape) push(b symbol, how undoing, emit func(symbol)) {
+	if e.n == 0 && b.b != how.lead() {
 		emit(b)
+		return
+	}
+	if how == inAllJSON && b.b == '\\' && e.n > 0 && e.pending[e.n-1].b == '\\' {
+		e.pending[e.n-1].to = b.to
+		if e.n == 1 {
+			e.run++
+		}
 		return
 	}
 	e.pending[e.n] = b
 	e.n++
+	if e.n == 1 {
+		e.run = 1
+	}
 	size, state := e.decode()
 	switch state {
 	case complete:
-		text, from := e.text, e.pending[0].from
+		first := e.pending[0]
 		e.n = 0
+		left := half(e.run)
+		for ; size == 1 && left > 0; left = half(left) {
+			c, ok := named(e.text[0])
+			if !ok {
+				break
+			}
+			e.text[0] = c
+		}
+		if how == inAllJSON && e.text[0] == '\\' {
+			e.pending[0], e.n, e.run = symbol{'\\', first.from, b.to}, 1, left+1
+			return
+		}
+		text := e.text
+		if left > 0 {
+			emit(first)
+		}
 		for _, c := range text[:size] {
-			emit(symbol{c, from, b.to})
+			emit(symbol{c, first.from, b.to})
 		}
 	case none: // the first byte stands for itself, and any other can begin an escape
 		held, n := e.pending, e.n
 		e.n = 0
 		emit(held[0])
 		for _, b := range held[1:n] {
-			e.push(b, lead, emit)
+			e.push(b, how, emit)
 		}
 	}
+}
+
+// half is how many of so many backslashes are left before a character when the levels are undone of
+// which it is not a part, and the one of which it is.
+func half(backslashes int) int {
+	return backslashes >> (bits.TrailingZeros(uint(backslashes)) + 1)
+}
+
+// named is what a backslash and a character stand for.
+func named(c byte) (meant byte, ok bool) {
+	i := strings.IndexByte(`"\/bfnrt`, c)
+	if i < 0 {
+		return 0, false
+	}
+	return "\"\\/\b\f\n\r\t"[i], true
 }
 
 type state int
@@ -210,11 +304,10 @@ func (e *escape) decode() (size int, s state) {
 		return 1, state
 	}
 	if c := e.pending[1].b; c != 'u' {
-		i := strings.IndexByte(`"\/bfnrt`, c)
-		if i < 0 {
+		var ok bool
+		if e.text[0], ok = named(c); !ok {
 			return 0, none
 		}
-		e.text[0] = "\"\\/\b\f\n\r\t"[i]
 		return 1, complete
 	}
 	first, s := e.hex(2, 4)

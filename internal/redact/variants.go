@@ -8,16 +8,36 @@ import (
 	"net/url"
 	"strings"
 	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // variants are the spellings under which a value is looked for in a text, with its escapes and
 // without.
 func variants(value string) []string {
 	out := []string{value, strings.ReplaceAll(value, " ", "+")} // as a query has it
+	if plain := withoutEscapes(value); utf8.RuneCountInString(plain) >= minLength {
+		out = append(out, plain)
+	}
 	for _, form := range encoded(value) {
 		out = append(out, base64Cores(form)...)
 	}
 	return out
+}
+
+// withoutEscapes is what a value becomes where every level of JSON is undone, also those that look
+// as if they were in the value itself. Backslashes at its end are left out, because they would be
+// one with those of what comes next.
+func withoutEscapes(value string) string {
+	var out []byte
+	var e escape
+	emit := func(b symbol) { out = append(out, b.b) }
+	for i := range len(value) {
+		e.push(symbol{b: value[i]}, inAllJSON, emit)
+	}
+	for _, b := range e.pending[:e.n] {
+		emit(b)
+	}
+	return strings.TrimRight(string(out), `\`)
 }
 
 // maxForms is how long a value may be of which all forms are looked for in base64; a longer one
