@@ -70,6 +70,9 @@ func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Imag
 		}
 	}
 	if err := im.make(ctx, lock, s, key, progress); err != nil {
+		if ctx.Err() != nil { // it was broken off: that says nothing of the image
+			return nil, context.Cause(ctx)
+		}
 		if errors.Is(err, syscall.ENOSPC) { // of what is written beside the build
 			err = fault.Newf(fault.Image, "the image of %s could not be kept: %v%s", s, err, im.dir.ifFull(err.Error()))
 		}
@@ -221,7 +224,7 @@ func (d directory) ifFull(said string) string {
 
 // failed is the fault of an image that could not be made.
 func failed(s Spec, err error, log *buildLog, d directory) error {
-	if f := (*fault.Fault)(nil); errors.As(err, &f) || errors.Is(err, context.Canceled) {
+	if f := (*fault.Fault)(nil); errors.As(err, &f) {
 		return err
 	}
 	if w := (*wrongPlatform)(nil); errors.As(err, &w) {

@@ -208,6 +208,30 @@ func TestFailedBuildIsNotTriedAgain(t *testing.T) {
 	faultOf(t, err, fault.NotRunnable, "this machine has no podman")
 }
 
+// R21: what breaks off a build is no fault of the image, and is not remembered as one: others of the
+// run try.
+func TestABuildThatIsBrokenOffIsNoFault(t *testing.T) {
+	programs := folder(t, "docker", "#!/bin/sh\nexit 1\n")
+	if err := os.Chmod(filepath.Join(programs, "docker"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", programs)
+	images, err := image.Open(t.TempDir(), image.Options{Builder: "docker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := image.Spec{Context: folder(t, "Dockerfile", "FROM scratch\n"), For: "run"}
+	lost := errors.New("the lease could not be renewed")
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(lost)
+	if _, err := images.Get(ctx, spec, nil); !errors.Is(err, lost) || errors.As(err, new(*fault.Fault)) {
+		t.Errorf("broken off: %v", err)
+	}
+	t.Setenv("PATH", "")
+	_, err = images.Get(t.Context(), spec, nil)
+	faultOf(t, err, fault.NotRunnable, "this machine has no docker")
+}
+
 // T23: who waits is told for what.
 func TestWaitingForABuildNamesIt(t *testing.T) {
 	dir := t.TempDir()
