@@ -6,10 +6,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -114,7 +116,7 @@ func (x *reader) entry(t *tar.Reader, h *tar.Header) error {
 	sum := sha256.New()
 	switch h.Typeflag {
 	case tar.TypeDir:
-		if err := x.root.MkdirAll(h.Name, 0o700); err != nil {
+		if err := x.folder(h.Name); err != nil {
 			return err
 		}
 		x.folders = append(x.folders, h)
@@ -135,11 +137,23 @@ func (x *reader) entry(t *tar.Reader, h *tar.Header) error {
 	return nil
 }
 
+// folder makes a folder, unless it is there.
+func (x *reader) folder(name string) error {
+	err := x.root.MkdirAll(name, 0o700)
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrExist) {
+		return invalid("it is damaged: %q in it is a file and a folder", name)
+	}
+	return err
+}
+
 func (x *reader) file(t *tar.Reader, h *tar.Header, sum io.Writer) error {
-	if err := x.root.MkdirAll(path.Dir(h.Name), 0o700); err != nil {
+	if err := x.folder(path.Dir(h.Name)); err != nil {
 		return err
 	}
 	f, err := x.root.OpenFile(h.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return invalid("it is damaged: %q in it is a file and a folder", h.Name)
+	}
 	if err != nil {
 		return err
 	}
@@ -172,10 +186,37 @@ func (x *reader) attributes(h *tar.Header) error {
 	return errors.Join(x.root.Chmod(h.Name, os.FileMode(h.Mode)), x.root.Chtimes(h.Name, time.Time{}, h.ModTime))
 }
 
+// behindLink is a name that leads through a link of the pack; empty if none does. What is made there
+// would be elsewhere than its name says, and so would be what it links to.
+func (x *reader) behindLink() string {
+	links := map[string]bool{}
+	for _, h := range x.links {
+		links[h.Name] = true
+	}
+	for name := range x.seen {
+		for up := path.Dir(name); up != "."; up = path.Dir(up) {
+			if links[up] {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
 // finish makes the links, and gives the folders their modes and times: those that are deepest first.
 func (x *reader) finish() error {
+	if name := x.behindLink(); name != "" {
+		return invalid("%q in it leads through a link", name)
+	}
 	for _, h := range x.links {
-		if err := errors.Join(x.root.MkdirAll(path.Dir(h.Name), 0o700), x.root.Symlink(h.Linkname, h.Name)); err != nil {
+		err := x.folder(path.Dir(h.Name))
+		if err == nil {
+			err = x.root.Symlink(h.Linkname, h.Name)
+		}
+		if errors.Is(err, fs.ErrExist) {
+			err = invalid("it is damaged: %q in it is a link and a folder", h.Name)
+		}
+		if err != nil {
 			return err
 		}
 	}
