@@ -19,13 +19,15 @@ const defaultBusy = 10 * time.Second
 
 // db is the open database: its connections, the committer of its writes, and its place on disk.
 type db struct {
-	dir     string
-	file    string
-	id      string
-	holder  string
-	process store.Process
-	lease   time.Duration
-	now     func() time.Time
+	dir  string
+	file string
+	// database is what is opened: the file, or a copy of one that cannot be written.
+	database string
+	id       string
+	holder   string
+	process  store.Process
+	lease    time.Duration
+	now      func() time.Time
 
 	// read serves queries; writes go through the committer's one connection.
 	read  *sql.DB
@@ -63,7 +65,7 @@ func (d *db) connect(busy time.Duration) (err error) {
 // dataSource is the file and the settings that all connections have.
 func (d *db) dataSource(busy time.Duration) string {
 	pragmas := fmt.Sprintf("_pragma=busy_timeout(%d)&_pragma=synchronous(FULL)&_pragma=temp_store(MEMORY)&_pragma=cache_size(-1024)", busy.Milliseconds())
-	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: d.file}).EscapedPath()}).String() + "?" + pragmas
+	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: d.database}).EscapedPath()}).String() + "?" + pragmas
 }
 
 // query is a prepared statement of the pool.
@@ -127,7 +129,7 @@ func (d *db) Close() error {
 		d.commit.stop()
 		closed := d.wake.close()
 		d.changes.close()
-		d.closeErr = errors.Join(closed, d.closeDatabases())
+		d.closeErr = errors.Join(closed, d.closeDatabases(), d.removeCopy())
 	})
 	return d.closeErr
 }
@@ -157,6 +159,9 @@ func (d *db) writeRelaxed(ctx context.Context, run func(*write) error) error {
 func (d *db) enqueue(ctx context.Context, op *operation) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if d.readOnly() {
+		return &readOnlyError{d.file}
 	}
 	select {
 	case d.commit.ops <- op:

@@ -47,7 +47,7 @@ var _ store.Store = (*Store)(nil)
 
 // Open opens the store in a folder, and makes both if they are not there. What is in it is for its
 // owner only. A file that is damaged, locked, newer or no store at all is an error and is left as
-// it is.
+// it is. One that cannot be written is open for reading.
 func Open(dir string, opts store.Options) (*Store, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -71,7 +71,9 @@ func Open(dir string, opts store.Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !exists {
+	d := &db{dir: dir, file: file, database: file, holder: uuid.NewString(), process: *opts.Process, lease: opts.Lease, now: opts.Now}
+	readOnly := unwritable(dir, file)
+	if !exists && !readOnly {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("cannot make the store: %w", err)
 		}
@@ -84,22 +86,27 @@ func Open(dir string, opts store.Options) (*Store, error) {
 			return nil, fmt.Errorf("cannot make the store: %w", err)
 		}
 	}
-	for _, left := range makePrivate(dir) {
-		if opts.Warn != nil {
-			opts.Warn(left)
+	if readOnly {
+		if err := d.readCopy(); err != nil {
+			return nil, err
+		}
+	} else {
+		for _, left := range makePrivate(dir) {
+			if opts.Warn != nil {
+				opts.Warn(left)
+			}
 		}
 	}
-	d := &db{dir: dir, file: file, holder: uuid.NewString(), process: *opts.Process, lease: opts.Lease, now: opts.Now}
 	if err := d.connect(opts.Busy); err != nil {
-		return nil, d.describe(err)
+		return nil, errors.Join(d.describe(err), d.removeCopy())
 	}
 	for i, path := range []string{dir, file} {
 		if d.place[i], err = os.Stat(path); err != nil {
-			return nil, errors.Join(err, d.closeDatabases())
+			return nil, errors.Join(err, d.closeDatabases(), d.removeCopy())
 		}
 	}
 	d.changes = newChanges(d)
-	if d.wake, err = newWaker(dir, d.changes); err != nil {
+	if d.wake, err = newWaker(dir, d.changes); err != nil && !d.readOnly() {
 		return nil, errors.Join(err, d.closeDatabases())
 	}
 	d.commit = startCommitter(d)

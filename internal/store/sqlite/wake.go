@@ -40,7 +40,7 @@ type waker struct {
 func newWaker(storeDir string, c *changes) (*waker, error) {
 	w := &waker{dir: store.WakeDir(storeDir), received: make(chan store.WakeUp, 1), changes: c}
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
-		return nil, err
+		return w, err
 	}
 	w.own = filepath.Join(w.dir, uuid.NewString()[:8]+socketExt)
 	if len(w.own) > maxSocketPath {
