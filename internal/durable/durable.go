@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -18,7 +19,7 @@ import (
 // WriteFile replaces a file by what write writes: a temporary file beside it, synced, renamed, and
 // the folder synced. If write fails the file is as it was.
 func WriteFile(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
-	tmp := path + "." + uuid.NewString()[:8] + ".tmp"
+	tmp := temporary(path)
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
@@ -39,6 +40,20 @@ func WriteFile(path string, mode os.FileMode, write func(io.Writer) error) (err 
 		return err
 	}
 	return Sync(filepath.Dir(path))
+}
+
+// longestName is how long a file's name may be on most systems.
+const longestName = 255
+
+// temporary is a name beside a file that nobody else has. That of a long name begins with as much of it
+// as a name may have.
+func temporary(path string) string {
+	suffix := "." + uuid.NewString()[:8] + ".tmp"
+	dir, name := filepath.Split(path)
+	if most := longestName - len(suffix); len(name) > most {
+		name = strings.ToValidUTF8(name[:most], "")
+	}
+	return dir + name + suffix
 }
 
 // Sync makes a file or folder durable.

@@ -10,6 +10,22 @@ import (
 	"testing"
 )
 
+// R25: also a file whose name is as long as a name may be, in whatever script.
+func TestWriteFileOfALongName(t *testing.T) {
+	for _, letter := range []string{"n", "é", "語"} {
+		path := filepath.Join(t.TempDir(), strings.Repeat(letter, 255/len(letter)))
+		if err := WriteFile(path, 0o600, func(w io.Writer) error {
+			_, err := io.WriteString(w, "kept")
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+		if data, err := os.ReadFile(path); err != nil || string(data) != "kept" {
+			t.Errorf("%q, %v", data, err)
+		}
+	}
+}
+
 func TestWriteFileReplacesTheWholeFileOrNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	for _, content := range []string{"first, and long", "second"} {

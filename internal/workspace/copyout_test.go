@@ -52,6 +52,19 @@ func TestCopyOutTakesFilesOnly(t *testing.T) {
 	}
 }
 
+// R25: what has a name of 255 bytes is kept.
+func TestCopyOutKeepsLongNames(t *testing.T) {
+	long := strings.Repeat("n", 255)
+	below, to := tree(t, t.TempDir(), map[string]string{"a/" + long: "1"}), filepath.Join(t.TempDir(), "to")
+	x := NewCopyOut(nil, nil)
+	if err := x.Copy(below, "a", to); err != nil || len(x.Notes) > 0 {
+		t.Errorf("%v, notes %q", err, x.Notes)
+	}
+	if data, err := os.ReadFile(filepath.Join(to, long)); err != nil || string(data) != "1" {
+		t.Errorf("%q, %v", data, err)
+	}
+}
+
 // What cannot be kept is left out and noted, and what can be is kept: also what an agent has closed,
 // which is closed again then.
 func TestCopyOutLeavesOutWhatCannotBeKept(t *testing.T) {
