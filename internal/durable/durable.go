@@ -17,23 +17,36 @@ import (
 )
 
 // WriteFile replaces a file by what write writes: a temporary file beside it, synced, renamed, and
-// the folder synced. If write fails the file is as it was.
+// the folder synced. If write fails the file is as it was. Where the system has files without a name,
+// the temporary file has none until it is whole, so that a process that is killed leaves nothing.
 func WriteFile(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
 	tmp := temporary(path)
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	f, err := openNameless(filepath.Dir(path), mode)
+	nameless := f != nil
+	if f == nil && err == nil {
+		f, err = os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	}
 	if err != nil {
 		return err
 	}
+	named := !nameless
 	defer func() {
-		if err != nil {
+		if err != nil && named {
 			_ = os.Remove(tmp) // the error that matters is err
 		}
 	}()
-	if err := write(f); err != nil {
-		_ = f.Close()
-		return err
+	err = write(f)
+	if err == nil {
+		err = f.Sync()
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+	if err == nil && nameless {
+		err = giveName(f, tmp)
+		named = err == nil
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
 		return err
 	}
 	if err := os.Rename(tmp, path); err != nil {

@@ -10,6 +10,33 @@ import (
 	"testing"
 )
 
+// R25: while a file is written nothing lies beside it that a process that is killed would leave.
+func TestNothingLiesBesideWhatIsWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if f, err := openNameless(filepath.Dir(path), 0o600); f == nil {
+		t.Skip("the file system has no files without a name", err)
+	} else if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a new file, and one that is replaced
+		before, err := os.ReadDir(filepath.Dir(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := WriteFile(path, 0o640, func(io.Writer) error {
+			if there, err := os.ReadDir(filepath.Dir(path)); err != nil || len(there) != len(before) {
+				t.Errorf("%v became %v, %v", before, there, err)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode() != 0o640 {
+			t.Errorf("%v, %v", info, err)
+		}
+	}
+}
+
 // R25: also a file whose name is as long as a name may be, in whatever script.
 func TestWriteFileOfALongName(t *testing.T) {
 	for _, letter := range []string{"n", "é", "語"} {
