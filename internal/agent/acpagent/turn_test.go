@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -133,39 +136,114 @@ func TestAModelThatFailsIsTheFault(t *testing.T) {
 	}
 }
 
-// What is no idleness: each of these turns is silent for longer than the limit.
+// stoppedClock goes on only when it is told to, and counts who looks at it.
+type stoppedClock struct {
+	mu    sync.Mutex
+	now   time.Time
+	looks int
+}
+
+func (c *stoppedClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looks++
+	return c.now
+}
+
+// advance returns how often it was looked at before.
+func (c *stoppedClock) advance(d time.Duration) (looks int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+	return c.looks
+}
+
+func (c *stoppedClock) looked() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.looks
+}
+
+// What is no idleness: in each of these turns nothing is heard for an hour, by the clock that counts (Y4).
 func TestIdleness(t *testing.T) {
-	const limit = time.Second
+	const begin, blocked = "echo >started; read x <gate", "[[RUN echo >started; read x <gate]]"
 	for name, tt := range map[string]struct {
 		prompt string
 		model  bool
+		thinks bool
 		want   fault.Category
 		change func(r *rollout)
 	}{
-		"nothing happens": {prompt: "[[RUN sleep 30]]", want: fault.Idle},
-		"a tool runs": {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"slow","status":"pending"}]] [[RUN sleep 2.5]]
-			[[UPDATE {"sessionUpdate":"tool_call_update","toolCallId":"t","status":"completed"}]]`},
+		"nothing happens": {prompt: blocked, want: fault.Idle},
+		// What was answered after an update shows that this was read.
+		"a tool runs": {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"slow","status":"pending"}]] [[ASK other x]]` + blocked +
+			`[[UPDATE {"sessionUpdate":"tool_call_update","toolCallId":"t","status":"completed"}]]`},
+		"a tool has ended": {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"quick","status":"completed"}]]` + blocked, want: fault.Idle},
 		// A23: so are terminals, and requests.
-		"a terminal runs": {prompt: `[[REQUEST terminal/create {"command":"sleep","args":["2.5"]}]] [[REQUEST terminal/wait_for_exit {"terminalId":"term-1"}]]`,
+		"a terminal runs": {prompt: `[[REQUEST terminal/create {"command":"sh","args":["-c","` + begin + `"]}]] [[REQUEST terminal/wait_for_exit {"terminalId":"term-1"}]]`,
 			change: func(r *rollout) { r.entry.Terminal = true }},
-		"a terminal has ended": {prompt: `[[REQUEST terminal/create {"command":"true"}]] [[REQUEST terminal/wait_for_exit {"terminalId":"term-1"}]] [[RUN sleep 30]]`, want: fault.Idle,
+		"a terminal has ended": {prompt: `[[REQUEST terminal/create {"command":"true"}]] [[REQUEST terminal/wait_for_exit {"terminalId":"term-1"}]]` + blocked, want: fault.Idle,
 			change: func(r *rollout) { r.entry.Terminal = true }},
-		"a tool has ended":    {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"quick","status":"completed"}]] [[RUN sleep 30]]`, want: fault.Idle},
-		"a model thinks":      {prompt: "[[RUN " + askFixture(t) + "]]", model: true},
-		"a model has thought": {prompt: "[[RUN " + askFixture(t) + "]] [[RUN sleep 30]]", model: true, want: fault.Idle},
+		"a model thinks":      {prompt: "[[RUN " + askFixture(t) + "]]", model: true, thinks: true},
+		"a model has thought": {prompt: "[[RUN " + askFixture(t) + "]]" + blocked, model: true, want: fault.Idle},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRollout(t)
-			r.entry.IdleTimeout = wait.Duration(limit)
+			clock := &stoppedClock{now: time.Now()}
+			r.opts.Now = clock.Now
+			r.entry.IdleTimeout = wait.Duration(20 * time.Millisecond) // how often the timer looks at the clock, too
 			if tt.change != nil {
 				tt.change(r)
 			}
+			started, gate, answer := filepath.Join(r.cwd, "started"), filepath.Join(r.cwd, "gate"), make(chan struct{})
+			if err := syscall.Mkfifo(gate, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			open, err := os.OpenFile(gate, os.O_RDWR, 0) // which waits for no reader
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer open.Close()
 			if tt.model {
-				proxy, _ := model(t, http.StatusOK, func() { time.Sleep(2500 * time.Millisecond) }) // it thinks
+				proxy, _ := model(t, http.StatusOK, func() {
+					if tt.thinks {
+						_ = os.WriteFile(started, nil, 0o600)
+						<-answer
+					}
+				})
 				r.useModel(proxy)
 			}
+			driven, ended := make(chan struct{}), make(chan struct{})
+			over := func() bool {
+				select {
+				case <-ended:
+					return true
+				default:
+					return false
+				}
+			}
+			go func() {
+				defer close(driven)
+				defer close(answer)
+				if !testenv.Eventually(func() bool { _, err := os.Stat(started); return err == nil || over() }) {
+					t.Error("the turn did not come so far")
+				}
+				before := clock.advance(time.Hour)
+				if tt.want != "" {
+					return
+				}
+				// The second look comes when the first has had its effect.
+				if !testenv.Eventually(func() bool { return clock.looked() >= before+2 || over() }) {
+					t.Error("the timer did not look at the clock")
+				}
+				if !tt.thinks {
+					_, _ = open.WriteString("\n")
+				}
+			}()
 			out := r.prompt(tt.prompt)
+			close(ended)
+			<-driven
 			if tt.want != "" {
 				mustLimit(t, out, tt.want)
 			} else if out.Output == nil || out.Limit != nil {
@@ -189,12 +267,35 @@ func TestAForeignSession(t *testing.T) {
 // A model that has just answered is not silent, although nobody was told when it did.
 func TestIdlenessCountsFromTheEndOfAModelCall(t *testing.T) {
 	t.Parallel()
-	r := newRollout(t)
-	r.entry.IdleTimeout = wait.Duration(3 * time.Second)
-	proxy, _ := model(t, http.StatusOK, func() { time.Sleep(2 * time.Second) })
-	r.useModel(proxy)
-	if out := r.prompt("[[RUN " + askFixture(t) + " >/dev/null; sleep 1.8]]"); out.Limit != nil { // silent for 3.8 s, idle for 1.8 s
-		t.Errorf("got %v", out.Limit)
+	proxy, _ := model(t, http.StatusOK, nil)
+	session, err := proxy.Open(modelproxy.Upstream{API: "openai", URL: proxy.url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, session.URL()+"/v1/chat/completions", strings.NewReader(`{"model":"m"}`))
+	req.Header.Set("Authorization", "Bearer "+session.Token())
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp, err)
+	}
+	_ = resp.Body.Close()
+	if !testenv.Eventually(func() bool { return len(session.Calls()) == 1 && !session.Busy() }) {
+		t.Fatalf("got the calls %+v", session.Calls())
+	}
+	call := session.Calls()[0]
+	end := call.Time.Add(time.Duration(call.LatencyMs) * time.Millisecond)
+
+	clock := &stoppedClock{now: end.Add(-2 * time.Hour)} // when the prompt was sent
+	idle := &idleTimer{limit: time.Hour, now: clock.Now, calls: newCallRecorder(clock.Now, toolNames{}, nil), model: session, limits: newLimits()}
+	idle.reset()
+	defer idle.start()()
+	clock.advance(3*time.Hour - time.Second)
+	if idle.check(); len(idle.limits.reached) != 0 {
+		t.Error("it was idle for less than an hour")
+	}
+	clock.advance(time.Second)
+	if idle.check(); len(idle.limits.reached) != 1 {
+		t.Error("it was idle for an hour")
 	}
 }
 
