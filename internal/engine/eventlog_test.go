@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
@@ -91,6 +92,52 @@ func TestRunsThatWereUsedLastAreKept(t *testing.T) {
 	get("r1")
 	if loads["r0"] != 1 || loads["r1"] != 2 || loads[fmt.Sprint("r", cachedRuns+9)] != 1 || len(r.runs.runs) != cachedRuns || len(r.runs.order) != cachedRuns {
 		t.Errorf("they were loaded %v times", loads)
+	}
+}
+
+// Y4: while one run is loaded others are got, and whoever wants the same one waits for it.
+func TestALoadHoldsUpNoOtherRun(t *testing.T) {
+	dir := t.TempDir()
+	s := openIn(t, filepath.Join(dir, "store"))
+	p := &poison{t, dir, s}
+	p.run("slow", 1, "echo '{}'")
+	p.run("quick", 1, "echo '{}'")
+	r := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv})
+	load, began, goOn := r.runs.load, make(chan struct{}), make(chan struct{})
+	r.runs.load = func(ctx context.Context, runID string) (*rollout.Run, error) {
+		if runID == "slow" {
+			began <- struct{}{} // a second load would wait here for ever
+			<-goOn
+		}
+		return load(ctx, runID)
+	}
+	got := make(chan *rollout.Run)
+	get := func() {
+		run, err := r.runs.get(t.Context(), "slow")
+		if err != nil {
+			t.Error(err)
+		}
+		got <- run
+	}
+	go get()
+	testenv.Receive(t, began)
+	quick := make(chan error)
+	go func() {
+		_, err := r.runs.get(t.Context(), "quick")
+		quick <- err
+	}()
+	if err := testenv.Receive(t, quick); err != nil {
+		t.Error(err)
+	}
+	go get()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := r.runs.get(ended, "slow"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	close(goOn)
+	if one, other := testenv.Receive(t, got), testenv.Receive(t, got); one == nil || one != other {
+		t.Errorf("got %p and %p", one, other)
 	}
 }
 

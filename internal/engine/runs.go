@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
@@ -33,8 +32,11 @@ type runCache struct {
 	o    *Options
 	load func(ctx context.Context, runID string) (*rollout.Run, error)
 
+	// mu is not held while a run is loaded, which takes as long as its plan is large.
 	mu   sync.Mutex
 	runs map[string]*rollout.Run
+	// loading has a channel for each run that is being loaded, which is closed when it was.
+	loading map[string]chan struct{}
 	// order are their ids, the one that was used last at the end.
 	order []string
 	// models and gateway are nil until an agent needs them.
@@ -43,36 +45,63 @@ type runCache struct {
 	// http is for what is asked of MCP servers while no agent runs, and of judges.
 	http *http.Client
 	// judging is what judgesAtOnce returns.
-	judging atomic.Int64
+	judging int
 }
 
 func newRunCache(o *Options) *runCache {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = 16, 16, 30*time.Second
-	c := &runCache{o: o, runs: map[string]*rollout.Run{}, http: &http.Client{Transport: transport}}
+	c := &runCache{o: o, runs: map[string]*rollout.Run{}, loading: map[string]chan struct{}{}, http: &http.Client{Transport: transport}}
 	c.load = c.read
 	return c
 }
 
-// get returns a run of the store.
+// get returns a run of the store. One that somebody else loads is waited for.
 func (c *runCache) get(ctx context.Context, runID string) (*rollout.Run, error) {
+	for {
+		c.mu.Lock()
+		if run, ok := c.runs[runID]; ok {
+			c.used(runID)
+			c.mu.Unlock()
+			return run, nil
+		}
+		loaded, ok := c.loading[runID]
+		if !ok {
+			break
+		}
+		c.mu.Unlock()
+		select {
+		case <-loaded:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	loaded := make(chan struct{})
+	c.loading[runID] = loaded
+	c.mu.Unlock()
+	defer func() { // also if it panics
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.loading, runID)
+		close(loaded)
+	}()
+	run, err := c.load(ctx, runID)
+	if err == nil {
+		c.keep(runID, run)
+	}
+	return run, err
+}
+
+// keep keeps a run, in the place of the one that was not used for longest.
+func (c *runCache) keep(runID string, run *rollout.Run) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if run, ok := c.runs[runID]; ok {
-		c.used(runID)
-		return run, nil
-	}
-	run, err := c.load(ctx, runID)
-	if err != nil {
-		return nil, err
-	}
 	if len(c.runs) >= cachedRuns {
 		delete(c.runs, c.order[0]) // whoever works on it has it still
 		c.order = c.order[1:]
 	}
 	c.runs[runID] = run
 	c.order = append(c.order, runID)
-	return run, nil
 }
 
 // used puts a run at the end of the order.
@@ -113,7 +142,7 @@ func (c *runCache) close() (err error) {
 	return err
 }
 
-// read makes a run of its stored plan. c.mu is held.
+// read makes a run of its stored plan.
 func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error) {
 	stored, err := c.o.Store.Plan(context.WithoutCancel(ctx), runID)
 	if err != nil {
@@ -154,7 +183,9 @@ func (c *runCache) judges(runID string, run *rollout.Run) *judge.Judges {
 	for _, a := range run.Plan.Agents {
 		models[a.Name] = plans.ModelOf(a)
 	}
-	c.judging.Store(max(c.judging.Load(), int64(run.Plan.Judges.Concurrency())))
+	c.mu.Lock()
+	c.judging = max(c.judging, run.Plan.Judges.Concurrency())
+	c.mu.Unlock()
 	return judge.New(judge.Options{
 		Config: *run.Plan.Judges, CacheDir: filepath.Join(c.o.Store.Dir(), "judge-cache"), AgentModels: models, Resolve: c.o.Resolve,
 		Redact: run.Redact, Client: c.http, Now: c.o.Now,
@@ -163,10 +194,16 @@ func (c *runCache) judges(runID string, run *rollout.Run) *judge.Judges {
 }
 
 // judgesAtOnce is how many calls of judges the runs so far may have under way at once.
-func (c *runCache) judgesAtOnce() int { return int(c.judging.Load()) }
+func (c *runCache) judgesAtOnce() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.judging
+}
 
 // listen starts the model proxy and the MCP gateway with the first run that has a use for them.
 func (c *runCache) listen() (_ *modelproxy.Proxy, _ *gateway.Gateway, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.models == nil {
 		if c.models, err = modelproxy.New(modelproxy.Options{}); err != nil {
 			return nil, nil, err
