@@ -59,6 +59,9 @@ type MCPTask struct {
 	PollMs int64  `json:"pollIntervalMs,omitempty"`
 	// Session is what another process needs to ask for the task.
 	Session mcp.SessionState `json:"session"`
+	// EndedAt is when its server was first seen to say that it has ended, without its result. It is
+	// not stored.
+	EndedAt time.Time `json:"-"`
 }
 
 // ExpiresAt is when the server forgets the task; zero if never.

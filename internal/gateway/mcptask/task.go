@@ -44,7 +44,7 @@ func IsTerminal(status string) bool {
 // Wire is a task as both eras write it.
 type Wire struct {
 	TaskID, Status, StatusMessage string
-	CreatedAt, LastUpdatedAt      time.Time
+	CreatedAt                     time.Time
 	// TTL and PollInterval are milliseconds, TTL nil if there is none.
 	TTL           *int64
 	PollInterval  int64
@@ -61,7 +61,6 @@ func (w *Wire) UnmarshalJSON(b []byte) error {
 	}
 	*w = Wire{TaskID: o.Text("taskId"), Status: o.Text("status"), StatusMessage: o.Text("statusMessage"), InputRequests: o.Object("inputRequests")}
 	w.CreatedAt, _ = time.Parse(time.RFC3339, o.Text("createdAt"))
-	w.LastUpdatedAt, _ = time.Parse(time.RFC3339, o.Text("lastUpdatedAt"))
 	for _, key := range []string{"ttl", "ttlMs"} {
 		if ms, ok := wireMillis(o.Get(key)); ok {
 			w.TTL = &ms
@@ -136,11 +135,11 @@ func Decline(_ context.Context, method string, _ json.RawMessage) (json.RawMessa
 	return mcp.DefaultAnswer(method)
 }
 
-// Poll asks a server once for a task, whose status it brings up to date. The outcome is not nil if
-// the task has ended and its result is there. What the task wants to know ask answers; if that is
-// nil and a person could answer the error is an [*InputRequiredError]. tasks/result, which blocks,
-// is called only when it has something to give.
-func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) (*wait.WorkResult, error) {
+// Poll asks a server once for a task, whose status it brings up to date; now is the present time. The
+// outcome is not nil if the task has ended and its result is there. What the task wants to know ask
+// answers; if that is nil and a person could answer the error is an [*InputRequiredError].
+// tasks/result, which blocks, is called only when it has something to give.
+func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, now time.Time, ask Asker) (*wait.WorkResult, error) {
 	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksGet, Params: Params(t.ID), Capabilities: extensionCapabilities})
 	var said *mcp.Error
 	switch {
@@ -175,7 +174,10 @@ func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) (*wait
 	case t.Era == mcp.Modern && t.Status == Failed && w.Error != nil:
 		return &wait.WorkResult{Error: w.Error}, nil
 	case t.Era == mcp.Modern && (t.Status == Completed || t.Status == Failed):
-		if time.Since(w.LastUpdatedAt) < lateResult {
+		if t.EndedAt.IsZero() {
+			t.EndedAt = now // the server's own clock may be wrong
+		}
+		if now.Sub(t.EndedAt) < lateResult {
 			return nil, nil // some say so a little before they have it
 		}
 		return &wait.WorkResult{Error: mcp.Errorf(mcp.CodeInternal, "the task is %s, and its server gives nothing of it: %s", t.Status, t.Message).JSON()}, nil

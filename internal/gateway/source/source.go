@@ -2,7 +2,8 @@
 // started: for MCP tasks, and for the results of jobs that nobody else can be asked for.
 //
 // It knows how to reach a server while no agent runs. It reads what a call has started from the
-// record of the call; it keeps nothing itself and knows nothing of stores and rollouts.
+// record of the call; it keeps nothing but since when results are missing, and knows nothing of stores
+// and rollouts.
 package source
 
 import (
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/fault"
@@ -53,10 +55,14 @@ func Watch(callID string, server tasks.MCPServer, person bool) (json.RawMessage,
 }
 
 // source implements wait.Source.
-type source struct{ o Options }
+type source struct {
+	o Options
+	// ended has the [wait.MCPTask].EndedAt of tasks whose result is not there yet, by their triggers.
+	ended *sync.Map
+}
 
 // New returns the source.
-func New(o Options) wait.Source { return source{o} }
+func New(o Options) wait.Source { return source{o, &sync.Map{}} }
 
 const (
 	firstPoll = time.Second
@@ -92,7 +98,7 @@ func (s source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
 	case err != nil:
 		return wait.Status{}, err
 	}
-	outcome, after, err := a.ask(ctx)
+	outcome, after, err := s.ask(ctx, j, a)
 	var asked *mcptask.InputRequiredError
 	switch {
 	case errors.As(err, &asked):
@@ -118,6 +124,25 @@ func (s source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
 		}
 	}
 	return wait.Status{After: after}, nil
+}
+
+// ask asks once, and remembers since when the result of a task is missing.
+func (s source) ask(ctx context.Context, j wait.Job, a asking) (outcome *wait.WorkResult, after time.Duration, err error) {
+	task := a.work.Task
+	if task == nil {
+		return a.ask(ctx, s.o.Now())
+	}
+	if since, ok := s.ended.Load(j.TriggerID); ok {
+		task.EndedAt = since.(time.Time)
+	}
+	outcome, after, err = a.ask(ctx, s.o.Now())
+	switch {
+	case outcome != nil:
+		s.ended.Delete(j.TriggerID)
+	case !task.EndedAt.IsZero():
+		s.ended.Store(j.TriggerID, task.EndedAt)
+	}
+	return outcome, after, err
 }
 
 // failed is the end of what cannot be asked for any more.
@@ -170,7 +195,7 @@ func (s source) read(ctx context.Context, j wait.Job) (a asking, err error) {
 
 // ask asks once. The outcome is nil if the work goes on; after is when its server wants to be asked
 // again.
-func (a asking) ask(ctx context.Context) (outcome *wait.WorkResult, after time.Duration, err error) {
+func (a asking) ask(ctx context.Context, now time.Time) (outcome *wait.WorkResult, after time.Duration, err error) {
 	switch {
 	case a.work.MeshJob != nil:
 		outcome, err = suspend.CheckMeshJob(ctx, a.server, *a.work.MeshJob)
@@ -187,7 +212,7 @@ func (a asking) ask(ctx context.Context) (outcome *wait.WorkResult, after time.D
 	if err != nil {
 		return nil, 0, err
 	}
-	outcome, err = mcptask.Poll(ctx, c, task, answer)
+	outcome, err = mcptask.Poll(ctx, c, task, now, answer)
 	_ = c.Detach() // there may be other tasks in the session, which times out when nobody has a use for it
 	return outcome, time.Duration(task.PollMs) * time.Millisecond, err
 }

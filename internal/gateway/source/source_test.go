@@ -75,6 +75,10 @@ var now = time.Date(2026, 7, 28, 12, 0, 0, 0, time.UTC)
 func newSource(work *wait.Work) wait.Source { return newSourceOver(http.DefaultClient, work) }
 
 func newSourceOver(client *http.Client, work *wait.Work) wait.Source {
+	return newSourceAt(func() time.Time { return now }, client, work)
+}
+
+func newSourceAt(clock func() time.Time, client *http.Client, work *wait.Work) wait.Source {
 	return New(Options{
 		Work: func(_ context.Context, rolloutID, callID string) (*wait.Work, error) {
 			if rolloutID != "r1" || callID != "c1" {
@@ -87,7 +91,7 @@ func newSourceOver(client *http.Client, work *wait.Work) wait.Source {
 			return wait.DecodeWork(raw)
 		},
 		Lookup: func(name string) (string, bool) { return "secret", name == "TOKEN" },
-		Client: client, Now: func() time.Time { return now },
+		Client: client, Now: clock,
 	})
 }
 
@@ -150,6 +154,38 @@ func TestCheckOfATask(t *testing.T) {
 }
 
 // A job of MCP Mesh is asked for, and cancelled, with the tools that its server has for that.
+// Y4: a task that has ended without its result is given a minute, by this machine's clock, however wrong
+// that of its server is.
+func TestAResultThatComesLate(t *testing.T) {
+	for name, updated := range map[string]time.Time{"slow": now.Add(-time.Hour), "fast": now.Add(time.Hour)} {
+		t.Run("the server's clock is "+name, func(t *testing.T) {
+			ended := `{"taskId":"t1","status":"completed","lastUpdatedAt":"` + updated.Format(time.RFC3339)
+			s := startServer(t, map[string]string{"tasks/get": ended + `"}`})
+			work, clock := taskWork(), now
+			work.Task.Era, work.Task.Session = mcp.Modern, mcp.SessionState{Era: mcp.Modern, Version: "2026-07-28"}
+			source := newSourceAt(func() time.Time { return clock }, http.DefaultClient, work)
+			check := func(after time.Duration, want string) {
+				t.Helper()
+				clock = now.Add(after)
+				j := jobOf(t, declared(s.url), false)
+				j.TriggerID = "t"
+				got, err := source.Check(t.Context(), j)
+				if err != nil || got.Done != (want != "") || !strings.Contains(string(got.Payload), want) {
+					t.Errorf("after %v: %+v %s, %v", after, got, got.Payload, err)
+				}
+			}
+			check(0, "")
+			check(59*time.Second, "")
+			check(time.Minute, "its server gives nothing of it")
+			check(time.Hour, "") // the wait of another one
+			s.mu.Lock()
+			s.answers["tasks/get"] = ended + `","result":{"content":[]}}`
+			s.mu.Unlock()
+			check(time.Hour+time.Second, `"content":[]`)
+		})
+	}
+}
+
 func TestCheckOfAMeshJob(t *testing.T) {
 	work := &wait.Work{CallID: "c1", Server: "s", Tool: "run", MeshJob: &wait.MeshJob{ID: "j1"}}
 	row := func(row string) map[string]string {

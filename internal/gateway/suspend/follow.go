@@ -102,7 +102,7 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 		if s.AsksPerson() {
 			ask = nil
 		}
-		outcome, err = mcptask.Poll(ctx, c, w.Task, ask)
+		outcome, err = mcptask.Poll(ctx, c, w.Task, s.e.Now(), ask)
 		return outcome, time.Duration(w.Task.PollMs) * time.Millisecond, err
 	}
 	if w.MeshJob != nil && !s.hasRegistry(w) {

@@ -94,7 +94,7 @@ func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 	}
 	asking, cancel := context.WithTimeout(ctx, s.hooks.SoftWait)
 	defer cancel()
-	outcome, err := mcptask.Poll(asking, c, w.Task, nil)
+	outcome, err := mcptask.Poll(asking, c, w.Task, s.e.Now(), nil)
 	var now *mcptask.InputRequiredError
 	if w.Input = nil; errors.As(err, &now) {
 		requests, _ := jsonobj.ParseObject(now.Input.Requests)
@@ -105,7 +105,7 @@ func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 		case requests != nil:
 			err = mcptask.Answer(asking, c, w.Task, responses(requests, reply))
 		default:
-			outcome, err = mcptask.Poll(asking, c, w.Task, onlyOnce(reply))
+			outcome, err = mcptask.Poll(asking, c, w.Task, s.e.Now(), onlyOnce(reply))
 		}
 	}
 	if err != nil && asking.Err() != nil && ctx.Err() == nil {
