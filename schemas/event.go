@@ -179,11 +179,17 @@ type RolloutEvaluated struct {
 	Score *float64 `json:"score"`
 }
 
-// RolloutFinished says that a rollout has come to a terminal state.
+// RolloutFinished says that a rollout has come to a terminal state. For one that was never started, of
+// which no RolloutStarted tells, it says which rollout that is.
 type RolloutFinished struct {
 	State State    `json:"state"`
 	Score *float64 `json:"score"`
 	Fault *Fault   `json:"fault,omitempty"`
+
+	EvaluationID   string `json:"evaluationId,omitempty"`
+	EvaluationName string `json:"evaluationName,omitempty"`
+	Agent          string `json:"agent,omitempty"`
+	Epoch          int    `json:"epoch,omitempty"`
 }
 
 // RunFinished says that no rollout of a run can change any more. It has the number of rollouts by

@@ -158,6 +158,7 @@ func TestEvent(t *testing.T) {
 	}{
 		{line("rollout.finished", `"rolloutId":"o","data":{"state":"completed","score":1}`), true},
 		{line("rollout.finished", `"rolloutId":"o","data":{"state":"faulted","score":null,"fault":{"category":"exit","message":"m"}}`), true},
+		{line("rollout.finished", `"rolloutId":"o","data":{"state":"cancelled","score":null,"evaluationId":"e","evaluationName":"E","agent":"a","epoch":1}`), true},
 		{line("rollout.finished", `"data":{"state":"completed","score":1}`), false},
 		{line("rollout.finished", `"rolloutId":"o","data":{"state":"suspended","score":1}`), false},
 		{line("rollout.finished", `"rolloutId":"o","data":{"state":"completed","score":1,"more":1}`), false},

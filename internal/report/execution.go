@@ -116,8 +116,11 @@ func (x *Execution) add(e schemas.Event) (data eventData, name string) {
 		name = x.become(e.RolloutID, schemas.StateRunning, schemas.StateScoring, counted)
 	case schemas.EventRolloutFinished:
 		before := schemas.StateSuspended
-		if data.State == schemas.StateCompleted {
+		switch {
+		case data.State == schemas.StateCompleted:
 			before = schemas.StateRunning
+		case data.EvaluationName != "": // it was never started
+			x.rollout(e.RolloutID, schemas.StatePending).name = data.EvaluationName
 		}
 		name = x.become(e.RolloutID, before, data.State, counted)
 		if counted {

@@ -165,6 +165,11 @@ func (rows rolloutRows) end(runID, rolloutID string, state eval.State, f *fault.
 	if f != nil {
 		data["fault"] = f
 	}
+	if state != eval.StateCompleted {
+		if err := rows.nameUnstarted(rolloutID, data); err != nil {
+			return err
+		}
+	}
 	var seq, open int64
 	if err := rows.tx.row([]any{&seq, &open}, "UPDATE runs SET seq = seq + 1, revision = revision + 1, open = open - 1 WHERE run_id = ? RETURNING seq, open", runID); err != nil {
 		return err
@@ -173,6 +178,19 @@ func (rows rolloutRows) end(runID, rolloutID string, state eval.State, f *fault.
 		return err
 	}
 	return rows.finishRun(runID)
+}
+
+// nameUnstarted adds to the data of an event whose rollout it is, if no other event has said so: one
+// that was never started.
+func (rows rolloutRows) nameUnstarted(rolloutID string, data map[string]any) error {
+	var id, name, agent string
+	var epoch int
+	err := rows.tx.row([]any{&id, &name, &agent, &epoch}, "SELECT evaluation_id, evaluation_name, agent, epoch FROM rollouts WHERE rollout_id = ? AND segment = 0", rolloutID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	data["evaluationId"], data["evaluationName"], data["agent"], data["epoch"] = id, name, agent, epoch
+	return err
 }
 
 // finishRun ends a run of which no rollout is left.
