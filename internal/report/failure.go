@@ -244,7 +244,7 @@ func findings(result schemas.EvaluationResult) (out []string) {
 		actual, hasActual := o["actual"]
 		suspicious, _ := o["suspicious"].(string)
 		switch {
-		case suspicious != "": // T26
+		case suspicious != "":
 			return []string{redact.Line("suspicious 0, the tests may have lacked what they need: " + suspicious)}
 		case hasExpected && hasActual:
 			c = &eval.Comparison{Expected: inJSON(expected), Actual: inJSON(actual), Relation: eval.Equals}

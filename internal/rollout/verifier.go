@@ -101,7 +101,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		return reward, notes, ctx.Err()
 	case err != nil:
 		return reward, notes, fault.New(fault.Verifier, "the verifier could not be started: "+err.Error())
-	case errors.As(exit.Ended, &unstarted): // T21: what runs it is not the verifier's
+	case errors.As(exit.Ended, &unstarted): // what runs it is not the verifier's
 		return reward, notes, fault.New(fault.Setup, unstarted.Error())
 	case running.Err() != nil:
 		err = fmt.Errorf("the verifier took longer than %v and was ended (verifier.timeout_sec)", timeout)
