@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -146,10 +145,14 @@ func (e *EvalSet) place(needed bool) (input.Problems, error) {
 		return nil, nil
 	}
 	if err := o.supported(); err != nil {
-		if o.others() == IsolationBwrap {
-			err = fmt.Errorf("%w; or run in plain folders, without isolation: --isolation process", err)
+		if o.others() != IsolationBwrap {
+			return nil, inputError("--isolation: %w", err)
 		}
-		return nil, inputError("--isolation: %w", err)
+		chosen := "--isolation bwrap"
+		if o.isolation() != IsolationBwrap {
+			chosen = "ACP agents and tasks run in bubblewrap unless --isolation says otherwise"
+		}
+		return nil, inputError("%s: %w; or run in plain folders, without isolation: --isolation process", chosen, err)
 	}
 	out.Isolation, out.KeepImages, out.Overrides = o.others(), o.KeepImages, o.Overrides
 	if o.MCPConfig == "" {

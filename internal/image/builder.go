@@ -41,10 +41,11 @@ type builder interface {
 var builders = []string{"podman", "buildah", "docker"}
 
 // errBuilding is why an ordinary user's Dockerfiles are not built.
-var errBuilding = fault.New(fault.NotRunnable, "images are built only by root here, or with docker: what podman makes for another user belongs to ids that no overlay of that user takes; build as root, or let the task name an image that can be pulled")
+var errBuilding = fault.New(fault.NotRunnable, "images are built only by root, or with docker (EVALRUN_BUILDER=docker): what podman makes for another user belongs to ids that no overlay of that user takes; build as root, or let the task name an image that can be pulled")
 
-// program finds the program of the builder that is asked for, or of the first that this machine has.
-func (im *Images) program() (string, error) {
+// program finds the program that makes an image: that of the builder that is asked for, or of the
+// first that this machine has.
+func (im *Images) program(s Spec) (string, error) {
 	names := builders
 	switch {
 	case im.builder != "":
@@ -52,7 +53,8 @@ func (im *Images) program() (string, error) {
 	case os.Geteuid() != 0:
 		names = []string{"skopeo"}
 	}
-	if os.Geteuid() != 0 && (im.builder == "podman" || im.builder == "buildah") {
+	built := s.Reference == "" || s.Rebuild
+	if os.Geteuid() != 0 && (im.builder == "podman" || im.builder == "buildah" || im.builder == "" && built) {
 		return "", errBuilding
 	}
 	for _, name := range names {
@@ -64,8 +66,8 @@ func (im *Images) program() (string, error) {
 }
 
 // newBuilder starts with the builder that is asked for, or the first that this machine has.
-func (im *Images) newBuilder(ctx context.Context, lock *os.File, tmp string) (builder, error) {
-	program, err := im.program()
+func (im *Images) newBuilder(ctx context.Context, s Spec, lock *os.File, tmp string) (builder, error) {
+	program, err := im.program(s)
 	if err != nil {
 		return nil, err
 	}
@@ -99,10 +101,7 @@ func (im *Images) Missing(s Spec) error {
 		}
 		return err
 	}
-	program, err := im.program()
-	if err == nil && path.Base(program) == "skopeo" && s.Reference == "" {
-		err = errBuilding
-	}
+	_, err = im.program(s)
 	return err
 }
 

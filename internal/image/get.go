@@ -127,7 +127,7 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, p
 		return err
 	}
 	defer func() { _ = os.Remove(building) }() // nobody reads it once the lock is free
-	b, err := im.newBuilder(ctx, lock, tmp)
+	b, err := im.newBuilder(ctx, s, lock, tmp)
 	if err != nil {
 		return err
 	}

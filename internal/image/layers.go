@@ -87,10 +87,11 @@ func (im *Images) keep(ctx context.Context, b builder, id, tmp string) (digest s
 	r := record{Digest: "sha256:" + id, Config: described.Config, Made: time.Now()}
 	r.Config.complete()
 	if len(layers) == 0 {
-		if err := os.Mkdir(filepath.Join(tmp, "empty"), 0o755); err != nil {
+		nothing := filepath.Join(tmp, "nothing") // beside the copy, which has the layer's name
+		if err := os.Mkdir(nothing, 0o755); err != nil {
 			return "", err
 		}
-		layers = []layer{{"none:" + emptyLayer, filepath.Join(tmp, "empty")}}
+		layers = []layer{{"none:" + emptyLayer, nothing}}
 	}
 	for _, l := range slices.Backward(layers) {
 		if slices.Contains(r.Layers, l.folder()) {

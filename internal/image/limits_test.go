@@ -30,7 +30,7 @@ func TestLastLinesOfABuild(t *testing.T) {
 	}
 }
 
-// Given a build that never ends, when its time is over, then it is a fault that names the limit, and
+// T24: Given a build that never ends, when its time is over, then it is a fault that names the limit, and
 // no process of it is left.
 func TestEndlessBuild(t *testing.T) {
 	t.Parallel()

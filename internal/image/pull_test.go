@@ -140,7 +140,12 @@ func TestOrdinaryUser(t *testing.T) {
 		asOrdinaryUser(t, t.TempDir(), good, bad)
 		return
 	}
-	// This test again, as nobody.
+	asNobody(t, "TestAsNobody", good, bad)
+}
+
+// asNobody runs a test of this package as nobody, in a folder of nobody's: see [nobodys].
+func asNobody(t *testing.T, test string, more ...string) {
+	t.Helper()
 	dir := t.TempDir()
 	if err := errors.Join(os.Chown(dir, 65534, 65534), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
 		t.Fatal(err)
@@ -150,8 +155,8 @@ func TestOrdinaryUser(t *testing.T) {
 	if err = errors.Join(err, os.WriteFile(program, data, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "-test.run", "^TestAsNobody$", "-test.v")
-	cmd.Env = append(os.Environ(), "EVALRUN_TEST_NOBODY="+dir+"\n"+good+"\n"+bad, "TMPDIR="+dir, "XDG_RUNTIME_DIR="+dir)
+	cmd := exec.Command(program, "-test.run", "^"+test+"$", "-test.v")
+	cmd.Env = append(os.Environ(), "EVALRUN_TEST_NOBODY="+strings.Join(append([]string{dir}, more...), "\n"), "TMPDIR="+dir, "XDG_RUNTIME_DIR="+dir)
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -159,12 +164,41 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 }
 
-// TestAsNobody is the process that TestOrdinaryUser starts.
-func TestAsNobody(t *testing.T) {
-	parts := strings.Split(os.Getenv("EVALRUN_TEST_NOBODY"), "\n")
-	if len(parts) < 3 {
+// nobodys are what asNobody has given this process: a folder, and what was to be handed on.
+func nobodys(t *testing.T) []string {
+	given := os.Getenv("EVALRUN_TEST_NOBODY")
+	if given == "" {
 		t.Skip("it is no test of its own")
 	}
+	return strings.Split(given, "\n")
+}
+
+// T28: an ordinary user who wants to build is not sent for a program that could not build either.
+func TestAnOrdinaryUserCannotBuild(t *testing.T) {
+	if os.Geteuid() == 0 {
+		asNobody(t, "TestNobodyCannotBuild")
+		return
+	}
+	cannotBuild(t, t.TempDir())
+}
+
+// TestNobodyCannotBuild is the process that TestAnOrdinaryUserCannotBuild starts.
+func TestNobodyCannotBuild(t *testing.T) { cannotBuild(t, nobodys(t)[0]) }
+
+func cannotBuild(t *testing.T, dir string) {
+	t.Setenv("PATH", "")
+	t.Setenv("EVALRUN_BUILDER", "")
+	build := image.Spec{Context: folder(t, "Dockerfile", "FROM scratch\n")}
+	im := open(t, filepath.Join(dir, "images"))
+	_, err := im.Get(t.Context(), build, nil)
+	faultOf(t, err, fault.NotRunnable, "built only by root")
+	faultOf(t, im.Missing(build), fault.NotRunnable, "built only by root")
+	faultOf(t, im.Missing(image.Spec{Reference: "debian"}), fault.NotRunnable, "this machine has no skopeo")
+}
+
+// TestAsNobody is the process that TestOrdinaryUser starts.
+func TestAsNobody(t *testing.T) {
+	parts := nobodys(t)
 	asOrdinaryUser(t, parts[0], parts[1], parts[2])
 }
 

@@ -17,14 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Available says why bubblewrap cannot be used here and what to do about it; nil if it can. It
-// tries once.
+// Available says why bubblewrap cannot be used here; nil if it can. It tries once.
 func Available() error { return available() }
 
 var available = sync.OnceValue(func() error {
 	path, err := exec.LookPath("bwrap")
 	if err != nil {
-		return errors.New("isolation \"bwrap\" needs bubblewrap, which is not installed: apt-get install bubblewrap (or dnf, apk, pacman), or choose isolation \"process\"")
+		return errors.New("bubblewrap is not installed: apt-get install bubblewrap (or dnf, apk, pacman)")
 	}
 	files, err := (&Config{}).files("", nil)
 	if err != nil {
@@ -41,7 +40,7 @@ var available = sync.OnceValue(func() error {
 	cmd.Args = slices.Concat(cmd.Args, (&Config{}).namespaces(), filter, files.args(), []string{"--", "/bin/sh", "-c", ":"})
 	cmd.Env = []string{}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("isolation \"bwrap\" does not work here: %w: %s%s; or choose isolation \"process\"", err, bytes.TrimSpace(out), userNamespaces())
+		return fmt.Errorf("bubblewrap does not work here: %w: %s%s", err, bytes.TrimSpace(out), userNamespaces())
 	}
 	return nil
 })

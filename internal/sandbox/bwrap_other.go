@@ -9,7 +9,7 @@ import (
 
 // Available says why bubblewrap cannot be used here: it is a program for Linux.
 func Available() error {
-	return errors.New("isolation \"bwrap\" works on Linux only: choose isolation \"process\"")
+	return errors.New("bubblewrap works on Linux only")
 }
 
 func (s *Config) wrap(*exec.Cmd, []string) error { return Available() }
