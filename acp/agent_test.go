@@ -111,6 +111,69 @@ func TestSettingsOfASession(t *testing.T) {
 	}
 }
 
+// A27: an agent's sessions are listed, forked and deleted.
+func TestSessionsAreManaged(t *testing.T) {
+	a := startAgent(t, "", "", Options{})
+	info, err := a.Initialize(testContext(t), Implementation{})
+	if caps := info.Capabilities; err != nil || !caps.List || !caps.Fork || !caps.Delete {
+		t.Fatalf("got %+v, %v", info, err)
+	}
+	params := SessionParams{Cwd: a.cwd}
+	s, err := a.NewSession(testContext(t), params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.say(s, "[[SAY one]]")
+	fork, err := a.ForkSession(testContext(t), s.ID, params)
+	if err != nil || fork.ID == s.ID || len(fork.ConfigOptions) != 1 {
+		t.Fatalf("session/fork: %+v, %v", fork, err)
+	}
+	a.say(fork, "[[SAY two]]")
+	if one, other := a.say(s, "[[HISTORY]]"), a.say(fork, "[[HISTORY]]"); one != `earlier turns: 1 ["one"]` || other != `earlier turns: 2 ["one","two"]` {
+		t.Errorf("histories: %s, %s", one, other)
+	}
+	listed := func(cwd string) (ids []string) {
+		t.Helper()
+		sessions, next, err := a.ListSessions(testContext(t), cwd, "")
+		if err != nil || next != "" {
+			t.Errorf("session/list: %q, %v", next, err)
+		}
+		for _, one := range sessions {
+			if one.Cwd != a.cwd {
+				t.Errorf("got %+v", one)
+			}
+			ids = append(ids, one.ID)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	if got := listed(a.cwd); !slices.Equal(got, []string{s.ID, fork.ID}) || listed("/elsewhere") != nil {
+		t.Errorf("listed: %v", got)
+	}
+	if err := a.DeleteSession(testContext(t), s.ID); err != nil {
+		t.Error(err)
+	}
+	if got := listed(""); !slices.Equal(got, []string{fork.ID}) {
+		t.Errorf("listed: %v", got)
+	}
+	var refused *AgentError
+	if _, err := a.ForkSession(testContext(t), s.ID, params); !errors.As(err, &refused) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestValuesOfAnOption(t *testing.T) {
+	for options, want := range map[string][]string{
+		`[{"value":"a","name":"A"},{"value":"b"}]`:                                          {"a", "b"},
+		`[{"group":"x","options":[{"value":"a"}]},{"group":"y","options":[{"value":"b"}]}]`: {"a", "b"},
+		`null`: nil, `{}`: nil, ``: nil, `[1]`: nil,
+	} {
+		if got := (ConfigOption{Options: []byte(options)}).Values(); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q", options, got)
+		}
+	}
+}
+
 func TestAgentUsesTheServersThatItWasGiven(t *testing.T) {
 	server := toolServer("http")
 	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))

@@ -58,6 +58,34 @@ type ConfigOption struct {
 	Options  json.RawMessage `json:"options"`
 }
 
+// CategoryModel is the Category of the option that chooses the session's model.
+const CategoryModel = "model"
+
+// Values are the ids of the values that a ConfigOption may have, those of its groups included.
+func (o ConfigOption) Values() (ids []string) {
+	var list []struct {
+		Value   string          `json:"value"`
+		Options json.RawMessage `json:"options"`
+	}
+	if json.Unmarshal(o.Options, &list) != nil {
+		return nil // a bool has none
+	}
+	for _, one := range list {
+		if one.Value != "" {
+			ids = append(ids, one.Value)
+		}
+		ids = append(ids, ConfigOption{Options: one.Options}.Values()...)
+	}
+	return ids
+}
+
+// SessionInfo is a session as an agent lists it.
+type SessionInfo struct {
+	ID    string `json:"sessionId"`
+	Cwd   string `json:"cwd"`
+	Title string `json:"title"`
+}
+
 // ContentBlock is a part of a prompt.
 type ContentBlock struct {
 	Type string `json:"type"`
@@ -113,6 +141,45 @@ func (c *Conn) LoadSession(ctx context.Context, sessionID string, p SessionParam
 // ResumeSession continues a session without its history being sent.
 func (c *Conn) ResumeSession(ctx context.Context, sessionID string, p SessionParams) (Session, error) {
 	return c.session(ctx, "session/resume", sessionID, p)
+}
+
+// ForkSession starts a session that has the history of another one, which stays as it is. Ask only if
+// Capabilities.Fork.
+func (c *Conn) ForkSession(ctx context.Context, sessionID string, p SessionParams) (Session, error) {
+	const method = "session/fork"
+	s, err := c.session(ctx, method, sessionID, p)
+	if err != nil {
+		return Session{}, err
+	}
+	if s.ID = sessionIDOf(s.Raw); s.ID == "" || s.ID == sessionID {
+		return Session{}, &ProtocolError{method, "the agent's answer has no sessionId of its own"}
+	}
+	return s, nil
+}
+
+// ListSessions lists the sessions of a folder, or all if cwd is empty. next is where the rest of them
+// is to be asked for; empty if there is no more. Ask only if Capabilities.List.
+func (c *Conn) ListSessions(ctx context.Context, cwd, cursor string) (sessions []SessionInfo, next string, err error) {
+	const method = "session/list"
+	raw, err := c.Call(ctx, method, struct {
+		Cwd    string `json:"cwd,omitempty"`
+		Cursor string `json:"cursor,omitempty"`
+	}{cwd, cursor})
+	if err != nil {
+		return nil, "", err
+	}
+	var wire struct {
+		Sessions []SessionInfo `json:"sessions"`
+		Next     string        `json:"nextCursor"`
+	}
+	err = decodeResult(method, raw, &wire)
+	return wire.Sessions, wire.Next, err
+}
+
+// DeleteSession deletes a session for good. Ask only if Capabilities.Delete.
+func (c *Conn) DeleteSession(ctx context.Context, sessionID string) error {
+	_, err := c.Call(ctx, "session/delete", map[string]string{"sessionId": sessionID})
+	return err
 }
 
 func (c *Conn) session(ctx context.Context, method, sessionID string, p SessionParams) (Session, error) {

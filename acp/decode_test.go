@@ -15,13 +15,13 @@ func TestInitializeResultsOfRealAgents(t *testing.T) {
 		want Capabilities
 	}{
 		"opencode": {`{"protocolVersion":1,"agentCapabilities":{"loadSession":true,"mcpCapabilities":{"http":true,"sse":true},"promptCapabilities":{"embeddedContext":true,"image":true},"sessionCapabilities":{"close":{},"fork":{},"list":{},"resume":{}}},"authMethods":[{"description":"Run","name":"Login with opencode","id":"opencode-login"}],"agentInfo":{"name":"OpenCode","version":"1.18.33"}}`,
-			Capabilities{LoadSession: true, Resume: true, Close: true, HTTP: true, SSE: true}},
+			Capabilities{LoadSession: true, Resume: true, Close: true, List: true, Fork: true, HTTP: true, SSE: true}},
 		"codex": {`{"protocolVersion":1,"agentInfo":{"name":"codex-acp","version":"2.6.0"},"agentCapabilities":{"auth":{"logout":{}},"loadSession":true,"sessionCapabilities":{"resume":{},"list":{},"close":{},"subagents":{}},"mcpCapabilities":{"acp":false,"http":true,"sse":false},"_meta":{"authStatus":{}}},"authMethods":[]}`,
-			Capabilities{LoadSession: true, Resume: true, Close: true, HTTP: true}},
+			Capabilities{LoadSession: true, Resume: true, Close: true, List: true, HTTP: true}},
 		"gemini": {`{"protocolVersion":1,"agentCapabilities":{"loadSession":true,"mcpCapabilities":{"http":true,"sse":true}}}`,
 			Capabilities{LoadSession: true, HTTP: true, SSE: true}},
 		"qwen": {`{"protocolVersion":1,"agentCapabilities":{"loadSession":true,"sessionCapabilities":{"list":{},"resume":{}},"mcpCapabilities":{"sse":true,"http":true}}}`,
-			Capabilities{LoadSession: true, Resume: true, HTTP: true, SSE: true}},
+			Capabilities{LoadSession: true, Resume: true, List: true, HTTP: true, SSE: true}},
 		"nothing said":  {`{"protocolVersion":1}`, Capabilities{}},
 		"null is no":    {`{"protocolVersion":1,"agentCapabilities":{"sessionCapabilities":{"resume":null,"close":null},"mcpCapabilities":null}}`, Capabilities{}},
 		"a wrong field": {`{"protocolVersion":1,"agentCapabilities":{"loadSession":"yes","mcpCapabilities":{"http":true}},"authMethods":"none"}`, Capabilities{HTTP: true}},
@@ -34,7 +34,7 @@ func TestInitializeResultsOfRealAgents(t *testing.T) {
 				t.Fatalf("got %+v, %v", got, err)
 			}
 			caps := got.Capabilities
-			if caps.Raw = nil; caps.LoadSession != v.want.LoadSession || caps.Resume != v.want.Resume || caps.Close != v.want.Close ||
+			if caps.Raw = nil; caps.LoadSession != v.want.LoadSession || caps.Resume != v.want.Resume || caps.Close != v.want.Close || caps.List != v.want.List || caps.Fork != v.want.Fork || caps.Delete != v.want.Delete ||
 				caps.HTTP != v.want.HTTP || caps.SSE != v.want.SSE {
 				t.Errorf("got %+v", caps)
 			}

@@ -33,6 +33,9 @@ type Capabilities struct {
 	LoadSession bool // session/load
 	Resume      bool // session/resume
 	Close       bool // session/close
+	List        bool // session/list
+	Fork        bool // session/fork
+	Delete      bool // session/delete
 	HTTP, SSE   bool // transports of MCP servers
 	Raw         json.RawMessage
 }
@@ -61,6 +64,9 @@ func (c *Capabilities) UnmarshalJSON(raw []byte) error {
 		Session struct {
 			Resume json.RawMessage `json:"resume"`
 			Close  json.RawMessage `json:"close"`
+			List   json.RawMessage `json:"list"`
+			Fork   json.RawMessage `json:"fork"`
+			Delete json.RawMessage `json:"delete"`
 		} `json:"sessionCapabilities"`
 	}
 	if err := decode(raw, &wire); err != nil {
@@ -71,6 +77,9 @@ func (c *Capabilities) UnmarshalJSON(raw []byte) error {
 		LoadSession: wire.LoadSession,
 		Resume:      isObject(wire.Session.Resume),
 		Close:       isObject(wire.Session.Close),
+		List:        isObject(wire.Session.List),
+		Fork:        isObject(wire.Session.Fork),
+		Delete:      isObject(wire.Session.Delete),
 		HTTP:        wire.MCP.HTTP,
 		SSE:         wire.MCP.SSE,
 		Raw:         append(json.RawMessage(nil), raw...),

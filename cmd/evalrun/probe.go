@@ -76,7 +76,7 @@ func runProbe(cmd *cobra.Command, g *globals, o probe.Options, name string) erro
 		return err
 	}
 	if err := sandbox.Supported(o.Isolation); err != nil {
-		return usageError("--isolation %s: %w; --isolation process needs nothing", o.Isolation, err)
+		return usageError("--isolation: %w", err)
 	}
 	if o.Executable, err = os.Executable(); err != nil {
 		return internal(err)

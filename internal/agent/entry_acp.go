@@ -37,6 +37,9 @@ type ACP struct {
 	// FS and Terminal offer the agent the client's files and terminals.
 	FS       bool `json:"fs,omitempty"`
 	Terminal bool `json:"terminal,omitempty"`
+	// HandshakeTimeout is how long the agent may take to answer initialize, and once more to open its
+	// session; 0 means the default of a minute.
+	HandshakeTimeout wait.Duration `json:"handshakeTimeout,omitzero"`
 	// IdleTimeout ends a turn in which nothing happens for so long; 0 means the default of ten
 	// minutes.
 	IdleTimeout wait.Duration `json:"idleTimeout,omitzero"`
@@ -109,6 +112,8 @@ func parseACP(r *input.Reader, f *input.Fields) Entry {
 			Terminal:      f.Bool("terminal", base.Terminal),
 			IdleTimeout:   wait.Duration(f.Duration("idleTimeout", 0)),
 			Visible:       f.Strings("visible"),
+
+			HandshakeTimeout: wait.Duration(f.Duration("handshakeTimeout", 0)),
 		},
 		ResumeWhen:    ResumeWhen(f.Enum("resumeWhen", string(ResumeAll), string(ResumeAny), string(ResumeAll))),
 		AcceptsFaults: f.Bool("acceptsFaults", true),

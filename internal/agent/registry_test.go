@@ -61,7 +61,7 @@ func TestWhoeverChangesAnEntryChangesNoOther(t *testing.T) {
 func TestAnEntryThatExtendsOne(t *testing.T) {
 	e, problems := parse(t, `{"type":"acp","extends":"claude","name":"mine","env":{"ANTHROPIC_MODEL":"big","OWN":"1"},"files":{".claude/settings.json":"{}"},
 		"model":{"url":"http://localhost:1","name":"m"},"permissions":"suspend","elicitation":"suspend","resumeBy":["load"],"mode":"plan","configOptions":{"a":"b"},
-		"authMethod":"key","fs":true,"terminal":true,"idleTimeout":"90s","visible":["/srv/tools"],"cwd":"bin","resumeWhen":"any","timeout":"1h"}`)
+		"authMethod":"key","fs":true,"terminal":true,"idleTimeout":"90s","handshakeTimeout":"3m","visible":["/srv/tools"],"cwd":"bin","resumeWhen":"any","timeout":"1h"}`)
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
@@ -75,6 +75,7 @@ func TestAnEntryThatExtendsOne(t *testing.T) {
 	acp.Model = &Model{API: "anthropic", URL: "http://localhost:1", Name: "m"}
 	acp.Permissions, acp.Elicitation, acp.ResumeBy, acp.Mode = PolicySuspend, PolicySuspend, []ResumeBy{ByLoad}, "plan"
 	acp.ConfigOptions, acp.AuthMethod, acp.FS, acp.Terminal = map[string]string{"a": "b"}, "key", true, true
+	acp.HandshakeTimeout = wait.Duration(3 * time.Minute) // T28
 	acp.IdleTimeout, acp.Visible = wait.Duration(90*time.Second), []string{"/srv/tools"}
 	if diff := cmp.Diff(want, e); diff != "" {
 		t.Error(diff)

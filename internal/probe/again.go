@@ -39,7 +39,7 @@ func continueSession(w way) func(context.Context, *rig, *Check) error {
 		offered := w.offers(a.initialized.Capabilities)
 		c.add(FactAdvertised, whether(offered), timeless, "")
 		if !offered {
-			c.Verdict, c.Detail = No, "not advertised"
+			c.Verdict, c.Detail = No, notAdvertised
 			return nil
 		}
 		l, err := a.lose(ctx)

@@ -95,6 +95,8 @@ const (
 	No     = "no"
 	NA     = "n/a"    // it cannot be told of this agent
 	Failed = "failed" // the check could not be made
+
+	notAdvertised = "not advertised"
 )
 
 // StartError is why an agent cannot be probed: it does not start, or does not answer initialize.
@@ -124,6 +126,7 @@ var questions = []question{
 	{"cancel-model", askCancelModel},
 	{"resume", continueSession(byResume)},
 	{"load", continueSession(byLoad)},
+	{"sessions", askSessions},
 	{"exit", askExit},
 	{"orphans", askOrphans},
 }

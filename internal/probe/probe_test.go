@@ -115,6 +115,7 @@ func TestAWellBehavedAgent(t *testing.T) {
 				"resume: new server used": Yes, "resume: old server left alone": Yes,
 				"load": Yes, "load: advertised": Yes, "load: session/load": Yes, "load: history replayed": "before the answer", "load: history complete": NA,
 				"load: new server used": Yes, "load: old server left alone": Yes,
+				"sessions": Yes, "sessions: session/list": Yes, "sessions: session/fork": Yes, "sessions: session/delete": Yes, // A27
 				"exit": Yes, "exit: on end of stdin": Yes, "exit: on SIGTERM": Yes,
 				"orphans": orphans, "orphans: after SIGTERM": left, "orphans: after SIGKILL": left,
 			}
@@ -160,6 +161,13 @@ func TestOtherAgents(t *testing.T) {
 			"stdio": Yes, "stdio: permission asked": Yes, "http": No, "http: advertised": No, "sse": No, "sse: advertised": No, "slow-server": NA, "dead-server": NA,
 			"cancel-tool": Yes, "cancel-tool: server told": Yes, "resume": No, "resume: advertised": No, "load": No, "load: advertised": No,
 		}},
+		{"manages no sessions", "", []string{"-no-manage"}, []string{"sessions"}, map[string]string{
+			"sessions": No, "sessions: session/list": "not advertised", "sessions: session/fork": "not advertised", "sessions: session/delete": "not advertised",
+		}},
+		{"lists no sessions", `answer:session/list={"sessions":[],"nextCursor":"more"}`, nil, []string{"sessions"}, map[string]string{
+			"sessions": "incomplete", "sessions: session/list": No, "sessions: session/fork": Yes,
+		}},
+		{"refuses to delete", "error:session/delete=-32603", nil, []string{"sessions"}, map[string]string{"sessions": "incomplete", "sessions: session/list": Yes, "sessions: session/delete": No}},
 		{"no http", "", []string{"-no-http"}, []string{"slow-server", "resume"}, map[string]string{"slow-server": "session/new waits", "resume": Yes, "resume: old server left alone": Yes}},
 		{"ends with a signal only", "ignore-eof", nil, []string{"exit"}, map[string]string{"exit": No, "exit: on end of stdin": No, "exit: on SIGTERM": Yes}},
 		{"ends with no signal", "ignore-eof;ignore-term", nil, []string{"exit"}, map[string]string{"exit": No, "exit: on end of stdin": No, "exit: on SIGTERM": No}},

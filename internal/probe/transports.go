@@ -40,6 +40,9 @@ const (
 	FactLoad        = "session/load"
 	FactResume      = "session/resume"
 	FactClose       = "session/close"
+	FactList        = "session/list"
+	FactFork        = "session/fork"
+	FactDelete      = "session/delete"
 	FactHTTP        = "MCP over http"
 	FactSSE         = "MCP over sse"
 	FactInitialized = "answered"
@@ -83,7 +86,7 @@ func transport(t acp.Transport) func(context.Context, *rig, *Check) error {
 		c.Verdict = No
 		if !a.initialized.Capabilities.Accepts(t) {
 			c.add(FactAdvertised, No, timeless, "")
-			c.Detail = "not advertised"
+			c.Detail = notAdvertised
 			return nil
 		}
 		c.add(FactAdvertised, Yes, timeless, "")

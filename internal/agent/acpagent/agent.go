@@ -80,7 +80,11 @@ func newACPAgent(e agent.Entry, opts Options) *acpAgent {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &acpAgent{e, opts, defaultBounds}
+	a := &acpAgent{e, opts, defaultBounds}
+	if limit := time.Duration(e.HandshakeTimeout); limit > 0 {
+		a.bounds.handshake = limit
+	}
+	return a
 }
 
 // Run implements Agent.

@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/testenv"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // enough is how long any of the faults below may take: what they wait for are limits of less than a
@@ -281,4 +282,13 @@ func TestFaultsInBwrap(t *testing.T) {
 			}
 		})
 	}
+}
+
+// T28: how long an agent may take until its session is open is a setting.
+func TestTheHandshakeTimeoutOfAnEntry(t *testing.T) {
+	r := newRollout(t)
+	r.entry.HandshakeTimeout = wait.Duration(300 * time.Millisecond)
+	r.bounds = newACPAgent(r.entry, r.opts).bounds
+	r.setenv("ACP_AGENT_FAULT", "hang:session/new")
+	mustFault(t, r.prompt(""), fault.Handshake, "the agent did not open its session within 300ms (handshakeTimeout)")
 }

@@ -1,11 +1,14 @@
 package acpagent
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
@@ -24,7 +27,7 @@ func (s *segment) session(ctx context.Context) (prompt string, f *fault.Fault, e
 			return "", nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, fault.Newf(fault.Handshake, "the agent did not open its session within %v", s.bounds.handshake))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, fault.Newf(fault.Handshake, "the agent did not open its session within %v (handshakeTimeout)", s.bounds.handshake))
 	defer cancel()
 	params := acp.SessionParams{Cwd: s.seg.Sandbox.Cwd, MCPServers: s.servers.declare(s.caps)}
 	var session acp.Session
@@ -49,6 +52,9 @@ func (s *segment) session(ctx context.Context) (prompt string, f *fault.Fault, e
 	if s.seg.Resume != nil {
 		s.trail.Add(record.EventResumed, session.ID, "", s.seg.Deliveries)
 	}
+	if f := s.chooseModel(ctx, session); f != nil {
+		return "", f, nil
+	}
 	if err := s.configure(ctx); err != nil {
 		return "", s.openingFault(ctx, err, false), nil
 	}
@@ -68,6 +74,58 @@ func (s *segment) configure(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// chooseModel chooses the entry's model where the agent lets its client choose. The fault is that of an
+// agent that does not offer it, and is told of it in no other way: another model would be measured.
+// One that talks to its provider itself has the model that it likes then.
+func (s *segment) chooseModel(ctx context.Context, session acp.Session) *fault.Fault {
+	name := s.wantedModel()
+	i := slices.IndexFunc(session.ConfigOptions, func(o acp.ConfigOption) bool { return o.Category == acp.CategoryModel })
+	if name == "" || i < 0 || s.entry.ConfigOptions[session.ConfigOptions[i].ID] != "" {
+		return nil
+	}
+	option := session.ConfigOptions[i]
+	var current string
+	_ = json.Unmarshal(option.Current, &current) // it is none if it is no text
+	offered := option.Values()
+	switch {
+	case current == name:
+		return nil
+	case slices.Contains(offered, name):
+		if _, err := s.conn.SetConfigOption(ctx, session.ID, option.ID, name); err != nil {
+			return s.openingFault(ctx, err, false)
+		}
+		return nil
+	case s.model == nil, s.tellsModel():
+		return nil // it may know the same model by another name
+	}
+	return fault.Newf(fault.Start, "the agent does not offer the model %q of its entry (model.name); it offers: %s", name, strings.Join(offered, ", "))
+}
+
+// wantedModel is the model that an entry names. Where the agent talks to its provider itself a name that
+// the registry has put there is nobody's wish.
+func (s *segment) wantedModel() string {
+	if s.entry.Model == nil {
+		return ""
+	}
+	base, ok := agent.Registered(cmp.Or(s.entry.Extends, s.entry.Name))
+	if s.model == nil && ok && base.ACP != nil && base.Model != nil && base.Model.Name == s.entry.Model.Name {
+		return ""
+	}
+	return s.entry.Model.Name
+}
+
+// tellsModel reports whether the entry's environment or a file of it names the model to the agent.
+func (s *segment) tellsModel() bool {
+	for _, values := range []map[string]string{s.entry.Env, s.entry.Files} {
+		for _, value := range values {
+			if strings.Contains(value, "{model}") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // historyError is a history that cannot be read.

@@ -134,7 +134,7 @@ func elicitation(entry agent.Entry, c *client) func(context.Context, acp.Elicita
 
 // handshake makes sure that the agent speaks the protocol and takes the task's servers.
 func (s *segment) handshake(ctx context.Context) *fault.Fault {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, fault.Newf(fault.Handshake, "the agent did not answer initialize within %v", s.bounds.handshake))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, fault.Newf(fault.Handshake, "the agent did not answer initialize within %v (handshakeTimeout)", s.bounds.handshake))
 	defer cancel()
 	initialized, err := s.conn.Initialize(ctx, acp.Implementation{Name: "evalrun", Version: s.opts.Version})
 	if err != nil {
