@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
@@ -9,11 +10,14 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// asking asks a legacy client, in the middle of its tasks/result, what the task wants to know: one
-// question at a time, each once, and not any more when somebody else has answered it.
+// asking asks a client what a run wants to know, each question once. A legacy client is asked in the
+// middle of its request, one question at a time, and not any more when somebody else has answered
+// it. A modern one gets all open questions as the result of its request, which it repeats.
 type asking struct {
 	questions *questions
 	q         *request
+	// asTask says that the run is a task of the client's.
+	asTask bool
 	// able says that the client can be asked, and may answer.
 	able bool
 	// asked are the triggers for which it was asked.
@@ -23,10 +27,12 @@ type asking struct {
 	current  string
 	cancel   context.CancelFunc
 	answered chan error
+	// due are the questions for a modern client.
+	due []question
 }
 
-func newAsking(questions *questions, q *request) *asking {
-	return &asking{questions: questions, q: q, able: q.mayAnswer() && mcp.Supports(q.capabilities(), mcp.AskElicitation), answered: make(chan error, 1)}
+func newAsking(questions *questions, q *request, asTask bool) *asking {
+	return &asking{questions: questions, q: q, asTask: asTask, able: q.mayAnswer() && mcp.Supports(q.capabilities(), mcp.AskElicitation), answered: make(chan error, 1)}
 }
 
 // update withdraws a question that somebody else has answered, and asks the next one.
@@ -45,7 +51,11 @@ func (a *asking) update(ctx context.Context, j store.Job) error {
 		a.end()
 	}
 	for _, one := range open {
-		if !slices.Contains(a.asked, one.triggerID) {
+		switch {
+		case slices.Contains(a.asked, one.triggerID):
+		case a.q.Era == mcp.Modern:
+			a.due = append(a.due, one)
+		default:
 			a.ask(ctx, j.ID, one)
 			return nil
 		}
@@ -58,8 +68,11 @@ func (a *asking) ask(ctx context.Context, taskID string, one question) {
 	a.current, a.asked = one.triggerID, append(a.asked, one.triggerID)
 	asking, cancel := context.WithCancel(ctx)
 	a.cancel = cancel
-	named := jsonobj.Object{{Key: "taskId", Value: jsonobj.Quote(taskID)}}
-	params := mcp.WithMeta(one.params(), mcp.MetaRelatedTask, named.JSON())
+	params := one.params()
+	if a.asTask {
+		named := jsonobj.Object{{Key: "taskId", Value: jsonobj.Quote(taskID)}}
+		params = mcp.WithMeta(params, mcp.MetaRelatedTask, named.JSON())
+	}
 	go func() {
 		response, err := a.q.Ask(asking, mcp.AskElicitation, params)
 		if err != nil { // it cannot or will not answer; the question stays open
@@ -74,6 +87,45 @@ func (a *asking) ask(ctx context.Context, taskID string, one question) {
 func (a *asking) next() {
 	a.cancel()
 	a.current = ""
+}
+
+// round is what a modern client gives back when it repeats a call with its answers.
+type round struct {
+	RunID string `json:"runId"`
+	// Asked are the triggers for which it was asked. One that it has declined to answer is open still.
+	Asked []string `json:"asked"`
+}
+
+// readRound reads what a client gives back, and its answers. It is empty if the call is no repetition.
+func readRound(q *request) (r round, answers jsonobj.Object, err error) {
+	params, err := jsonobj.ParseObject(q.Params)
+	if err != nil || q.Era != mcp.Modern || !params.Has("requestState") {
+		return r, nil, err
+	}
+	if err := json.Unmarshal([]byte(params.Text("requestState")), &r); err != nil || r.RunID == "" {
+		return r, nil, mcp.Errorf(mcp.CodeInvalidParams, "params.requestState: expected what the server has given")
+	}
+	if answers, err = jsonobj.ParseObject(params.Get("inputResponses")); err != nil {
+		return r, nil, mcp.Errorf(mcp.CodeInvalidParams, "params.inputResponses: expected an object")
+	}
+	return r, answers, nil
+}
+
+// inputRequired is the result of a call of a modern client that is asked first.
+type inputRequired json.RawMessage
+
+// result asks a modern client what is due.
+func (a *asking) result(runID string) (inputRequired, error) {
+	next := round{RunID: runID, Asked: a.asked}
+	for _, one := range a.due {
+		next.Asked = append(next.Asked, one.triggerID)
+	}
+	state, err := json.Marshal(next)
+	o := jsonobj.Object{
+		{Key: "resultType", Value: json.RawMessage(`"input_required"`)},
+		{Key: "inputRequests", Value: requests(a.due).JSON()}, {Key: "requestState", Value: jsonobj.Quote(string(state))},
+	}
+	return inputRequired(o.JSON()), err
 }
 
 // end withdraws the question that is being asked.

@@ -68,7 +68,7 @@ func New(o Options) *Server {
 	deliveries := &deliveries{o.Service, st, o.Changed}
 	questions := &questions{o.Service, deliveries, o.Log}
 	tasks := &tasks{o.Service, st, results, questions, o.Changed, o.Log, o.Now}
-	runs := &runs{o.Service, results, o.Changed}
+	runs := &runs{o.Service, results, tasks, o.Changed}
 	lists := &lists{o.Service, st}
 	jobs := &jobTools{o.Jobs, o.Changed}
 	tools := slices.Concat(runs.tools(), results.tools(), (&comparisons{o.Service}).tools(), lists.tools(), deliveries.tools(), jobs.tools())

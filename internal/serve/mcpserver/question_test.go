@@ -151,3 +151,45 @@ func TestAnAgentAnswersNoQuestion(t *testing.T) {
 		agent.Until(id, "completed")
 	})
 }
+
+// G27: a plain call, of a client that wants no task, asks the person too, in the way of its era. Who
+// declines is not asked again in that call, and the question stays open.
+func TestAPlainCallAsks(t *testing.T) {
+	t.Parallel()
+	eras(t, func(t *testing.T, era mcp.Era) {
+		w := newWorld(t)
+		c := connect(t, target(w.base, w.token), era, "{"+canBeAsked+"}")
+		call := `{"name":"run_eval_set","arguments":{"evalSet":"asks"}%s,"_meta":{"progressToken":1}}`
+		asked, round := c.Must(mcp.MethodToolsCall, call, ""), ""
+		answer := func(c *gatewaytest.TaskClient, answer string) jsonobj.Object {
+			requests := asked.Object("inputRequests")
+			if len(requests) != 1 || requests.Object(requests[0].Key).Object("params").Text("message") != "Go on?" {
+				t.Fatalf("%s", asked.JSON())
+			}
+			round = `,"inputResponses":{` + string(jsonobj.Quote(requests[0].Key)) + `:` + answer + `},"requestState":` + string(asked.Get("requestState"))
+			return c.Must(mcp.MethodToolsCall, call, round)
+		}
+		done := asked
+		if era == mcp.Modern {
+			done = answer(c, `{"action":"accept","content":{"approved":true}}`)
+		} else if !c.Seen.Has("Go on?") {
+			t.Error("it was not asked")
+		}
+		if got := document(t, done); got.Text("status") != "successful" {
+			t.Errorf("%s", got.JSON())
+		}
+		if era != mcp.Modern {
+			return
+		}
+		call = strings.Replace(call, `"asks"`, `"asks","waitSeconds":1`, 1)
+		asked = c.Must(mcp.MethodToolsCall, call, "")
+		if got := document(t, answer(c, `{"action":"decline"}`)); got.Text("status") != "suspended" {
+			t.Errorf("%s", got.JSON())
+		}
+		stranger := connect(t, target(w.base, w.newToken("stranger", access.Run, access.Deliver)), era, "{"+canBeAsked+"}")
+		if got := stranger.Refused(mcp.CodeInvalidParams, mcp.MethodToolsCall, call, round); !strings.Contains(got.Message, "task") {
+			t.Error(got)
+		}
+		c.Refused(mcp.CodeInvalidParams, mcp.MethodToolsCall, call, `,"inputResponses":{},"requestState":"mine"`)
+	})
+}

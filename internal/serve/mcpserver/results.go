@@ -70,7 +70,7 @@ func (r *results) get(ctx context.Context, q *request, arguments json.RawMessage
 		}
 	}
 	if a.WaitSeconds != nil {
-		if err := r.await(ctx, q, a.RunID, time.Duration(*a.WaitSeconds)*time.Second); err != nil {
+		if err := r.await(ctx, q, a.RunID, time.Duration(*a.WaitSeconds)*time.Second, nil); err != nil {
 			return nil, unknownRun(a.RunID, err)
 		}
 	}
@@ -78,9 +78,10 @@ func (r *results) get(ctx context.Context, q *request, arguments json.RawMessage
 	return page, unknownRun(a.RunID, err)
 }
 
-// await waits until a run is final, the time is over or the server is closed, and tells the client
-// meanwhile how far it is.
-func (r *results) await(ctx context.Context, q *request, runID string, limit time.Duration) error {
+// await waits until a run is final, the time is over, the server is closed or there is something due
+// to be asked. It tells the client meanwhile how far the run is, and asks what the run wants to know,
+// unless asking is nil.
+func (r *results) await(ctx context.Context, q *request, runID string, limit time.Duration, asking *asking) error {
 	late := time.NewTimer(limit)
 	defer late.Stop()
 	token := q.Meta().Get(mcp.MetaProgressToken)
@@ -101,8 +102,23 @@ func (r *results) await(ctx context.Context, q *request, runID string, limit tim
 			_ = q.Notify(mcp.NoteProgress, progress(token, n, run)) // a client that has gone ends ctx
 			told, n = now, n+1
 		}
+		var answered chan error
+		if asking != nil {
+			j, err := r.st.Job(ctx, runID)
+			if err == nil {
+				err = asking.update(ctx, j)
+			}
+			if err != nil || len(asking.due) > 0 {
+				return err
+			}
+			answered = asking.answered
+		}
 		select {
 		case <-changed:
+		case err := <-answered:
+			if asking.next(); err != nil {
+				return err
+			}
 		case <-tick:
 			told = ""
 		case <-late.C:

@@ -31,6 +31,7 @@ const runSchema = `{"type":"object","additionalProperties":false,"required":["ev
 type runs struct {
 	service *service.Service
 	results *results
+	tasks   *tasks
 	changed func(ctx context.Context, action, object string)
 }
 
@@ -68,10 +69,11 @@ func (r *runs) run(ctx context.Context, q *request, arguments json.RawMessage) (
 	if err != nil {
 		return nil, err
 	}
-	runID, err := r.start(ctx, q, a)
+	runID, asking, err := r.begin(ctx, q, a)
 	if err != nil {
 		return nil, err
 	}
+	defer asking.end()
 	limit := silentWait
 	switch {
 	case a.WaitSeconds != nil:
@@ -79,10 +81,29 @@ func (r *runs) run(ctx context.Context, q *request, arguments json.RawMessage) (
 	case q.Meta().Has(mcp.MetaProgressToken):
 		limit = longestWait
 	}
-	if err := r.results.await(ctx, q, runID, limit); err != nil {
+	if err := r.results.await(ctx, q, runID, limit, asking); err != nil {
 		return nil, err
 	}
+	if len(asking.due) > 0 {
+		return asking.result(runID)
+	}
 	return r.results.page(context.WithoutCancel(ctx), runID, position{}, defaultPage)
+}
+
+// begin starts the run, or hands in what the client answers in a call that it repeats.
+func (r *runs) begin(ctx context.Context, q *request, a runArguments) (runID string, _ *asking, err error) {
+	asking := newAsking(r.tasks.questions, q, false)
+	before, answers, err := readRound(q)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case before.RunID == "":
+		runID, err = r.start(ctx, q, a)
+		return runID, asking, err
+	}
+	asking.asked = before.Asked
+	asking.able = asking.able && len(before.Asked) < mcp.MaxRounds-1 // clients answer so often, and no more
+	return before.RunID, asking, r.tasks.Answer(ctx, q.Request, before.RunID, answers)
 }
 
 // startTask is the tool for a client that wants a task.

@@ -213,7 +213,7 @@ func readCursor(cursor string) (at time.Time, id string, ok bool) {
 // Await implements taskwire.Backend.
 func (s *tasks) Await(ctx context.Context, r *mcp.Request, id string) (taskwire.Task, error) {
 	q := newRequest(ctx, r)
-	asking := newAsking(s.questions, q)
+	asking := newAsking(s.questions, q, true)
 	defer asking.end()
 	for {
 		changed := s.st.Changed(id)

@@ -23,7 +23,7 @@ type tool struct {
 	scope access.Scope
 	// schema is the JSON Schema of its arguments; annotations say what it does.
 	schema, annotations string
-	// call returns the result of an ordinary call: any JSON object.
+	// call returns the result of an ordinary call: any JSON object, or inputRequired.
 	call func(ctx context.Context, q *request, arguments json.RawMessage) (any, error)
 	// start starts what a call as a task asks for, and returns the id of the task; nil if the tool
 	// cannot be called as one.
@@ -109,6 +109,9 @@ func (b *toolbox) call(ctx context.Context, q *request) (json.RawMessage, error)
 	document, err := t.call(ctx, q, arguments)
 	if err != nil {
 		return b.failed(q, t, err)
+	}
+	if asked, is := document.(inputRequired); is {
+		return json.RawMessage(asked), nil
 	}
 	return q.result(document)
 }
