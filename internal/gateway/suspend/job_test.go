@@ -303,28 +303,40 @@ func startedJob() *wait.Work {
 	return &wait.Work{Tool: "run", Job: &wait.JobHandle{Key: "job-1", FolderKey: "folder-1"}}
 }
 
-// G28: a job is fetched in the session in which it was started, without another handshake. A server
-// that has forgotten the session gets a new one.
+// G28: a job is fetched in the session in which it was started, which is stored with it, without
+// another handshake, also when whoever has started it is gone. A server that has forgotten the session
+// gets a new one.
 func TestFetchGoesOnWithTheSession(t *testing.T) {
-	s := &jobServer{meta: func(int) string { return advertised }, call: func(jsonobj.Object) (string, *mcp.Error) { return ordinary, nil }}
+	s := &jobServer{meta: func(int) string { return advertised }, call: func(call jsonobj.Object) (string, *mcp.Error) {
+		if call.Object("_meta").Object(gateway.MetaJob).Has("key") {
+			return ordinary, nil
+		}
+		return aHandle, nil
+	}}
 	server := startJobServer(t, s)
-	c, err := mcp.Connect(t.Context(), server.Target, mcp.ClientOptions{Protocol: mcp.Legacy, NoStream: true})
+	a := behind(t, server, &memory{}, nil)
+	a.text("run", "{}")
+	stored, err := json.Marshal(a.suspended[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := c.State()
-	if err := c.Detach(); err != nil {
+	w, err := wait.DecodeWork(stored)
+	if err != nil {
 		t.Fatal(err)
 	}
-	w := startedJob()
-	w.Session = &state
-	for want := range 2 { // sessions beside the first
+	if err := a.access.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	before := len(s.sessions)
+	s.mu.Unlock()
+	for want := range 2 { // sessions beside those that were
 		result, err := Fetch(t.Context(), server, w)
 		s.mu.Lock()
-		if n := len(s.sessions); n != 1+want || err != nil || string(result) != ordinary {
-			t.Errorf("%d sessions, not %d: %s %v", n, 1+want, result, err)
+		if n := len(s.sessions) - before; n != want || err != nil || string(result) != ordinary {
+			t.Errorf("%d sessions more, not %d: %s %v", n, want, result, err)
 		}
-		s.sessions = []string{"another"} // it has forgotten the first
+		s.sessions = make([]string, before) // it has forgotten them all
 		s.mu.Unlock()
 	}
 }

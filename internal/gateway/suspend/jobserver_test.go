@@ -40,6 +40,14 @@ func startJobServer(t *testing.T, s *jobServer) gateway.Server {
 }
 
 func (s *jobServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodDelete {
+		s.mu.Lock()
+		if i := slices.Index(s.sessions, r.Header.Get("Mcp-Session-Id")); i >= 0 {
+			s.sessions[i] = "" // the count goes on
+		}
+		s.mu.Unlock()
+		return
+	}
 	if r.Method != http.MethodPost {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
