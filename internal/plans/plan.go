@@ -281,6 +281,38 @@ func (p Plan) FindBaseDir(storeDir, workDir string) (dir string, found bool) {
 	return filepath.Join(storeDir, ".."), false
 }
 
+// StartDir is the folder in which the run was started; empty if that cannot be said of this store, which
+// may have been moved.
+func (p Plan) StartDir(storeDir string) string {
+	base := filepath.Join(storeDir, filepath.FromSlash(p.BaseDir))
+	work := filepath.FromSlash(p.WorkDir)
+	above := base // the folder above all parts of work
+	if work != "." {
+		for range strings.Split(work, string(filepath.Separator)) {
+			above = filepath.Dir(above)
+		}
+	}
+	for _, dir := range []string{above, filepath.Dir(storeDir)} {
+		if rel, err := filepath.Rel(dir, base); err == nil && rel == work {
+			return dir
+		}
+	}
+	return ""
+}
+
+// Variables are the names of the environment variables that the run needs, sorted.
+func (p Plan) Variables() []string {
+	names := slices.Concat(p.Jobs.Variables(), p.Notify.Variables(), p.Env)
+	for _, a := range p.Agents {
+		names = append(names, a.Variables()...)
+	}
+	if p.Judges != nil {
+		names = append(names, p.Judges.Variables()...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 func relative(base, target string) (string, error) {
 	rel, err := filepath.Rel(base, target)
 	return filepath.ToSlash(rel), err

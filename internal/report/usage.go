@@ -141,3 +141,37 @@ func grouped(n int64) string {
 	}
 	return digits
 }
+
+// UsageFigures are the tokens, the cost, and the cost of an evaluation that an agent has used, with two
+// significant digits; all are empty if nothing is known. "≥" says that not all of it is known.
+func UsageFigures(u *eval.UsageSummary) (tokens, cost, each string) {
+	if u == nil || u.Rollouts == 0 {
+		return "", "", ""
+	}
+	atLeast := func(known bool) string {
+		if known {
+			return ""
+		}
+		return "≥ "
+	}
+	tokens = atLeast(u.Total.Unmetered == 0) + grouped(u.Total.Tokens())
+	if u.Total.Cost != nil {
+		cost = atLeast(u.Total.CostKnown()) + twoDigits(*u.Total.Cost)
+	}
+	if u.CostPerEvaluation != nil {
+		each = twoDigits(*u.CostPerEvaluation)
+	}
+	return tokens, cost, each
+}
+
+// twoDigits is a cost with two significant digits, or in whole dollars.
+func twoDigits(cost float64) string {
+	if cost >= 100 || cost == 0 {
+		return "$" + strconv.FormatFloat(cost, 'f', 0, 64)
+	}
+	v, err := strconv.ParseFloat(strconv.FormatFloat(cost, 'g', 2, 64), 64)
+	if err != nil {
+		return dollars(cost)
+	}
+	return "$" + strconv.FormatFloat(v, 'f', -1, 64)
+}

@@ -24,6 +24,8 @@ type itemList struct {
 	Items []comparedItem
 	// Agents says that there are several agents.
 	Agents bool
+	// Label is the name of the list.
+	Label string
 }
 
 // list is the part of a list of evaluations that the page shows; a file has all of it. key is the number
@@ -32,6 +34,7 @@ func (page *comparePage) list(all []compare.Item, key string) (out itemList) {
 	if len(all) == 0 {
 		return out
 	}
+	out.Label = "Evaluations that became " + key
 	marks := 0
 	for _, item := range all {
 		out.Agents = out.Agents || item.Agent != ""

@@ -177,7 +177,7 @@ func TestEveryNumberOfTheComparisonIsThatOfItsJSON(t *testing.T) {
 		}
 		for i, item := range c.doc.Items {
 			items++
-			want := []string{item.EvaluationName + item.EvaluationID}
+			want := []string{item.EvaluationName + " " + item.EvaluationID}
 			if slices.ContainsFunc(c.doc.Items, func(i compare.Item) bool { return i.Agent != "" }) {
 				want = append(want, item.Agent)
 			}

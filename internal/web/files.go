@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"mime"
 	"net/http"
 	"net/url"
 	"os"
@@ -218,13 +217,10 @@ func raw(w http.ResponseWriter, d report.Folder, name string) error {
 	if size > maxRaw {
 		return &pageError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the file has %d bytes; evalrun logs writes it, or look at it in parts", size)}
 	}
-	h := w.Header()
-	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
-	h.Set("Content-Type", "application/octet-stream")
+	typ := "application/octet-stream"
 	if slices.Contains([]string{".log", ".txt", ".json", ".jsonl"}, path.Ext(name)) {
-		h.Set("Content-Type", "text/plain; charset=utf-8")
+		typ = "text/plain; charset=utf-8"
 	}
-	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": strings.ToValidUTF8(plain(path.Base(name)), "_")}))
-	_, _ = w.Write([]byte(d.Redact.String(string(data)))) // a reader who is gone is told nothing
+	attachment(w, path.Base(name), typ, []byte(d.Redact.String(string(data))))
 	return nil
 }

@@ -21,6 +21,8 @@ type filter struct {
 	// Sort is one of sorts, View matrix or rollouts.
 	Sort string
 	View string
+	// Hide are the columns of the view rollouts that are not shown, by their keys.
+	Hide []string
 	// Page counts from 1.
 	Page int
 }
@@ -44,11 +46,42 @@ func readFilter(q url.Values) filter {
 	if q.Get("view") == "rollouts" {
 		f.View = "rollouts"
 	}
+	f.Hide = readHidden(q)
 	if n, err := strconv.Atoi(q.Get("page")); err == nil && n > 1 {
 		f.Page = n
 	}
 	return f
 }
+
+// maxColumns is how many evaluators have a column of their own in the view rollouts.
+const maxColumns = 12
+
+// columnKeys are those of the columns of the view rollouts that can be hidden. That of an evaluator is its place.
+var columnKeys = func() []string {
+	keys := []string{"agent", "epoch", "score"}
+	for i := range maxColumns {
+		keys = append(keys, "e"+strconv.Itoa(i))
+	}
+	return append(keys, "working", "waiting", "reason")
+}()
+
+// readHidden reads which columns are hidden: hide names them, and a form without script says in column which
+// ones of those in columns are not.
+func readHidden(q url.Values) (out []string) {
+	hidden := strings.Split(q.Get("hide"), ",")
+	if q.Has("columns") {
+		hidden = slices.DeleteFunc(strings.Split(q.Get("columns"), ","), func(key string) bool { return slices.Contains(q["column"], key) })
+	}
+	for _, key := range columnKeys {
+		if slices.Contains(hidden, key) {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// Shows reports whether a column is shown.
+func (f filter) Shows(key string) bool { return !slices.Contains(f.Hide, key) }
 
 // Status is the chosen statuses as the query has them.
 func (f filter) Status() string { return strings.Join(f.Statuses, ",") }
@@ -68,6 +101,7 @@ func (f filter) query() url.Values {
 	set("tag", f.Tag, "")
 	set("sort", f.Sort, "failed")
 	set("view", f.View, "matrix")
+	set("hide", strings.Join(f.Hide, ","), "")
 	set("page", strconv.Itoa(f.Page), "1")
 	return q
 }

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
@@ -23,19 +24,28 @@ func (p *Pages) named(w http.ResponseWriter, r *http.Request) (run store.Run, fo
 	}
 	other, err := p.o.Service.Runner().Find(r.Context(), name)
 	if err != nil {
-		return run, false, missing(err)
+		return run, false, p.missing(r.Context(), name, err)
 	}
 	to := url.URL{Path: "/runs/" + other.ID + r.URL.Path[len("/runs/")+len(name):], RawQuery: r.URL.RawQuery}
 	http.Redirect(w, r, to.String(), http.StatusFound)
 	return run, false, nil
 }
 
-// missing is what is said of a name that means no run.
-func missing(err error) error {
-	if wrong := new(runner.InputError); errors.As(err, &wrong) {
-		return &pageError{http.StatusNotFound, wrong.Error()}
+// missing is what is said of a name that means no run, with the run whose id is nearest.
+func (p *Pages) missing(ctx context.Context, name string, err error) error {
+	wrong := new(runner.InputError)
+	if !errors.As(err, &wrong) {
+		return err
 	}
-	return err
+	text := wrong.Error()
+	if all, err := p.o.Service.Runner().Runs(ctx); err == nil && !strings.Contains(text, "did you mean") {
+		var ids []string
+		for _, r := range all {
+			ids = append(ids, r.ID)
+		}
+		text += input.Suggest(name, ids)
+	}
+	return &pageError{http.StatusNotFound, text}
 }
 
 // overviewOf reads a run. What is wrong with it is said: other runs are not harmed.

@@ -18,17 +18,17 @@ func formatScore(score *float64) string {
 	return strconv.FormatFloat(*score, 'f', 3, 64)
 }
 
-// formatDuration has a unit, and as many digits as one can use.
+// formatDuration has a unit, and as many digits as one can use. What took no time that is known is a dash.
 func formatDuration(d time.Duration) string {
 	switch {
-	case d < 0:
+	case d < 50*time.Microsecond:
 		return none
 	case d < 10*time.Millisecond:
 		return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 1, 64) + " ms"
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	case d < time.Minute:
-		return fmt.Sprintf("%.2f s", d.Seconds())
+		return fmt.Sprintf("%.2f s", float64(d)/float64(time.Second)) // as the script divides
 	case d < time.Hour:
 		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
 	case d < 48*time.Hour:

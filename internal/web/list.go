@@ -1,6 +1,10 @@
 package web
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // list is the list of the rollouts of a run, filtered and sorted, of which a page shows a part.
 type list struct {
@@ -18,10 +22,50 @@ type list struct {
 	// OneScore says that the matrix has a column for the scores of the one agent that the run has or that
 	// is chosen. With several agents each has its scores beside its marks: never one over all of them.
 	OneScore bool
+	// Columns are those of the view rollouts that can be hidden, and ColumnKeys their keys.
+	Columns    []column
+	ColumnKeys string
 	// Good says that all rollouts have passed, and that no evaluator failed.
 	Good bool
 	// Matrix and Rollouts lead to the views, Clear to the list without a filter.
 	Matrix, Rollouts, Clear string
+}
+
+// column is a column of the view rollouts. Evaluator is set of one that has the scores of an evaluator.
+type column struct {
+	Key, Name string
+	Shown     bool
+	Evaluator string
+}
+
+// addColumns adds the columns: one for each evaluator between the score and the clocks.
+func (l *list) addColumns() {
+	var keys []string
+	add := func(key, name, evaluator string) {
+		keys = append(keys, key)
+		l.Columns = append(l.Columns, column{key, name, l.Filter.Shows(key), evaluator})
+	}
+	add("agent", "Agent", "")
+	add("epoch", "Epoch", "")
+	add("score", "Score", "")
+	for i, e := range l.Evaluators[:min(len(l.Evaluators), maxColumns)] {
+		add(fmt.Sprintf("e%d", i), e.Name, e.ID)
+	}
+	add("working", "Working", "")
+	add("waiting", "Waiting", "")
+	add("reason", "First reason", "")
+	l.ColumnKeys = strings.Join(keys, ",")
+}
+
+// By is what an evaluator has given the rollout.
+func (r rolloutRow) By(evaluator string) string {
+	if slices.Contains(r.Errors, evaluator) {
+		return "error"
+	}
+	if score, ok := r.Scores[evaluator]; ok {
+		return formatScore(&score)
+	}
+	return none
 }
 
 // groupRow is an evaluation with a cell for each of its rollouts.
@@ -66,6 +110,7 @@ type rolloutRow struct {
 func newList(o *overview, f filter) list {
 	l := list{Filter: f, Agents: o.agents, Evaluators: o.evaluators, Tags: o.tags, Sorts: sorts, All: len(o.rows), Good: o.good(),
 		Matrix: f.with(func(f *filter) { f.View, f.Page = "matrix", 1 }), Rollouts: f.with(func(f *filter) { f.View, f.Page = "rollouts", 1 }), Clear: "?"}
+	l.addColumns()
 	from := f.from()
 	if f.View == "rollouts" {
 		found := f.rollouts(o)

@@ -147,7 +147,7 @@ func TestTheWaitingPageHasEveryTrigger(t *testing.T) {
 	}); err != nil || n != 4 {
 		t.Fatal(n, err)
 	}
-	if rows := texts(page, `><th scope="row"`); len(rows) != 2 || rows[0][1] != "TASK" || rows[0][2] != "4" || rows[1][1] != "4" { // W10: what is waited for is one row
+	if rows := texts(page, `><th scope="row"`); len(rows) != 2 || rows[0][1] != "question" || rows[0][2] != "4" || rows[1][1] != "4" { // W10: what is waited for is one row
 		t.Errorf("%q", rows)
 	}
 	for _, want := range []string{"4 triggers are open in 1 run.", "one</span>, epoch 1, run <a", "one</span>, epoch 2, run <a"} {

@@ -10,12 +10,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/eval/compare"
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // comparePage is the comparison of two runs, or of two agents of one.
@@ -33,10 +35,12 @@ type comparePage struct {
 	Offline bool
 	Doc     *compare.Document
 	// Same says that both sides are the same run and agents.
-	Same  bool
-	Gates []compareGate
-	First *compareRow
-	Rows  []compareRow
+	Same bool
+	// Offers are the newest runs, where a side is still to be chosen.
+	Offers []offeredRun
+	Gates  []compareGate
+	First  *compareRow
+	Rows   []compareRow
 	// Each are the verdicts on the agents, where there are several: there is none over all of them.
 	Each []agentCompared
 	// Limits say how far the figures can be trusted, and McNemar what that test finds.
@@ -86,19 +90,28 @@ func (r compareRow) Signed(v float64) string {
 // Percent is the probability with which the least difference is found.
 func (r compareRow) Percent() float64 { return 100 * r.Power }
 
-// compare is the page of a comparison.
-func (p *Pages) compare(w http.ResponseWriter, r *http.Request) error {
-	q := r.URL.Query()
+// newComparePage is the page that a query asks for, still without its comparison.
+func newComparePage(q url.Values) *comparePage {
 	page := &comparePage{frame: frame{Title: "Compare", Section: "/compare"}, A: strings.TrimSpace(q.Get("a")), B: strings.TrimSpace(q.Get("b")),
 		Margin: strings.TrimSpace(q.Get("margin")), By: strings.TrimSpace(strings.Join(q["by"], ",")), Different: q.Get("different") != ""}
 	page.Parts = map[string]int{}
 	for _, key := range []string{"worse", "better"} {
 		page.Parts[key], _ = strconv.Atoi(q.Get(key)) // what is no number is the first part
 	}
+	return page
+}
+
+// compare is the page of a comparison.
+func (p *Pages) compare(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	page := newComparePage(q)
 	if marked := q["run"]; len(marked) > 0 {
 		return p.compareMarked(w, r, marked)
 	}
 	if page.A == "" || page.B == "" {
+		if err := p.offerRuns(r.Context(), page); err != nil {
+			return err
+		}
 		return p.o.present(w, r, http.StatusOK, "compare.html", page)
 	}
 	status := http.StatusOK
@@ -117,8 +130,51 @@ func (p *Pages) compare(w http.ResponseWriter, r *http.Request) error {
 		}
 		status = http.StatusUnprocessableEntity
 	}
+	if page.Doc != nil && !page.Same {
+		for _, f := range comparisonFormats {
+			page.Downloads = append(page.Downloads, download{f.Name, "/compare/download/" + f.ID + "?" + page.query().Encode()})
+		}
+	}
 	return p.o.present(w, r, status, "compare.html", page)
 }
+
+// offeredRun is a run that can be a side. A and B lead to it as that side, and are empty where that is
+// chosen already.
+type offeredRun struct {
+	ID, Name  string
+	CreatedAt time.Time
+	A, B      string
+}
+
+// offerRuns offers the newest runs for the sides that are not chosen.
+func (p *Pages) offerRuns(ctx context.Context, page *comparePage) error {
+	all, err := p.o.Service.Runner().Runs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		if r.ID == page.A || r.ID == page.B {
+			continue
+		}
+		one := offeredRun{ID: r.ID, Name: setName(schemas.Head{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName}), CreatedAt: r.CreatedAt}
+		q := page.query()
+		if page.A == "" {
+			q.Set("a", r.ID)
+			one.A = "?" + q.Encode()
+		}
+		if q = page.query(); page.B == "" {
+			q.Set("b", r.ID)
+			one.B = "?" + q.Encode()
+		}
+		if page.Offers = append(page.Offers, one); len(page.Offers) == maxOffers {
+			break
+		}
+	}
+	return nil
+}
+
+// maxOffers is how many runs the page offers.
+const maxOffers = 20
 
 // compareMarked leads to the comparison of the runs that were marked in a list: of the newest two, the
 // older one first. One alone leads to a page that asks for the other.

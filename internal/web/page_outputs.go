@@ -130,7 +130,7 @@ func (p *Pages) sideOutputs(ctx context.Context, side, agent string, page *outpu
 	name, own, _ := strings.Cut(side, ":")
 	run, err := p.o.Service.Runner().Find(ctx, name)
 	if err != nil {
-		return nil, missing(err)
+		return nil, p.missing(ctx, name, err)
 	}
 	if own != "" {
 		agent = own

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
@@ -33,7 +35,9 @@ type rolloutPage struct {
 	*report.Detail
 	RunID, RunName string
 	Suspensions    int
-	Siblings       []agentCells
+	// Repeated counts the attempts after the first one of each segment.
+	Repeated int
+	Siblings []agentCells
 	// Previous and Next lead to the failures before and after this one, Place says where it is among
 	// them.
 	Previous, Next, Place string
@@ -56,8 +60,10 @@ type rolloutPage struct {
 	TablePart part
 	// SoFar says that the clocks stand still since the rollout came into its state.
 	SoFar                   time.Duration
-	Input, Expected, Output []textPart
-	Waits                   []waitCard
+	Input, Expected, Output shown
+	// CriteriaBy are what the evaluators go by.
+	CriteriaBy []criterion
+	Waits      []waitCard
 	// CSRF is the token of the forms.
 	CSRF string
 	// Steps are those of the trajectory that are of StepKind, if one was chosen; StepsCut says that
@@ -65,6 +71,8 @@ type rolloutPage struct {
 	Steps     []step
 	StepsPart part
 	StepKind  string
+	// StepFind is what all steps that are shown have in them.
+	StepFind  string
 	StepKinds []choice
 	StepsCut  bool
 	// Changed are the files that the agent has reported to have changed.
@@ -87,7 +95,7 @@ type faultText struct {
 type waitCard struct {
 	report.Wait
 	Name, Status    string
-	Asked, Answered []textPart
+	Asked, Answered shown
 	By              string
 	After           time.Duration
 	Commands        []string
@@ -130,8 +138,9 @@ func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
 	page.addFiles()
 	page.addTrajectory(r.URL.Query())
 	page.Commands = []string{"evalrun show " + run.ID + " " + d.RolloutID, "evalrun logs " + run.ID + " " + d.RolloutID}
-	if d.Again != "" {
-		page.Commands = append(page.Commands, d.Again)
+	page.addDownloads()
+	if page.Repeat, err = p.again(r.Context(), o, d.Again); err != nil {
+		return err
 	}
 	return p.o.present(w, r, http.StatusOK, "rollout.html", page)
 }
@@ -149,10 +158,7 @@ func (p *Pages) rolloutBase(ctx context.Context, run store.Run, rolloutID string
 		page.addScores()
 		page.addScoring(o)
 		page.Usage = report.UsageOf(d.Usage)
-		page.Input, page.Expected = valueParts(d.Inputs), expectedParts(d)
-		if x := d.AgentExecutionOutput; x != nil && d.Status != schemas.StateSuspended && x.Result.Error == nil {
-			page.Output = valueParts(x.Result.Output)
-		}
+		page.addValues(o)
 		return page, nil
 	}
 	at := o.rowOf(rolloutID)
@@ -184,7 +190,21 @@ func (p *Pages) rolloutOf(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		}
 	}
-	return notFound("the run has no rollout of this evaluation, agent and epoch")
+	return notFound("the run has no rollout of this evaluation, agent and epoch: %s%s, %s%s, %s", plain(r.PathValue("evaluation")), o.nearest(r.PathValue("evaluation"), func(one *row) string { return one.EvaluationID }),
+		plain(r.PathValue("agent")), o.nearest(r.PathValue("agent"), func(one *row) string { return one.Agent }), plain(r.PathValue("epoch")))
+}
+
+// nearest suggests one of the names of rollouts, unless a rollout has this one.
+func (o *overview) nearest(name string, of func(*row) string) string {
+	var known []string
+	for i := range o.rows {
+		if one := of(&o.rows[i]); one == name {
+			return ""
+		} else if !slices.Contains(known, one) {
+			known = append(known, one)
+		}
+	}
+	return plain(input.Suggest(name, known))
 }
 
 // place says where the rollout is among those of its evaluation, and among the failures of the list
@@ -239,10 +259,13 @@ func (page *rolloutPage) place(o *overview, q url.Values) {
 	if number > 0 {
 		page.Place = fmt.Sprintf("%d of %d", number, n)
 	}
-	page.Suspensions = 0
+	page.Suspensions, page.Repeated = 0, 0
 	for _, a := range page.Attempts {
 		if a.Outcome == "suspended" {
 			page.Suspensions++
+		}
+		if a.Attempt > 1 {
+			page.Repeated++
 		}
 	}
 }
@@ -259,7 +282,7 @@ func (page *rolloutPage) addFault() {
 
 func (page *rolloutPage) addWaitCards() {
 	for _, w := range page.Detail.Waits {
-		card := waitCard{Wait: w, Name: nameOfWait(w.Type, w.InterruptID, w.Asked), Status: "suspended", Asked: valueParts(w.Asked), Answered: valueParts(w.Answered)}
+		card := waitCard{Wait: w, Name: nameOfWait(w.Type, w.InterruptID, w.Asked), Status: "suspended", Asked: shownValue(w.Asked, nil, ""), Answered: shownValue(w.Answered, nil, "")}
 		switch {
 		case w.Status == "successful":
 			card.Status = "passed"
@@ -335,23 +358,35 @@ func commandsFor(w report.Wait) []string {
 	return nil
 }
 
-// expectedParts are what the evaluation expects, and the criteria of its evaluators.
-func expectedParts(d *report.Detail) []textPart {
-	all := map[string]json.RawMessage{}
-	if len(d.ExpectedOutput) > 0 && string(d.ExpectedOutput) != "null" {
-		all["expectedOutput"] = d.ExpectedOutput
+// criterion is what an evaluator goes by.
+type criterion struct {
+	Name  string
+	Value shown
+}
+
+// addValues adds what the agent was given, what is expected of it, and what it has made.
+func (page *rolloutPage) addValues(o *overview) {
+	d := page.Detail
+	base := "/runs/" + page.RunID + "/rollouts/" + d.RolloutID + "/download/"
+	var output json.RawMessage
+	if x := d.AgentExecutionOutput; x != nil && d.Status != schemas.StateSuspended && x.Result.Error == nil {
+		output = x.Result.Output
 	}
-	for id, criteria := range d.Criteria {
-		if string(criteria) != "null" && strings.TrimSpace(string(criteria)) != "{}" {
-			all[id] = criteria
+	differs := differing(d.ExpectedOutput, output)
+	page.Input = shownValue(d.Inputs, nil, base+valueInput)
+	page.Expected = shownValue(d.ExpectedOutput, differs, base+valueExpected)
+	page.Output = shownValue(output, differs, base+valueOutput)
+	for _, id := range slices.Sorted(maps.Keys(d.Criteria)) {
+		raw := d.Criteria[id]
+		if text := strings.TrimSpace(string(raw)); text == "null" || text == "{}" {
+			continue
 		}
+		one := criterion{id, shownValue(raw, nil, base+"rollout")}
+		for _, e := range o.evaluators {
+			if e.ID == id {
+				one.Name = e.Name
+			}
+		}
+		page.CriteriaBy = append(page.CriteriaBy, one)
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	raw, err := json.Marshal(all)
-	if err != nil {
-		return nil // it has come from JSON
-	}
-	return valueParts(raw)
 }

@@ -59,11 +59,22 @@ type runPage struct {
 	// Tags have the scores by tag, TagsMore says that there are others.
 	Tags     []tagRow
 	TagsMore string
-	// Usage says what each agent has used of models, and what that has cost.
+	// Usage says what each agent has used of models, and what that has cost; Used that one has said it.
 	Usage              []string
+	Used               bool
 	Flaky              []flakyRow
 	FlakyMore, FlakyOf int
 	List               list
+}
+
+// Checked reports whether anybody is asked for what is waited for.
+func (page *runPage) Checked() bool {
+	return slices.ContainsFunc(page.Waits, func(g waitGroup) bool { return !g.NextCheck.IsZero() })
+}
+
+// Limited reports whether anything that is waited for has a deadline.
+func (page *runPage) Limited() bool {
+	return slices.ContainsFunc(page.Waits, func(g waitGroup) bool { return !g.Deadline.IsZero() })
 }
 
 // statusCount is how many rollouts have a status; it is a filter, too.
@@ -92,6 +103,10 @@ func (p *Pages) run(w http.ResponseWriter, r *http.Request) error {
 	page := newRunPage(o, readFilter(r.URL.Query()))
 	page.Earlier = o.head.Revision < run.Revision
 	page.SetChanged = p.setFiles.changed(p.o.Service.Store().Dir(), o.head)
+	page.Downloads, page.CompareWith = runDownloads(run.ID, o.agents), "/compare?b="+run.ID
+	if page.Repeat, err = p.again(r.Context(), o, report.ShellWords(o.head.CommandLine)); err != nil {
+		return err
+	}
 	return p.o.present(w, r, http.StatusOK, "run.html", page)
 }
 
@@ -228,15 +243,14 @@ func (page *runPage) addGates(o *overview) {
 // evaluatorRow is an evaluator with what it says of each agent.
 type evaluatorRow struct {
 	evaluator
-	URL            string
-	Cells          []evaluatorCell
-	Errors, NotRun int
+	URL   string
+	Cells []evaluatorCell
 }
 
 type evaluatorCell struct {
-	N        int
-	Mean     *float64
-	Interval interval
+	Mean           *float64
+	Interval       interval
+	Errors, NotRun int
 }
 
 // agentScore is the score of an agent over all evaluators.
@@ -246,6 +260,8 @@ type agentScore struct {
 	ScoreCompleted       *float64
 	N                    int
 	Passed, OfEvaluation int
+	// Tokens, Cost and CostEach, of an evaluation, are those of its models; empty if it has said nothing.
+	Tokens, Cost, CostEach string
 }
 
 func (page *runPage) addEvaluators(o *overview) {
@@ -255,8 +271,12 @@ func (page *runPage) addEvaluators(o *overview) {
 		if name == "" && i < len(o.agents) {
 			name = o.agents[i]
 		}
-		page.Scores = append(page.Scores, agentScore{Agent: name, Score: intervalOf(a.Score), PassRate: intervalOf(a.PassRate), ScoreCompleted: a.ScoreCompleted.Mean,
-			N: a.Score.N, Passed: a.EvaluationsPassed, OfEvaluation: a.Coverage.Evaluations})
+		one := agentScore{Agent: name, Score: intervalOf(a.Score), PassRate: intervalOf(a.PassRate), ScoreCompleted: a.ScoreCompleted.Mean,
+			N: a.Score.N, Passed: a.EvaluationsPassed, OfEvaluation: a.Coverage.Evaluations}
+		if one.Tokens, one.Cost, one.CostEach = report.UsageFigures(a.Usage); one.Tokens != "" {
+			page.Used = true
+		}
+		page.Scores = append(page.Scores, one)
 	}
 	page.Intervals = len(o.evaluators)*len(agents) <= maxIntervals
 	for i, e := range o.evaluators {
@@ -268,9 +288,7 @@ func (page *runPage) addEvaluators(o *overview) {
 			var cell evaluatorCell
 			if k := slices.IndexFunc(a.Evaluators, func(s eval.EvaluatorSummary) bool { return s.ID == e.ID }); k >= 0 {
 				s := a.Evaluators[k]
-				cell = evaluatorCell{s.N, s.Mean, intervalOf(s.Estimate)}
-				row.Errors += s.Errors
-				row.NotRun += s.NotRun
+				cell = evaluatorCell{s.Mean, intervalOf(s.Estimate), s.Errors, s.NotRun}
 			}
 			row.Cells = append(row.Cells, cell)
 		}

@@ -166,7 +166,7 @@ func (p *Pages) runRow(ctx context.Context, r runner.Run, all []runner.Run) runR
 		out.Took = r.FinishedAt.Sub(r.CreatedAt)
 	} else if s, err := p.o.Service.Store().Standing(ctx, r.ID); err == nil {
 		for _, typ := range slices.Sorted(maps.Keys(s.Waiting)) {
-			out.Waits = append(out.Waits, fmt.Sprintf("%d %s", s.Waiting[typ], typ))
+			out.Waits = append(out.Waits, counted(s.Waiting[typ], kindOf(typ)))
 		}
 	}
 	if head, ok := p.documentOf(r); ok {

@@ -90,6 +90,12 @@ func newSiteOf(t testing.TB, dir string) *site {
 // newSiteFrom runs a set, or the folder of a task, with a store in dir.
 func newSiteFrom(t testing.TB, dir, set string, o runner.LoadOptions) *site {
 	t.Helper()
+	return newSiteMade(t, dir, set, o, runner.CreateOptions{})
+}
+
+// newSiteMade runs a set as one says.
+func newSiteMade(t testing.TB, dir, set string, o runner.LoadOptions, made runner.CreateOptions) *site {
+	t.Helper()
 	loaded, err := runner.Load([]string{set}, o)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +105,7 @@ func newSiteFrom(t testing.TB, dir, set string, o runner.LoadOptions) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.store.Close() })
-	created, err := s.store.Create(t.Context(), loaded, runner.CreateOptions{})
+	created, err := s.store.Create(t.Context(), loaded, made)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -189,11 +189,7 @@ func (p *Pages) whole(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	h := w.Header()
-	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set("Content-Disposition", `attachment; filename="question.json"`)
-	_, _ = w.Write(t.Payload) // a reader who is gone is told nothing
+	attachment(w, "question.json", "text/plain; charset=utf-8", t.Payload)
 	return nil
 }
 

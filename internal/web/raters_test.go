@@ -21,7 +21,7 @@ func TestRolloutsThatWaitAreCountedOnce(t *testing.T) {
 	if text := d.text("/inbox"); !strings.Contains(text, "of 3 rollouts wait") || strings.Contains(text, "6 rollouts") {
 		t.Error(text)
 	}
-	if text := d.text("/runs/" + d.runID); !strings.Contains(text, "TASK Is it polite?3") {
+	if text := d.text("/runs/" + d.runID); !strings.Contains(text, "question Is it polite?3") {
 		t.Error(text)
 	}
 }
@@ -30,16 +30,16 @@ func TestRolloutsThatWaitAreCountedOnce(t *testing.T) {
 func TestAReportSaysWhatEvaluatorsWaitFor(t *testing.T) {
 	t.Parallel()
 	d := newDeskOf(t, t.TempDir(), twoRaters, "echo '{}'\n")
-	if page := d.reportOf(d.runID, web.ReportOptions{}); !strings.Contains(page, "TASK Is it polite?: 3 rollouts") {
+	if page := d.reportOf(d.runID, web.ReportOptions{}); !strings.Contains(page, "question Is it polite?: 3 rollouts") {
 		t.Error(page)
 	} else {
 		var details []struct{ Texts [][2]string }
 		unpack(t, page, "d0", &details)
-		if last := details[0].Texts[len(details[0].Texts)-1]; !strings.HasPrefix(last[0], "Waits for TASK") || !strings.Contains(last[1], "polite") {
+		if last := details[0].Texts[len(details[0].Texts)-1]; !strings.HasPrefix(last[0], "Waits for the question") || !strings.Contains(last[1], "polite") {
 			t.Errorf("the last that a rollout has is %s", last)
 		}
 	}
-	if page := d.reportOf(d.runID, web.ReportOptions{RedactIO: true}); !strings.Contains(page, "TASK: 3 rollouts") || strings.Contains(page, "Is it polite") {
+	if page := d.reportOf(d.runID, web.ReportOptions{RedactIO: true}); !strings.Contains(page, "question: 3 rollouts") || strings.Contains(page, "Is it polite") {
 		t.Error("what raters are asked is in a report without inputs and outputs")
 	}
 }
@@ -52,9 +52,9 @@ func TestAWaitIsNamedByItsQuestion(t *testing.T) {
  "evaluations": [{"id": "a", "name": "A", "inputs": {"title": "Pay 12?", "app_name": "Payroll"}, "evaluationCriterias": {}},
   {"id": "b", "name": "B", "inputs": {"title": "Hire Bo?", "app_name": "Payroll"}, "evaluationCriterias": {}}]}`, approvalAgentWithoutData)
 	for path, want := range map[string][]string{
-		"/runs/" + d.runID:      {"TASK Pay 12?1", "TASK Hire Bo?1", "waiting for TASK Pay 12?", "waiting for TASK Hire Bo?"},
-		"/triggers?q=pay+12":    {"TASK Pay 12?"},
-		"/triggers?q=payroll":   {"TASK Pay 12?", "TASK Hire Bo?"},
+		"/runs/" + d.runID:      {"question Pay 12?1", "question Hire Bo?1", "waiting for TASK Pay 12?", "waiting for TASK Hire Bo?"},
+		"/triggers?q=pay+12":    {"question Pay 12?"},
+		"/triggers?q=payroll":   {"question Pay 12?", "question Hire Bo?"},
 		"/inbox?q=payroll":      {"Pay 12?", "Hire Bo?"},
 		"/triggers?q=task-0000": {},
 	} {

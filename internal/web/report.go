@@ -105,7 +105,7 @@ func (o ReportOptions) waiting(r *runner.Report, run *overview) (out []string, e
 		return nil
 	})
 	for _, g := range waits.all {
-		text := strings.TrimSpace(g.Type+" "+g.Name) + ": " + counted(g.N, "rollout")
+		text := strings.TrimSpace(kindOf(g.Type)+" "+g.Name) + ": " + counted(g.N, "rollout")
 		if !g.Deadline.IsZero() {
 			text += ", deadline " + g.Deadline.UTC().Format("2006-01-02 15:04:05 UTC")
 		}
@@ -163,7 +163,7 @@ func (w *reportWriter) page(run *overview, waiting []string, o ReportOptions) {
 	})
 	body = stateLink.ReplaceAllString(body, `href="#?$1"`)
 	body = liveMark.ReplaceAllString(body, map[bool]string{true: "final", false: "not final"}[run.head.Final])
-	body = strings.Replace(body, `<noscript><button>Apply</button></noscript>`, "", 1)
+	body = strings.Replace(body, `<noscript><button>Apply</button></noscript>`, "", -1)
 	body = strings.Replace(body, `<h2 id="rl">Rollouts</h2>`, `<h2 id="rl">Rollouts</h2>`+withoutScript(page.List), 1)
 	note := "This file contains inputs and outputs of the agents."
 	if o.RedactIO {
@@ -237,7 +237,7 @@ func (o ReportOptions) detail(r *runner.Report, one *schemas.Rollout) *reportDet
 		d.text("Output", o.value(one.AgentExecutionOutput.Result.Output))
 	}
 	for _, t := range report.TriggersOf(one) {
-		d.text("Waits for "+t.Type+" "+t.ItemKey, o.value(t.Payload))
+		d.text("Waits for the "+kindOf(t.Type)+" "+t.ItemKey, o.value(t.Payload))
 	}
 	return d
 }

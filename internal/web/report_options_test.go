@@ -125,8 +125,8 @@ func TestAReportSaysWhatIsWaitedFor(t *testing.T) {
 		options web.ReportOptions
 		want    string
 	}{
-		{web.ReportOptions{}, fmt.Sprintf("<li class=\"u\">TASK Refund?: %d rollouts</li>", asked)},
-		{web.ReportOptions{RedactIO: true}, fmt.Sprintf("<li class=\"u\">TASK: %d rollouts</li>", asked)},
+		{web.ReportOptions{}, fmt.Sprintf("<li class=\"u\">question Refund?: %d rollouts</li>", asked)},
+		{web.ReportOptions{RedactIO: true}, fmt.Sprintf("<li class=\"u\">question: %d rollouts</li>", asked)},
 	} {
 		if page, _ := s.report(c.options); asked < 2 || !strings.Contains(page, c.want) {
 			t.Errorf("%+v: %q is not in it", c.options, c.want)

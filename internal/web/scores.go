@@ -26,6 +26,8 @@ type scoreRow struct {
 	Leaves           *leaves
 	Took             time.Duration
 	Text             string
+	// Line is all that is said of an evaluator that has given its best score.
+	Line string
 	// Failed is the end of what an evaluator that has failed has said.
 	Failed string
 	Votes  *votes
@@ -95,6 +97,10 @@ func (row *scoreRow) explain() {
 		row.Failed = ending(row.Result.Error, maxValue)
 		return
 	}
+	if row.Status == "passed" && row.Votes == nil {
+		row.Line = row.inLine()
+		return
+	}
 	if c := row.Result.Comparison; c != nil && isScalar(c.Expected) && isScalar(c.Actual) {
 		row.Compared, row.Expected, row.Actual = true, []word{{Text: brief(c.Expected)}}, []word{{Text: brief(c.Actual)}}
 		if c.Relation == eval.Equals {
@@ -108,16 +114,35 @@ func (row *scoreRow) explain() {
 	}
 	switch {
 	case row.Votes != nil && len(row.Votes.Said) > 0:
-	case row.Status == "passed" && len(row.Result.Details) > 0:
-		row.Text = short(inWords(row.Result.Details), 400)
 	case row.Result.NotRun == "":
 		row.Findings = report.Findings(row.Result)
 	}
 }
 
+// inLine says in a line why an evaluator has given its best score.
+func (row *scoreRow) inLine() string {
+	c := row.Result.Comparison
+	switch {
+	case c != nil && isScalar(c.Expected) && isScalar(c.Actual):
+		return short(fmt.Sprintf("%s %s", c.Relation, brief(c.Expected)), inLine)
+	case c != nil:
+		if l := leavesOf(c); l != nil && l.Of > 0 {
+			return fmt.Sprintf("%d of %d leaves equal", l.Equal, l.Of)
+		}
+	}
+	var said struct{ Actual, Expected json.RawMessage }
+	switch {
+	case len(row.Result.Details) == 0:
+		return ""
+	case json.Unmarshal(row.Result.Details, &said) == nil && said.Actual != nil && said.Expected != nil:
+		return "as expected: " + short(pythonList.Replace(brief(said.Expected)), inLine)
+	}
+	return short(inWords(row.Result.Details), inLine)
+}
+
 // saysNothing reports whether a row has nothing but its score.
 func (row *scoreRow) saysNothing() bool {
-	return row.Failed == "" && row.Result.NotRun == "" && !row.Compared && row.Leaves == nil && len(row.Findings) == 0 && row.Text == "" && row.Votes == nil
+	return row.Line == "" && row.Failed == "" && row.Result.NotRun == "" && !row.Compared && row.Leaves == nil && len(row.Findings) == 0 && row.Text == "" && row.Votes == nil
 }
 
 // inWords is what an evaluator says: a text as it is, and an object as its members, by name.
@@ -152,6 +177,9 @@ func brief(raw json.RawMessage) string {
 	return short(readable(string(raw)), 400)
 }
 
+// pythonList writes lists of texts, which some evaluators give as Python prints them, as a person does.
+var pythonList = strings.NewReplacer("['", "", "', '", ", ", "']", "")
+
 // agreed says in a line what an evaluator has found to be equal: how many leaves of two values, or one
 // value; empty if it says something else.
 func agreed(members map[string]json.RawMessage) string {
@@ -185,10 +213,10 @@ func (page *rolloutPage) addNotScored(o *overview) {
 		page.addNoCriterion(o)
 		page.NotScored = "No evaluator has given a result."
 		if reason != "" {
-			page.NotScored = "No score: " + reason + "."
+			page.NotScored = "No score: " + strings.TrimRight(reason, ".…") + "."
 		}
 	case schemas.StateFaulted:
-		page.NotScored = "No evaluator has seen it: " + cmp.Or(reason, "it has faulted") + "."
+		page.NotScored = "No evaluator has seen it: " + cmp.Or(strings.TrimRight(reason, ".…"), "it has faulted") + "."
 	default:
 		page.NotScored = "No evaluator has seen it: it waits for an answer or a job."
 	}

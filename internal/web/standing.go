@@ -59,16 +59,21 @@ func (q *standings) chooses(r runner.Run, word string) bool {
 // of is how a run stands. Without a verdict of its revision it is not green.
 func (q *standings) of(r runner.Run) standing {
 	word := statusOf(r)
-	if !r.Final {
-		return standing{Status: word, Class: word}
-	}
 	q.mu.Lock()
 	known, ok := q.runs[r.ID]
 	q.mu.Unlock()
-	if ok && known.revision == r.Revision {
+	if ok && known.revision == r.Revision && (r.Final || known.Status == word) {
 		return known.standing
 	}
 	head, ok := q.store.CurrentHead(r)
+	if !r.Final { // how it stands is its status, and that it fails already
+		out := standing{Status: word, Class: word}
+		if ok && judged.Of(&head, runner.Accept{}, "").Word == judged.FailsAlready {
+			out.Missing = []string{judged.FailsAlready}
+		}
+		q.remember(r, out)
+		return out
+	}
 	if !ok {
 		if r.Status == schemas.Successful {
 			return standing{Status: "ended", Class: "unscored"}
@@ -81,13 +86,18 @@ func (q *standings) of(r runner.Run) standing {
 	if j.Verdict == runner.Finished {
 		out.Missing = append(out.Missing, j.Figures)
 	}
+	q.remember(r, out)
+	return out
+}
+
+// remember keeps how a run stands at its revision.
+func (q *standings) remember(r runner.Run, out standing) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.runs) >= maxStandings {
 		clear(q.runs)
 	}
 	q.runs[r.ID] = ended{r.Revision, out}
-	return out
 }
 
 // missingOf says which gates of a run are not met or undecided, and what its scores leave out.

@@ -90,7 +90,7 @@ func TestThePageOfARolloutInEveryState(t *testing.T) {
 	})
 	t.Run("suspended", func(t *testing.T) {
 		s, page := in(t, eval.StateSuspended)
-		s.says(page, "waits for TASK Go on? : answer it below", "waits for JOB FraudCheck", "TASK Go on?: waiting", "Approve a", "Approve sends exactly:", "Deny sends exactly:")
+		s.says(page, "waits for question Go on? : answer it below", "waits for job FraudCheck", "question Go on?: waiting", "Approve a", "Approve sends exactly:", "Deny sends exactly:")
 		form := regexp.MustCompile(`(?s)<form method="post" action="/triggers/[^"]*/answer".*?</form>`).FindAllString(page, -1)
 		if len(form) != 1 || !strings.Contains(form[0], `name="fence"`) || strings.Contains(form[0], "Skip") {
 			t.Errorf("%d forms: %s", len(form), form)
@@ -179,7 +179,7 @@ func TestThePageOfARolloutThatHasEnded(t *testing.T) {
 	})
 	t.Run("failed", func(t *testing.T) {
 		s := &site{TB: t}
-		s.says(page("some"), "Fields like 0.667 2 of 3 leaves equal", "$.y[1] 2 missing", "Exact x 1.000 1.0", "no criterion for them: tone , Kind , Rated")
+		s.says(page("some"), "Fields like 0.667 2 of 3 leaves equal", "$.y[1] 2 missing", "Exact x 1.000 as expected: 1.0", "no criterion for them: tone , Kind , Rated")
 	})
 	t.Run("an evaluator's error", func(t *testing.T) {
 		s := &site{TB: t}
@@ -194,7 +194,7 @@ func TestThePageOfARolloutThatHasEnded(t *testing.T) {
 	})
 	t.Run("scoring", func(t *testing.T) {
 		s := &site{TB: t}
-		s.says(page("rated"), "Its agent has ended, and a score is waited for.", "waits for TASK", "answer it below", "Rate a")
+		s.says(page("rated"), "Its agent has ended, and a score is waited for.", "waits for question", "answer it below", "Rate a")
 	})
 	t.Run("its folder is gone", func(t *testing.T) {
 		one := s.rollout("some")

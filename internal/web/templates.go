@@ -22,7 +22,7 @@ var staticFiles embed.FS
 // templates are the pages, a file each, and the parts that they share in layout.html. No function
 // here returns markup: html/template escapes everything.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"visible": visible, "plain": plain, "score": formatScore, "pValue": report.PValue, "duration": formatDuration, "ms": formatMs, "counted": counted, "shortID": shortID,
+	"visible": visible, "plain": plain, "score": formatScore, "pValue": report.PValue, "duration": formatDuration, "ms": formatMs, "counted": counted, "shortID": shortID, "kind": kindOf,
 	"utc": func(t time.Time) time.Time { return t.UTC() }, "asset": assetURL, "parts": valueParts, "deliverer": deliverer,
 }).ParseFS(templateFiles, "templates/*.html"))
 
@@ -35,6 +35,12 @@ type frame struct {
 	Live string
 	// Script is the name of the script that the page has besides app.js, empty if it has none.
 	Script string
+	// Downloads are the files that one can have of the page, CompareWith leads to a comparison with what
+	// it shows. A page has the button that copies its link if one of them is there.
+	Downloads   []download
+	CompareWith string
+	// Repeat runs what the page shows once more; nil if nobody knows how.
+	Repeat *again
 	// Commands do the same at a terminal.
 	Commands []string
 	// OpenQuestions counts the rollouts that wait for an answer of a person.

@@ -61,9 +61,9 @@ func stretches(d *report.Detail, now time.Time) []stretch {
 				to = endOfWait(d, w, end)
 			}
 		}
-		out = append(out, stretch{Lane: laneWaits, From: w.CreatedAt, To: to, Kind: "wait", Label: w.Type + " " + nameOfWait(w.Type, w.InterruptID, w.Asked) + ": " + w.State, Open: open})
+		out = append(out, stretch{Lane: laneWaits, From: w.CreatedAt, To: to, Kind: "wait", Label: kindOf(w.Type) + " " + nameOfWait(w.Type, w.InterruptID, w.Asked) + ": " + w.State, Open: open})
 		if !w.DeliveredAt.IsZero() {
-			out = append(out, stretch{Lane: laneDelivered, From: w.DeliveredAt, To: w.DeliveredAt, Kind: "del", Label: w.Type + ": " + w.Status})
+			out = append(out, stretch{Lane: laneDelivered, From: w.DeliveredAt, To: w.DeliveredAt, Kind: "del", Label: kindOf(w.Type) + ": " + w.Status})
 		}
 	}
 	for _, c := range toolCalls(d) {

@@ -32,6 +32,8 @@ type step struct {
 	// Text is what was said. Folded says that a reader has to open it.
 	Text   []textPart
 	Folded bool
+	// said is all of a text of which Text has the beginning.
+	said string
 	// Input and Output are those of a tool, and Arguments and Result the same in a line.
 	Input, Output     []textPart
 	Arguments, Result string
@@ -56,7 +58,8 @@ func (page *rolloutPage) addTrajectory(q url.Values) {
 			all = append(all, step{At: c.From, Kind: "tool", Who: c.Name, Status: c.Status, call: &record.Call{Input: c.Input, Output: c.Output}})
 		}
 	}
-	all = append(all, page.happened()...)
+	page.align(all)
+	all = append(page.happened(), all...)
 	slices.SortStableFunc(all, func(a, b step) int { return a.At.Compare(b.At) })
 	for i := range all {
 		all[i].Number = i + 1
@@ -65,6 +68,10 @@ func (page *rolloutPage) addTrajectory(q url.Values) {
 		return fmt.Sprintf("?step=%d#s%d", i/maxSteps+1, i+1)
 	})
 	page.StepKind, page.StepKinds, page.StepsCut = q.Get("kind"), stepKinds, more
+	if page.StepFind = strings.TrimSpace(q.Get("find")); page.StepFind != "" {
+		find := strings.ToLower(page.StepFind)
+		all = slices.DeleteFunc(all, func(s step) bool { return !s.has(find) })
+	}
 	if page.StepKind != "" {
 		all = slices.DeleteFunc(all, func(s step) bool { return s.Kind != page.StepKind })
 	}
@@ -78,6 +85,34 @@ func (page *rolloutPage) addTrajectory(q url.Values) {
 	for i := range page.Steps {
 		page.Steps[i].show(&left)
 	}
+}
+
+// align moves what an agent has told in whole seconds into the segment that began within that second.
+func (page *rolloutPage) align(all []step) {
+	for i, s := range all {
+		if s.At.Nanosecond() != 0 {
+			continue
+		}
+		for _, a := range page.Attempts {
+			if late := a.StartedAt.Sub(s.At); 0 < late && late < time.Second {
+				all[i].At = a.StartedAt
+			}
+		}
+	}
+}
+
+// has reports whether a step has a text in it, which is in lower case.
+func (s *step) has(text string) bool {
+	in := func(said string) bool { return strings.Contains(strings.ToLower(said), text) }
+	if in(s.Who) || in(s.Status) || in(s.said) {
+		return true
+	}
+	for _, p := range s.Text {
+		if in(p.Text) {
+			return true
+		}
+	}
+	return s.call != nil && (in(string(s.call.Input)) || in(s.call.Text()) || in(string(s.result)))
 }
 
 // trajectories are the files of the agent's trajectory: of each segment that of its last attempt, since
@@ -191,7 +226,7 @@ func stepOf(e record.Event) (step, bool) {
 		begin, more := cut(text, maxValue)
 		return []textPart{{"", begin, more}}
 	}
-	s := step{At: e.Time, Kind: "other", Who: e.Type, Text: valueParts(e.Data), Folded: true}
+	s := step{At: e.Time, Kind: "other", Who: e.Type, said: e.Text, Text: valueParts(e.Data), Folded: true}
 	switch e.Type {
 	case record.EventPrompt:
 		s.Kind, s.Who, s.Text = "said", "prompt", text(e.Text)
@@ -241,7 +276,7 @@ func callStep(c record.Call) step {
 	if c.Server != "" {
 		s.Who = c.Server + ": " + s.Who
 	}
-	if c.DurationMs != nil {
+	if c.DurationMs != nil && *c.DurationMs > 0 {
 		s.Status += ", " + formatMs(*c.DurationMs)
 	}
 	return s
@@ -312,7 +347,7 @@ func (page *rolloutPage) happened() (out []step) {
 }
 
 func waitSteps(w report.Wait) []step {
-	name := w.Type + " " + nameOfWait(w.Type, w.InterruptID, w.Asked)
+	name := kindOf(w.Type) + " " + nameOfWait(w.Type, w.InterruptID, w.Asked)
 	out := []step{{At: w.CreatedAt, Kind: "wait", Who: name, Status: "asked", Text: valueParts(w.Asked), Folded: true, URL: "#t" + w.TriggerID}}
 	if !w.DeliveredAt.IsZero() {
 		out = append(out, step{At: w.DeliveredAt, Kind: "wait", Who: name, Status: w.Status + " by " + deliverer(w.DeliveredBy, w.Person), Text: valueParts(w.Answered), Folded: true, URL: "#t" + w.TriggerID})

@@ -49,7 +49,7 @@ func verdictOf(o *overview) verdict {
 	default:
 		add("%d of %s met.", n[eval.GatePass], counted(len(s.Gates), "gate"))
 	}
-	if open := o.counts["suspended"] + o.counts["scoring"] + o.counts["running"] + o.counts["evaluating"] + o.counts["pending"]; open > 0 {
+	if open := o.counts["suspended"] + o.counts["scoring"] + o.counts["running"] + o.counts["evaluating"] + o.counts["pending"]; open > 0 && j.Word != judged.FailsAlready { // what is open cannot change that
 		add("%s open and can still change it.", counted(open, "rollout")+map[bool]string{true: " is", false: " are"}[open == 1])
 	}
 	if j.Verdict == runner.Faulted && j.Reason != "" {

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/wait"
@@ -93,6 +94,17 @@ func earlier(a time.Time, b *time.Time) time.Time {
 		return a
 	}
 	return *b
+}
+
+// kinds are what types of triggers are called on pages.
+var kinds = map[string]string{"TASK": "question", "JOB": "job", "TIMER": "timer", "API": "call", "INBOX": "message", "QUEUE_ITEM": "queue item", "MCP_TASK": "MCP task", "MESH_JOB": "mesh job"}
+
+// kindOf is what a type of triggers is called on pages.
+func kindOf(typ string) string {
+	if kind, ok := kinds[typ]; ok {
+		return kind
+	}
+	return plain(strings.ToLower(strings.ReplaceAll(typ, "_", " ")))
 }
 
 // nameOfWait is what is waited for: the process, the question, the application that asks, or the

@@ -161,7 +161,7 @@ func TestIDsThatAreNotThereAndOffsetsBeyondAFile(t *testing.T) {
 	fault := w.rollout("fault")
 	for path, text := range map[string]string{
 		"/runs/nobody": "nobody", "/runs/desk/rollouts/nobody": "nothing with this id", "/runs/desk/e/nobody/small/0": "no rollout of this evaluation", "/triggers/nobody/answer": "nothing with this id", fault + "/files/segments/1.1/nothing.log": "nothing.log",
-		"/compare?a=desk&b=nobody": "nobody", fault + "/files/segments/1.1/stderr.log?offset=99999999": "RuntimeError", "/runs/desk?page=99&q=nothing-has-this": "Nothing matches", "/triggers?page=99": "TASK Refund",
+		"/compare?a=desk&b=nobody": "nobody", fault + "/files/segments/1.1/stderr.log?offset=99999999": "RuntimeError", "/runs/desk?page=99&q=nothing-has-this": "Nothing matches", "/triggers?page=99": "question Refund",
 	} {
 		b.says(at+path, text)
 	}

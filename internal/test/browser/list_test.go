@@ -49,7 +49,7 @@ func listed(t *testing.T) *world {
 }
 
 // listedQueries are states of the list of a run of two agents.
-var listedQueries = []string{"", "view=rollouts", "evaluator=answer", "evaluator=cmd", "evaluator=cmd&view=rollouts", "agent=alpha", "agent=beta&status=failed", "status=faulted&view=rollouts", "q=boom", "tag=e", "q=nothing"}
+var listedQueries = []string{"", "view=rollouts", "view=rollouts&hide=epoch,e0,reason", "evaluator=answer", "evaluator=cmd", "evaluator=cmd&view=rollouts", "agent=alpha", "agent=beta&status=failed", "status=faulted&view=rollouts", "q=boom", "tag=e", "q=nothing"}
 
 func init() {
 	for _, sort := range []string{"score", "flaky"} { // the clocks of a real run are any

@@ -72,7 +72,7 @@ zone?.addEventListener('change', () => { setZone(zone.value); memory.set('zone',
 
 // ---- the list of rollouts: filtered and sorted here once its columns are there
 const form = $('form[data-list]'), table = $('#rollouts');
-const usual = { q: '', status: '', agent: '', evaluator: '', tag: '', sort: 'failed', view: 'matrix', page: '1' };
+const usual = { q: '', status: '', agent: '', evaluator: '', tag: '', sort: 'failed', view: 'matrix', hide: '', page: '1' };
 const stateOf = search => { const s = { ...usual }; for (const [k, v] of new URLSearchParams(search)) if (k in s) s[k] = v; return s; };
 const queryOf = (s, more = {}) => { const q = new URLSearchParams(), t = { ...s, ...more }; for (const k of Object.keys(usual).sort()) if (t[k] !== usual[k]) q.set(k, t[k]); return q.toString(); };
 const report = window.evalrunReport, mark = report ? '#?' : '?'; // the file of a report has its state after the #
@@ -127,6 +127,7 @@ function sorted(hit) {
 }
 const score = v => v < 0 ? '–' : (v / 1e6).toFixed(3);
 function duration(ms) {
+  if (ms <= 0) return '–';
   if (ms < 10) return ms.toFixed(1) + ' ms';
   if (ms < 1000) return ms + ' ms';
   if (ms < 6e4) return (ms / 1000).toFixed(2) + ' s';
@@ -148,21 +149,28 @@ function matrixRow(g, hit, from, one) {
   return el('tr', {}, heading(e, href(first, from)), data.tagged ? tags : null, ...cells.map((c, k) => td(plain(data.agents[k]), null, c, one < 0 ? ' ' : null, one < 0 ? el('span', { class: 'pair num', id: `p${g.e}-${k}` }, score(data.reduced[g.e][k])) : null)),
     one < 0 ? null : el('td', { 'data-l': 'Score', class: 'num', id: `p${g.e}-${one}` }, score(data.reduced[g.e][one])), td('Working, sum', 'num', duration(g.working)), td('First reason', 'why', ...(C.why[first] && g.rows.length > 1 ? [u('span', data.agents[C.agent[first]] + ' ' + C.epoch[first], { class: 'note' }), ' '] : []), u('span', data.strings[C.why[first]])));
 }
+const columnBoxes = $$('#choose input');
+const hidden = () => new Set(state.hide.split(','));
+const shownColumns = () => columnBoxes.filter(c => !hidden().has(c.value));
+const columnName = c => c.nextElementSibling;
 function rolloutRow(i, from) {
   const C = data.columns, e = data.evaluations[C.evaluation[i]];
-  return el('tr', { id: 'r' + C.id[i], 'data-row': i }, td('Status', null, st(status(i))), heading(e, href(i, from)), u('td', data.agents[C.agent[i]], { 'data-l': 'Agent' }), td('Epoch', 'num', String(C.epoch[i])),
-    td('Score', 'num', score(C.score[i])), td('Working', 'num', duration(C.working[i])), td('Waiting', 'num', duration(C.waiting[i])), td('First reason', 'why', u('span', data.strings[C.why[i]])));
+  const cell = { agent: () => u('td', data.agents[C.agent[i]], { 'data-l': 'Agent' }), epoch: () => td('Epoch', 'num', String(C.epoch[i])), score: () => td('Score', 'num', score(C.score[i])), working: () => td('Working', 'num', duration(C.working[i])), waiting: () => td('Waiting', 'num', duration(C.waiting[i])), reason: () => td('First reason', 'why', u('span', data.strings[C.why[i]])) };
+  const by = (k, v) => td(plain(data.evaluators[k].name), 'num', v === -2 ? 'error' : score(v));
+  return el('tr', { id: 'r' + C.id[i], 'data-row': i }, td('Status', null, st(status(i))), heading(e, href(i, from)), ...shownColumns().map(c => cell[c.value] ? cell[c.value]() : by(+c.value.slice(1), C.scores[+c.value.slice(1)][i])));
 }
 function render() {
   data.tagged = data.evaluations.some(e => e.tags?.length);
   const hit = choose(), all = sorted(hit), matrix = state.view !== 'rollouts', size = matrix ? data.matrixRows : 100;
   const page = Math.max(1, Math.min(Math.ceil(all.length / size), +state.page || 1)), q = queryOf(state, { page: String(page) }), from = q && !report ? '?' + new URLSearchParams({ from: q }) : '';
   const agents = chosen(), one = agents.length === 1 ? agents[0] : -1; // the agent of the column of scores
-  const heads = matrix ? ['Evaluation', ...(data.tagged ? ['Tags'] : []), ...data.agents.map(plain), ...(one < 0 ? [] : ['Score']), 'Working, sum', 'First reason'] : ['Status', 'Evaluation', 'Agent', 'Epoch', 'Score', 'Working', 'Waiting', 'First reason'];
+  const heads = matrix ? ['Evaluation', ...(data.tagged ? ['Tags'] : []), ...data.agents.map(plain), ...(one < 0 ? [] : ['Score']), 'Working, sum', 'First reason'] : [];
   const body = el('tbody'), link = (n, text) => el('a', { class: 'btn', 'data-state': '', href: mark + queryOf(state, { page: String(n) }) }, text);
   for (const r of all.slice((page - 1) * size, page * size)) body.append(matrix ? matrixRow(r, hit, from, one) : rolloutRow(r, from));
   if (!all.length) body.append(el('tr', {}, el('td', { colspan: '9' }, 'Nothing matches these filters. ', el('a', { 'data-state': '', href: mark }, 'Clear them'))));
-  table.replaceChildren(el('thead', {}, el('tr', {}, ...heads.map(h => el('th', { scope: 'col', class: /^(Score|Working|Working, sum|Waiting|Epoch)$/.test(h) ? 'num' : null }, h)))), body);
+  const th = (cls, ...kids) => el('th', { scope: 'col', class: cls }, ...kids);
+  const columns = shownColumns().map(c => th(/^(agent|reason)$/.test(c.value) ? 'u' : 'num u', ...[...columnName(c).childNodes].map(n => n.cloneNode(true))));
+  table.replaceChildren(el('thead', {}, el('tr', {}, ...(matrix ? heads.map(h => th(/^(Score|Working, sum)$/.test(h) ? 'num' : null, h)) : [th(null, 'Status'), th(null, 'Evaluation'), ...columns]))), body);
   for (const p of $$('[data-pager]')) p.replaceChildren(el('div', { class: 'pager' }, page > 1 ? link(page - 1, '‹ Previous') : null,
     el('span', {}, all.length ? `${(page - 1) * size + 1}–${Math.min(all.length, page * size)} of ${all.length}` : 'none'), page * size < all.length ? link(page + 1, 'Next ›') : null));
   $('#found').textContent = `${hit.reduce((a, b) => a + b, 0)} of ${hit.length} rollout${hit.length === 1 ? '' : 's'}`;
@@ -172,6 +180,8 @@ function render() {
     b.setAttribute('href', mark + queryOf(state, { page: '1', status: data.statuses.filter(s => on.has(s)).join(',') }));
   }
   for (const b of $$('a[data-view]')) { press(b, b.dataset.view === state.view); b.setAttribute('href', mark + queryOf(state, { page: '1', view: b.dataset.view })); }
+  const menu = $('#choose'); if (menu) menu.hidden = matrix;
+  for (const c of columnBoxes) c.checked = !hidden().has(c.value);
   for (const f of form.elements) if (f.name in state && f !== document.activeElement) f.value = state[f.name];
   cursor = -1; openers(table);
 }
@@ -184,7 +194,7 @@ async function go(next, push) { // shows another state of the list, by way of th
   history[push ? 'pushState' : 'replaceState'](null, '', url);
 }
 if (form && table) {
-  const read = () => { const s = { ...state, page: '1' }; for (const f of form.elements) if (f.name in usual && f.type !== 'hidden') s[f.name] = f.value; return s; };
+  const read = () => { const s = { ...state, page: '1' }; for (const f of form.elements) if (f.name in usual && f.type !== 'hidden') s[f.name] = f.value; s.hide = columnBoxes.filter(c => !c.checked).map(c => c.value).join(','); return s; };
   form.addEventListener('input', () => go(read(), false));
   form.addEventListener('submit', e => { e.preventDefault(); go(read(), true); });
   document.addEventListener('click', e => {
@@ -460,16 +470,23 @@ addEventListener('pageshow', join);
 function copies(root = document) {
   for (const pre of $$('pre', root)) {
     if (pre.parentElement.matches('.copybox') || !pre.textContent.trim()) continue;
-    const b = el('button', { type: 'button', class: 'copy', 'aria-label': 'Copy' }, 'Copy'), box = el('div', { class: 'copybox' });
+    const b = el('button', { type: 'button', class: 'copy' }, pre.matches('[data-cut]') ? 'Copy this part' : 'Copy'), box = el('div', { class: 'copybox' });
     pre.replaceWith(box); box.append(pre, b);
   }
 }
 document.addEventListener('click', async e => {
   const b = e.target.closest?.('button.copy'); if (!b) return;
-  const text = b.dataset.copy ?? b.previousElementSibling.textContent;
-  try { await navigator.clipboard.writeText(text); b.textContent = 'Copied'; } catch { getSelection().selectAllChildren(b.previousElementSibling); b.textContent = 'Selected'; } // Ctrl-C copies it then
-  setTimeout(() => { b.textContent = 'Copy'; }, 2000);
+  const was = b.textContent, from = b.previousElementSibling, text = b.dataset.copy ?? from.textContent;
+  if (/^(Copied|Selected)$/.test(was)) return;
+  try { await navigator.clipboard.writeText(text || location.href); b.textContent = 'Copied'; } catch { if (from) getSelection().selectAllChildren(from); b.textContent = 'Selected'; } // Ctrl-C copies it then
+  setTimeout(() => { b.textContent = was; }, 2000);
 });
+for (const b of $$('button.copy[data-copy]')) b.hidden = !!report;
+document.addEventListener('click', e => { for (const m of $$('details.menu[open]')) if (!m.contains(e.target)) m.open = false; });
+document.addEventListener('keydown', e => { if (e.key === 'Escape') for (const m of $$('details.menu[open]')) { m.open = false; $('summary', m).focus(); } });
 if (!report) copies();
+const shut = new Set(); // folds that are open on paper alone
+addEventListener('beforeprint', () => { for (const d of $$('details:not([open], .menu)')) { shut.add(d); d.open = true; } });
+addEventListener('afterprint', () => { for (const d of shut) d.open = false; shut.clear(); });
 document.documentElement.dataset.ready = 'yes';
 })();
