@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/serve/access"
 	"github.com/evalrun/evalrun/internal/starter"
 	"github.com/evalrun/evalrun/runner"
 )

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/record"
 )
 
 var runsOfSpace = regexp.MustCompile(`\s+`)
@@ -81,9 +81,9 @@ func TestStepsAreFoundAndInOrder(t *testing.T) {
 	s := newSite(t, 1, "account")
 	one := s.rollout("account")
 	began := *one.StartedAt
-	tr := agent.OpenTrajectory(filepath.Join(s.store.Dir(), "runs", s.runID, "rollouts", one.RolloutID, "segments", "1.1"), nil, func() time.Time { return began.Truncate(time.Second) })
+	tr := record.OpenTrajectory(filepath.Join(s.store.Dir(), "runs", s.runID, "rollouts", one.RolloutID, "segments", "1.1"), nil, func() time.Time { return began.Truncate(time.Second) })
 	for i := range 250 {
-		tr.Call("s", agent.Call{ID: fmt.Sprint(i), Name: "look", Status: "completed", Input: json.RawMessage(fmt.Sprintf(`{"n":"number-%d"}`, i)), Output: json.RawMessage(`"nothing"`), StartedAt: began.Truncate(time.Second)})
+		tr.Call("s", record.Call{ID: fmt.Sprint(i), Name: "look", Status: "completed", Input: json.RawMessage(fmt.Sprintf(`{"n":"number-%d"}`, i)), Output: json.RawMessage(`"nothing"`), StartedAt: began.Truncate(time.Second)})
 	}
 	if err := tr.Close(); err != nil {
 		t.Fatal(err)
