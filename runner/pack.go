@@ -185,10 +185,11 @@ func Unpack(ctx context.Context, dir, file string, o OpenOptions) (out Unpacked,
 	if there, err := os.ReadDir(dir); !exists && err == nil && len(there) > 0 {
 		return out, inputError("%s is no store, and not empty; give another folder with --store", dir)
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return out, err
+	near := filepath.Dir(dir) // what is refused leaves nothing, no folder either
+	for _, err := os.Stat(near); errors.Is(err, fs.ErrNotExist) && near != filepath.Dir(near); _, err = os.Stat(near) {
+		near = filepath.Dir(near)
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".evalrun-unpack-")
+	tmp, err := os.MkdirTemp(near, ".evalrun-unpack-")
 	if err != nil {
 		return out, err
 	}
@@ -329,6 +330,9 @@ func (u *unpacking) alone() error {
 	undo, err := u.move(outside, u.storeID)
 	if err == nil {
 		err = errors.Join(os.RemoveAll(filepath.Join(u.tmp, outsideFolder)), os.WriteFile(filepath.Join(u.tmp, ".gitignore"), []byte("*\n"), 0o600), os.Chmod(u.tmp, 0o700))
+	}
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(u.dir), 0o755)
 	}
 	if err == nil {
 		err = os.Rename(u.tmp, u.dir) // also over an empty folder
