@@ -39,8 +39,8 @@ func (b *timedBuilder) build(ctx context.Context, dir, _ string, _ io.Writer) (s
 
 func (b *timedBuilder) content(ctx context.Context, _ string) ([]byte, []layer, error) {
 	b.called(ctx, "content")
-	os, arch, _ := strings.Cut(platform(), "/")
-	return fmt.Appendf(nil, `{"os":%q,"architecture":%q,"config":{}}`, os, arch), nil, nil
+	system, arch, _ := strings.Cut(platform(), "/")
+	return fmt.Appendf(nil, `{"os":%q,"architecture":%q,"config":{}}`, system, arch), nil, nil
 }
 
 func (*timedBuilder) bases(string) ([]base, error) { return nil, nil }
@@ -52,13 +52,13 @@ func (*timedBuilder) String() string               { return "timed" }
 // build that reaches it says so. The image of this builder has no layer, which makes one with nothing
 // in it.
 func TestTheLimitIsForTheBuildAlone(t *testing.T) {
-	context := t.TempDir()
+	dir := t.TempDir()
 	for name, content := range map[string]string{"Dockerfile": "FROM scratch\nCOPY a /\n", "a": "x"} {
-		if err := os.WriteFile(filepath.Join(context, name), []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	make := func(b *timedBuilder, limit time.Duration) error {
+	try := func(b *timedBuilder, limit time.Duration) error {
 		t.Helper()
 		im, err := Open(t.TempDir(), Options{})
 		if err != nil {
@@ -72,7 +72,7 @@ func TestTheLimitIsForTheBuildAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer log.close()
-		s := Spec{Context: context, Timeout: limit}
+		s := Spec{Context: dir, Timeout: limit}
 		tmp := im.dir.path("tmp", "1")
 		if err := os.Mkdir(tmp, 0o700); err != nil {
 			t.Fatal(err)
@@ -83,10 +83,10 @@ func TestTheLimitIsForTheBuildAlone(t *testing.T) {
 		return err
 	}
 	var b timedBuilder
-	if err := make(&b, time.Hour); err != nil || strings.Join(b.limited, " ") != "build" {
+	if err := try(&b, time.Hour); err != nil || strings.Join(b.limited, " ") != "build" {
 		t.Errorf("limited: %v, %v", b.limited, err)
 	}
-	err := make(&timedBuilder{endless: true}, time.Millisecond)
+	err := try(&timedBuilder{endless: true}, time.Millisecond)
 	if err == nil || !strings.Contains(err.Error(), "could not be built: it took longer than build_timeout_sec, 1ms") {
 		t.Errorf("got %v", err)
 	}
