@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -218,18 +220,17 @@ func evalSet(name string) string {
 		"evaluations": [{"id": "one", "name": "One", "inputs": {"text": "hello"}, "evaluationCriterias": {"c": {"searchText": "hello"}}}]}`
 }
 
-// TestTheClientOfAMesh is G21: the client of MCP Mesh submits, watches, answers and cancels jobs at
-// evalrun serve, with nothing between them, and the token is in no log.
-func TestTheClientOfAMesh(t *testing.T) {
-	testenv.Need(t, variable, lacksPython())
-	w := newWorld(t)
-	w.write("serve.yaml", `agents:
+// agents are a configuration with an eval set for each.
+const agents = `agents:
   - {type: function, name: echo, command: [cat]}
   - {type: function, name: bad, command: [sh, -c, "exit 3"]}
   - {type: function, name: slow, command: [sh, -c, "sleep 600"]}
   - {type: function, name: person, command: [sh, person.sh]}
 evalSets: sets
-`)
+`
+
+func (w *world) writeSets() {
+	w.Helper()
 	w.write("person.sh", `case $(cat) in
 *'"resume":null'*) echo '{"__interrupt__": [{"id": "q", "value": {"type": "CreateTask", "title": "Go on?"}}]}' ;;
 *) echo '{"text": "hello"}' ;;
@@ -238,6 +239,15 @@ esac
 	for _, name := range []string{"echo", "bad", "slow", "person"} {
 		w.write("sets/"+name+".json", evalSet(name))
 	}
+}
+
+// TestTheClientOfAMesh is G21: the client of MCP Mesh submits, watches, answers and cancels jobs at
+// evalrun serve, with nothing between them, and the token is in no log.
+func TestTheClientOfAMesh(t *testing.T) {
+	testenv.Need(t, variable, lacksPython())
+	w := newWorld(t)
+	w.write("serve.yaml", agents)
+	w.writeSets()
 	token := w.run(w.evalrun, "token", "new", "--quiet", "--scope", "read,run,deliver")
 	w.serve()
 	w.answers("http://127.0.0.1:8484/healthz")
@@ -288,22 +298,107 @@ type job struct {
 	Result   struct{ RunID, Status string }
 }
 
-// submit submits a job to a registry that is there.
+// send sends JSON to a registry that is there, and returns the id in its answer.
+func (w *world) send(path string, document any) string {
+	w.Helper()
+	body, err := json.Marshal(document)
+	if err != nil {
+		w.Fatal(err)
+	}
+	a, err := http.Post(registryURL+path, "application/json", bytes.NewReader(body))
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer a.Body.Close()
+	var said struct{ ID string }
+	if err := json.NewDecoder(a.Body).Decode(&said); err != nil || a.StatusCode >= 300 {
+		w.Fatalf("%s: %s %v", path, a.Status, err)
+	}
+	return said.ID
+}
+
+type object = map[string]any
+
+// submit submits a job that runs an eval set.
 func (w *world) submit(evalSet string, n int) {
 	w.Helper()
-	body, err := json.Marshal(map[string]any{
+	w.send("/jobs", object{
 		"capability": "run_eval", "submitted_by": "test", "max_retries": 1000,
-		"submitted_payload": map[string]any{"evalSet": evalSet, "inputs": map[string]any{"n": n}},
+		"submitted_payload": object{"evalSet": evalSet, "inputs": object{"n": n}},
 	})
-	if err != nil {
-		w.Fatal(err)
+}
+
+// TestJobsOfARealRegistry is G22: what a registry says of a job happens to its run, and the other way
+// round.
+func TestJobsOfARealRegistry(t *testing.T) {
+	testenv.Need(t, variable, lacksRegistry())
+	w := newWorld(t)
+	w.registry()
+	w.write("serve.yaml", agents+`mesh:
+  registry: "`+registryURL+`"
+  capabilities: {run_eval: {}, echo: {evalSet: echo}, bad: {evalSet: bad, retryOn: [exit]}}
+`)
+	w.writeSets()
+	w.answers(registryURL + "/health")
+	w.serve()
+	run := func(evalSet string, more object) string {
+		q := object{"capability": "run_eval", "submitted_by": "test", "submitted_payload": object{"evalSet": evalSet}}
+		maps.Copy(q, more)
+		return w.send("/jobs", q)
 	}
-	a, err := http.Post(registryURL+"/jobs", "application/json", bytes.NewReader(body))
-	if err != nil {
-		w.Fatal(err)
+	echo := w.send("/jobs", object{"capability": "echo", "submitted_by": "test", "submitted_payload": object{}})
+	unknown := run("nothing", nil)
+	cancelled, late := run("slow", nil), run("slow", object{"total_deadline": time.Now().Add(5 * time.Second).Unix()})
+	bad := w.send("/jobs", object{"capability": "bad", "submitted_by": "test", "submitted_payload": object{}, "max_retries": 2})
+	asks := run("person", nil)
+	w.reaches(asks, "input_required")
+	w.send("/jobs/"+asks+"/events", object{"type": "answer", "payload": object{"value": 1}})
+	w.claimed(cancelled)
+	w.send("/jobs/"+cancelled+"/cancel", object{"reason": "enough"})
+	for _, one := range []struct {
+		id, status, problem string
+		attempts            int
+	}{
+		{echo, "completed", "", 1}, {asks, "completed", "", 1}, {cancelled, "cancelled", "cancelled: enough", 1}, {late, "failed", "deadline_exceeded", 1},
+		{unknown, "failed", `there is no eval set "nothing"; there are: bad, echo, person, slow`, 1}, {bad, "failed", "exit: the agent ended with exit status 3", 3},
+	} {
+		if got := w.reaches(one.id, one.status); got.Error != one.problem || got.Attempts != one.attempts {
+			t.Errorf("%+v", got)
+		}
 	}
-	if _ = a.Body.Close(); a.StatusCode != http.StatusCreated {
-		w.Fatal(a.Status)
+	w.allEnd()
+}
+
+// reaches waits until a job has a status.
+func (w *world) reaches(id, status string) (one job) {
+	w.Helper()
+	if !testenv.Eventually(func() bool { return w.get("/jobs/"+id, &one) == nil && one.Status == status }) {
+		w.Fatalf("the job is not %s: %+v", status, one)
+	}
+	return one
+}
+
+// claimed waits until a job is claimed.
+func (w *world) claimed(id string) {
+	w.Helper()
+	var one job
+	if !testenv.Eventually(func() bool { return w.get("/jobs/"+id, &one) == nil && one.Owner != "" }) {
+		w.Fatalf("nobody claims %+v", one)
+	}
+}
+
+// allEnd waits until all runs of the store have ended.
+func (w *world) allEnd() {
+	w.Helper()
+	type run struct{ Final bool }
+	if !testenv.Eventually(func() bool {
+		var runs []run
+		if err := json.Unmarshal([]byte(w.run(w.evalrun, "list", "--json")), &runs); err != nil {
+			w.Fatal(err)
+		}
+		return !slices.ContainsFunc(runs, func(r run) bool { return !r.Final })
+	}) {
+		w.Fatal("a run goes on whose job has ended")
 	}
 }
 
