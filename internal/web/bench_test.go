@@ -139,3 +139,38 @@ func BenchmarkRunPage(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkSecondViews measures the pages that have the most to read, once they have been looked at: a
+// comparison of two runs, and a rollout whose output has five million bytes. x-run is how many times as long
+// as the page of the run they take.
+func BenchmarkSecondViews(b *testing.B) {
+	dir := b.TempDir()
+	var evaluations []string
+	for i := range 30 {
+		evaluations = append(evaluations, fmt.Sprintf(`{"id": "e%d", "name": "E %d", "inputs": {"kind": "%s"}, "evaluationCriterias": {"c": {"expectedOutput": {"category": "account"}}}}`, i, i, map[bool]string{true: "large", false: "small"}[i == 0]))
+	}
+	for name, text := range map[string]string{"set.json": `{"version": "1.0", "id": "s", "name": "S", "agent": {"type": "function", "command": ["sh", "agent.sh"]},
+ "evaluators": [{"id": "c", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"name": "Category", "targetOutputKey": "category"}}], "evaluations": [` + strings.Join(evaluations, ",") + `]}`,
+		"agent.sh": "read -r line\ncase $line in *large*) printf '{\"category\":\"'; head -c 5000000 /dev/zero | tr '\\0' x; printf '\"}' ;; *) echo '{\"category\":\"account\"}' ;; esac\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s := newSiteOf(b, dir)
+	other := s.another(filepath.Join(dir, "set.json"))
+	took := func(path string) time.Duration {
+		began := time.Now()
+		s.page(path)
+		return time.Since(began)
+	}
+	run, compared, large := "/runs/"+s.runID, "/compare?a="+other+"&b="+s.runID, s.path(s.rollout("e0"))
+	b.Logf("the first views took %v, %v and %v", took(run), took(compared), took(large))
+	var sum [3]time.Duration
+	for b.Loop() {
+		for i, path := range []string{run, compared, large} {
+			sum[i] += took(path)
+		}
+	}
+	b.ReportMetric(float64(sum[1])/float64(sum[0]), "compare-x-run")
+	b.ReportMetric(float64(sum[2])/float64(sum[0]), "5MB-x-run")
+}

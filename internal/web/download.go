@@ -209,7 +209,7 @@ func (p *Pages) again(ctx context.Context, o *overview, command string) (*again,
 	if command == "" {
 		return nil, nil
 	}
-	origin, err := p.o.Service.Origin(ctx, o.head.RunID)
+	origin, err := p.origins.of(o.head.RunID, func() (service.Origin, error) { return p.o.Service.Origin(ctx, o.head.RunID) })
 	if err != nil {
 		return nil, err
 	}

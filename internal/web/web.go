@@ -10,7 +10,6 @@ package web
 
 import (
 	"bytes"
-
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -45,6 +44,8 @@ type Pages struct {
 	// they are for everybody: both by the revisions of what they are made of.
 	comparisons remembered[*compared]
 	rollouts    remembered[*rolloutPage]
+	// origins say where runs were started, which never changes.
+	origins remembered[service.Origin]
 	// streams has an element for each browser that is told of changes of runs.
 	streams chan struct{}
 	// inboxes has an entry for each browser that is told of changes of the inbox.
@@ -76,7 +77,7 @@ func New(o Options) *Pages {
 	}
 	p := &Pages{o: o, inboxes: make(chan struct{}, maxInboxes)}
 	p.streams = make(chan struct{}, maxStreams)
-	p.comparisons.most, p.rollouts.most = maxRemembered, maxRemembered
+	p.comparisons.most, p.rollouts.most, p.origins.most = maxRemembered, maxRemembered, maxStandings
 	p.overviews = newOverviews(o.Service)
 	p.tallies = tallies{service: o.Service, runs: map[string]tallied{}}
 	p.standings = standings{store: o.Service.Runner(), runs: map[string]ended{}}
