@@ -187,7 +187,7 @@ func TestWhatPagesSayOfUsageAndWeights(t *testing.T) {
 		t.Error("the page lacks the scores of the tag", page)
 	}
 	for path, wants := range map[string][]string{
-		"/runs/" + d.runID: {"tokens: 20,000 input, 1,200 output", "cost: $0.032"},
+		"/runs/" + d.runID: {"tokens: 20,000 input, 1,200 output", "cost: $0.032", "21,200$0.032$0.032"}, // W12: columns
 		"/runs/" + d.runID + "/rollouts/" + one.RolloutID: {"tokens: 20,000 input, 1,200 output; cost: $0.032", "Weights other than 1: <b>Heavy 2.", "A rollout passes with a score of 0.900 or more."},
 	} {
 		shown := d.text(path)

@@ -130,11 +130,14 @@ func (row *scoreRow) inLine() string {
 			return fmt.Sprintf("%d of %d leaves equal", l.Equal, l.Of)
 		}
 	}
-	var said struct{ Actual, Expected json.RawMessage }
+	var said struct {
+		Actual, Expected json.RawMessage
+		Leaves           json.RawMessage `json:"total_leaves"`
+	}
 	switch {
 	case len(row.Result.Details) == 0:
 		return ""
-	case json.Unmarshal(row.Result.Details, &said) == nil && said.Actual != nil && said.Expected != nil:
+	case json.Unmarshal(row.Result.Details, &said) == nil && said.Actual != nil && said.Expected != nil && said.Leaves == nil:
 		return "as expected: " + short(pythonList.Replace(brief(said.Expected)), inLine)
 	}
 	return short(inWords(row.Result.Details), inLine)

@@ -35,9 +35,10 @@ func partOf(t testing.TB, page, from, to string) string {
 const shownSet = `{"version": "1.0", "id": "s", "name": "S", "agent": {"type": "function", "command": ["sh", "agent.sh"]},
  "evaluators": [{"id": "x", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"name": "Category", "targetOutputKey": "category"}},
   {"id": "y", "evaluatorTypeId": "uipath-contains", "evaluatorConfig": {"name": "Names the team", "targetOutputKey": "reply"}},
+  {"id": "zz", "evaluatorTypeId": "uipath-json-similarity", "evaluatorConfig": {"name": "Fields"}},
   {"id": "z", "type": "command", "command": ["sh", "-c", "cat <<'X'\n{\"score\": 1, \"details\": {\"actual\": \"['a', 'b']\", \"expected\": \"['a', 'b']\", \"lcs\": [\"a\", \"b\"]}}\nX"]}],
  "evaluations": [{"id": "a", "name": "A", "inputs": {"n": 1, "deep": {"a": {"b": {"c": [1, {}, null]}}}}, "expectedOutput": {"category": "bug", "entities": {"plan": "team"}},
-  "evaluationCriterias": {"x": {"expectedOutput": {"category": "bug"}}, "y": {"searchText": "Team"}, "z": {}}}]}`
+  "evaluationCriterias": {"x": {"expectedOutput": {"category": "bug"}}, "y": {"searchText": "Team"}, "z": {}, "zz": {"expectedOutput": {"entities": {"plan": "team"}}}}}]}`
 
 // W12: a value is a tree in which texts stand as they are, once, and what is not as it was expected is
 // marked; what evaluators go by is apart from what the output is expected to be. An evaluator that has given
@@ -49,7 +50,7 @@ func TestValuesAreTreesAndPassedEvaluatorsALine(t *testing.T) {
 	_, page := d.do("GET", "/runs/"+d.runID+"/rollouts/"+d.document().EvaluationSetResults[0].RolloutID, nil)
 	values := partOf(t, page, "Input, expected, output</h2>", "<h2")
 	expected := shownText(partOf(t, values, "<h3>Expected</h3>", "<h3>Output</h3>"))
-	if !strings.HasPrefix(expected, "{2} category ≠ bug entities {1} plan team as JSON") || !strings.Contains(expected, "What 2 evaluators go by Category {1} expectedOutput {1} category bug") || !strings.Contains(expected, "Names the team {1} searchText Team") {
+	if !strings.HasPrefix(expected, "{2} category ≠ bug entities {1} plan team as JSON") || !strings.Contains(expected, "What 3 evaluators go by Category {1} expectedOutput {1} category bug") || !strings.Contains(expected, "Names the team {1} searchText Team") {
 		t.Errorf("what is expected is shown as %q", expected)
 	}
 	_, output, _ := strings.Cut(values, "<h3>Output</h3>")
@@ -64,11 +65,11 @@ func TestValuesAreTreesAndPassedEvaluatorsALine(t *testing.T) {
 		t.Errorf("the input is shown as %q", shownText(input))
 	}
 	scores := texts(partOf(t, page, "Why this score", "Timeline</h2>"), `><th scope="row"`)
-	if len(scores) != 3 {
+	if len(scores) != 4 {
 		t.Fatalf("%q", scores)
 	}
 	for _, row := range scores[1:] {
-		if want := map[string]string{"Names the team y": "as expected: team", "z": "as expected: a, b"}[html.UnescapeString(row[0])]; want == "" || row[2] != want {
+		if want := map[string]string{"Names the team y": "as expected: team", "z": "as expected: a, b", "Fields zz": "1 of 1 leaves equal"}[html.UnescapeString(row[0])]; want == "" || row[2] != want {
 			t.Errorf("%q, want %q", row, want)
 		}
 	}

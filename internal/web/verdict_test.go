@@ -142,3 +142,21 @@ func TestTheVerdictIsExplainedOnce(t *testing.T) {
 		}
 	}
 }
+
+// V11: a run that waits and can no longer meet its gates says so in the list, too, and its page does not say
+// that what is open could change it.
+func TestARunThatFailsAlreadySaysSo(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	id := d.another(`{"version": "1.0", "id": "already", "name": "already", "thresholds": {"passRate": 0.9}, "agent": {"type": "function", "command": ["sh", "-c", "read -r l; case $l in *ask*) echo '{\"__interrupt__\":[{\"id\":\"q\",\"value\":{\"type\":\"CreateTask\",\"title\":\"Go on?\"}}]}' ;; *) echo '{\"say\":\"no\"}' ;; esac"]},
+ "evaluators": [{"id": "x", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"targetOutputKey": "say"}}],
+ "evaluations": [{"id": "a", "name": "a", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}, {"id": "b", "name": "b", "inputs": {"do": "ask"}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}]}`, runner.CreateOptions{})
+	_, list := d.do("GET", "/", nil)
+	_, row, _ := strings.Cut(list, `name="run" value="`+id+`"`)
+	if row, _, _ = strings.Cut(row, "</tr>"); !strings.Contains(row, "</svg>suspended<") || !strings.Contains(row, ">fails already<") {
+		t.Error(row)
+	}
+	if page := d.text("/runs/" + id); !strings.Contains(page, "fails already") || strings.Contains(page, "can still change it") {
+		t.Error(page)
+	}
+}
