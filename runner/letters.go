@@ -242,6 +242,6 @@ type toldTrigger struct {
 
 func newToldTrigger(t store.Trigger) toldTrigger {
 	shown := newTrigger(t)
-	return toldTrigger{TriggerID: t.ID, InterruptID: t.InterruptID, EvaluatorID: t.EvaluatorID, AskedBy: t.AskedBy, Type: t.Type, Name: t.Name, Source: t.Source, ItemKey: t.ItemKey,
+	return toldTrigger{TriggerID: t.ID, InterruptID: t.ShownID(), EvaluatorID: t.EvaluatorID, AskedBy: t.AskedBy, Type: t.Type, Name: t.Name, Source: t.Source, ItemKey: t.ItemKey,
 		Deadline: shown.Deadline, ExpiresAt: shown.ExpiresAt}
 }

@@ -73,6 +73,7 @@ func (q questions) trigger(asked wait.Question) (store.NewTrigger, error) {
 	if shown := q.run.Redact.JSON(spec.Payload); !bytes.Equal(shown, spec.Payload) {
 		spec.Shown = shown
 	}
+	spec.ShownID = q.job.Spec.ShownID // the question has the same id
 	data, err := json.Marshal(spec)
 	return store.NewTrigger{
 		Type: string(spec.Type), Name: spec.Name, Source: wait.SourceExternal, KeyPrefix: "task-", Spec: data, Digest: spec.Digest(),

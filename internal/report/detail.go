@@ -137,7 +137,7 @@ func (d *Detail) read(v store.View, o Options) error {
 		if err := json.Unmarshal(t.Spec, &spec); err != nil {
 			return fmt.Errorf("the stored spec of trigger %s: %w", t.ID, err)
 		}
-		w := Wait{TriggerID: t.ID, InterruptID: o.Redact.String(t.InterruptID), EvaluatorID: t.EvaluatorID, Type: t.Type, Source: t.Source, ItemKey: o.Redact.String(t.ItemKey),
+		w := Wait{TriggerID: t.ID, InterruptID: o.Redact.String(t.ShownID()), EvaluatorID: t.EvaluatorID, Type: t.Type, Source: t.Source, ItemKey: o.Redact.String(t.ItemKey),
 			State: string(t.State), Open: t.State.IsOpen(), Segment: t.Segment, TakenBy: t.TakenBy, CreatedAt: t.CreatedAt, Deadline: t.Deadline, NextDue: t.NextDue, DeliveredAt: t.DeliveredAt,
 			Status: string(t.Status), DeliveredBy: o.Redact.String(t.DeliveredBy), Person: o.Redact.String(t.Person), Asked: o.Redact.JSON(spec.Visible()), Answered: o.Redact.JSON(t.Payload), Error: o.fault(t.Fault), LastError: o.Redact.String(t.LastError), Failures: t.Failures, CheckedAt: t.CheckedAt}
 		d.Waits = append(d.Waits, w)

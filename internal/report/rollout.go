@@ -187,7 +187,7 @@ func (o Options) waiting(triggers []store.Trigger, evaluators bool) ([]schemas.T
 			payload = json.RawMessage("null")
 		}
 		shown := schemas.Trigger{
-			TriggerID: t.ID, InterruptID: o.Redact.String(t.InterruptID), Type: t.Type, Name: t.Name, ItemKey: o.Redact.String(t.ItemKey),
+			TriggerID: t.ID, InterruptID: o.Redact.String(t.ShownID()), Type: t.Type, Name: t.Name, ItemKey: o.Redact.String(t.ItemKey),
 			FolderKey: o.Redact.String(t.FolderKey), Payload: o.Redact.JSON(payload),
 			Deadline: timeOrNil(t.Deadline), Failures: t.Failures, LastError: o.Redact.String(t.LastError), CheckedAt: timeOrNil(t.CheckedAt),
 		}

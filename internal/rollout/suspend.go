@@ -34,6 +34,9 @@ func (r *Rollout) newTriggers(interrupts []wait.Interrupt) (out []store.NewTrigg
 			if shown := run.Redact.JSON(spec.Payload); !bytes.Equal(shown, spec.Payload) {
 				spec.Shown = shown
 			}
+			if shown := run.Redact.String(in.ID); shown != in.ID {
+				spec.ShownID = shown
+			}
 			if n.Spec, err = json.Marshal(spec); err != nil {
 				return nil, err
 			}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 
@@ -134,6 +135,18 @@ type Trigger struct {
 	// DeliveredBy and Person are Delivery.By and Delivery.Person of it.
 	DeliveredBy string
 	Person      string
+}
+
+// ShownID is the id of the interrupt as it may be shown. The spec has one of its own where the id has a
+// secret in it: the agent needs the id as it was.
+func (t *Trigger) ShownID() string {
+	var spec struct {
+		ShownID string `json:"shownId"`
+	}
+	if bytes.Contains(t.Spec, []byte(`"shownId"`)) && json.Unmarshal(t.Spec, &spec) == nil && spec.ShownID != "" {
+		return spec.ShownID
+	}
+	return t.InterruptID
 }
 
 // TriggerToken says that its bearer had claimed the trigger.

@@ -64,6 +64,8 @@ type Spec struct {
 	Watch json.RawMessage `json:"watch,omitempty"`
 	// Shown is the payload without secrets; nil if there are none in it.
 	Shown json.RawMessage `json:"shown,omitempty"`
+	// ShownID is the interrupt's id without secrets; empty if there are none in it.
+	ShownID string `json:"shownId,omitempty"`
 }
 
 // Visible is what may be shown of the payload.
@@ -83,7 +85,7 @@ func (s Spec) Digest() string {
 	if err := dec.Decode(&payload); err != nil {
 		payload = string(s.Payload)
 	}
-	s.Payload, s.Shown, s.Watch, s.ExpiresAt = nil, nil, nil, nil
+	s.Payload, s.Shown, s.ShownID, s.Watch, s.ExpiresAt = nil, nil, "", nil, nil
 	sum := sha256.Sum256(jsonvalue.Marshal([]any{s, payload}))
 	return hex.EncodeToString(sum[:16])
 }

@@ -181,7 +181,7 @@ func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 }
 
 func (m mail) deliveredEvent(g store.Trigger, a incoming) error {
-	data := map[string]any{"triggerId": g.ID, "interruptId": g.InterruptID, "status": a.Status, "by": a.By}
+	data := map[string]any{"triggerId": g.ID, "interruptId": g.ShownID(), "status": a.Status, "by": a.By}
 	if g.EvaluatorID != "" {
 		data["evaluatorId"] = g.EvaluatorID
 	}

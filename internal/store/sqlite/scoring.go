@@ -107,7 +107,7 @@ func (s segments) addEvaluatorTriggers(o store.Rollout, wait store.ScoreWait) (a
 func (s segments) scoringEvent(o store.Rollout, triggers []store.Trigger) error {
 	list := []map[string]any{}
 	for _, g := range triggers {
-		item := map[string]any{"triggerId": g.ID, "evaluatorId": g.EvaluatorID, "interruptId": g.InterruptID, "type": g.Type, "source": g.Source, "itemKey": g.ItemKey}
+		item := map[string]any{"triggerId": g.ID, "evaluatorId": g.EvaluatorID, "interruptId": g.ShownID(), "type": g.Type, "source": g.Source, "itemKey": g.ItemKey}
 		if !g.Deadline.IsZero() {
 			item["deadline"] = g.Deadline
 		}

@@ -118,7 +118,7 @@ func (s segments) suspend(o store.Rollout, end store.SegmentEnd) (store.Committe
 func (s segments) suspendedEvent(o store.Rollout, triggers []store.Trigger) error {
 	list := []map[string]any{}
 	for _, g := range triggers {
-		item := map[string]any{"triggerId": g.ID, "interruptId": g.InterruptID, "type": g.Type, "source": g.Source, "itemKey": g.ItemKey}
+		item := map[string]any{"triggerId": g.ID, "interruptId": g.ShownID(), "type": g.Type, "source": g.Source, "itemKey": g.ItemKey}
 		if !g.Deadline.IsZero() {
 			item["deadline"] = g.Deadline
 		}
