@@ -25,7 +25,6 @@ type scoreRow struct {
 	Compared         bool
 	Leaves           *leaves
 	Took             time.Duration
-	Text             string
 	// Line is all that is said of an evaluator that has given its best score.
 	Line string
 	// Failed is the end of what an evaluator that has failed has said.
@@ -145,7 +144,7 @@ func (row *scoreRow) inLine() string {
 
 // saysNothing reports whether a row has nothing but its score.
 func (row *scoreRow) saysNothing() bool {
-	return row.Line == "" && row.Failed == "" && row.Result.NotRun == "" && !row.Compared && row.Leaves == nil && len(row.Findings) == 0 && row.Text == "" && row.Votes == nil
+	return row.Line == "" && row.Failed == "" && row.Result.NotRun == "" && !row.Compared && row.Leaves == nil && len(row.Findings) == 0 && row.Votes == nil
 }
 
 // inWords is what an evaluator says: a text as it is, and an object as its members, by name.
