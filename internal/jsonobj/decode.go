@@ -15,20 +15,26 @@ import (
 func Decode(data []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	err := dec.Decode(into)
+	if err := dec.Decode(into); err != nil {
+		return Explain(err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return errors.New("expected one JSON object, and something follows it")
+	}
+	return nil
+}
+
+// Explain is an error of package json about an object that was read into a struct, for whoever wrote
+// the object.
+func Explain(err error) error {
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrong) && wrong.Field == "":
 		return errors.New("expected a JSON object, got a JSON " + wrong.Value)
 	case errors.As(err, &wrong):
 		return fmt.Errorf("%s: expected %s, got a JSON %s", wrong.Field, kindOf(wrong.Type), wrong.Value)
-	case err != nil:
-		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
-	if _, err := dec.Token(); err != io.EOF {
-		return errors.New("expected one JSON object, and something follows it")
-	}
-	return nil
+	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 }
 
 // kindOf is the JSON type that was expected.

@@ -117,7 +117,7 @@ func TestWebhooksAndLoginsAreNotGuessed(t *testing.T) {
 	}
 }
 
-// TestRequestLog has one line for each request, without what is secret in it.
+// TestRequestLog is G27: there is one line for each request, without what is secret in it.
 func TestRequestLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -141,7 +141,7 @@ func TestRequestLog(t *testing.T) {
 	}
 }
 
-// TestFailedAuthenticationIsLogged has a line for who was refused, and bounds the lines.
+// TestFailedAuthenticationIsLogged is G27: there is a line for who was refused, and lines are bounded.
 func TestFailedAuthenticationIsLogged(t *testing.T) {
 	t.Parallel()
 	var log buffer
@@ -180,6 +180,29 @@ func TestNothingChosenIsAnError(t *testing.T) {
 			"Accept", "application/json, text/event-stream", "MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "run_eval_set")
 		if !strings.Contains(a.body, `"isError":true`) {
 			t.Errorf("%s: %s", chosen, a.body)
+		}
+	}
+}
+
+// TestWhatIsStrangeIsTold is G27: unknown keys of an eval set that was uploaded are named in the
+// answer, as the command line names them, and what is wrong with a request is told in words of JSON.
+func TestWhatIsStrangeIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	set := `{"version": "1.0", "id": "u", "name": "U", "agent": "echo", "evaluators": [], "colour": 1,
+		"evaluations": [{"id": "a", "name": "A", "inputs": {}, "evaluationCriterias": {}}]}`
+	var run struct{ Warnings []string }
+	w.must(http.StatusCreated, "POST", "/v1/runs", `{"evalSet": `+set+`}`).decode(t, &run)
+	if len(run.Warnings) != 1 || !strings.Contains(run.Warnings[0], "colour") || !strings.Contains(run.Warnings[0], "unknown key") {
+		t.Errorf("the warnings are %q", run.Warnings)
+	}
+	for body, want := range map[string]string{
+		`{"capability": 1}`:    "Invalid JSON payload: capability: expected a string, got a JSON number",
+		`{"max_retries": "x"}`: "Invalid JSON payload: max_retries: expected a whole number, got a JSON string",
+		`[]`:                   "Invalid JSON payload: expected a JSON object, got a JSON array",
+	} {
+		if a := w.must(http.StatusBadRequest, "POST", "/jobs", body); !strings.Contains(a.body, want) {
+			t.Errorf("%s: %s lacks %s", body, a.body, want)
 		}
 	}
 }

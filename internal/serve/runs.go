@@ -30,6 +30,8 @@ type runDocument struct {
 	FinishedAt *time.Time `json:"finishedAt"`
 	Counts     counts     `json:"counts"`
 	RetryOf    string     `json:"retryOf,omitempty"`
+	// Warnings are in the answer to whoever has uploaded the eval set: what is strange about it.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // counts are the rollouts of a run by state.
@@ -123,7 +125,9 @@ func (a *runsAPI) create(w http.ResponseWriter, r *http.Request) error {
 		status = http.StatusCreated
 	}
 	w.Header().Set("Location", "/v1/runs/"+started.RunID)
-	writeJSON(w, status, newRunDocument(run))
+	d := newRunDocument(run)
+	d.Warnings = started.Warnings
+	writeJSON(w, status, d)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/plans"
@@ -59,6 +60,8 @@ type Started struct {
 	RunID string
 	// New says that the run was not there before.
 	New bool
+	// Warnings is what is strange about an eval set that was uploaded, and no error: a line each.
+	Warnings []string
 }
 
 // Start makes the run that is asked for, which is durable when this returns; the executor works on
@@ -91,7 +94,11 @@ func (s *Service) Start(ctx context.Context, q StartRequest) (Started, error) {
 	if err != nil {
 		return Started{}, err
 	}
-	return Started{RunID: created.RunID, New: created.New}, nil
+	out := Started{RunID: created.RunID, New: created.New}
+	if q.Upload != nil && set.Warnings != "" {
+		out.Warnings = strings.Split(set.Warnings, "\n")
+	}
+	return out, nil
 }
 
 // within bounds the times of a request by what its caller has left.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
@@ -123,7 +124,7 @@ func readBody(r *http.Request, v any, mayBeEmpty bool) ([]byte, error) {
 		return nil, badRequest("Invalid JSON payload: EOF")
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return nil, badRequest("Invalid JSON payload: " + err.Error())
+		return nil, badRequest("Invalid JSON payload: " + jsonobj.Explain(err).Error())
 	}
 	return data, nil
 }

@@ -34,6 +34,8 @@ type resultPage struct {
 	Others []rolloutResult `json:"others,omitempty"`
 	// NextCursor is for the rollouts that are not on the page.
 	NextCursor string `json:"nextCursor,omitempty"`
+	// Warnings are for whoever has uploaded the eval set: what is strange about it.
+	Warnings []string `json:"warnings,omitempty"`
 	// ComeBack says what to do if the run is not final.
 	ComeBack string `json:"comeBack,omitempty"`
 }

@@ -69,7 +69,7 @@ func (r *runs) run(ctx context.Context, q *request, arguments json.RawMessage) (
 	if err != nil {
 		return nil, err
 	}
-	runID, asking, err := r.begin(ctx, q, a)
+	started, asking, err := r.begin(ctx, q, a)
 	if err != nil {
 		return nil, err
 	}
@@ -81,29 +81,31 @@ func (r *runs) run(ctx context.Context, q *request, arguments json.RawMessage) (
 	case q.Meta().Has(mcp.MetaProgressToken):
 		limit = longestWait
 	}
-	if err := r.results.await(ctx, q, runID, limit, asking); err != nil {
+	if err := r.results.await(ctx, q, started.RunID, limit, asking); err != nil {
 		return nil, err
 	}
 	if len(asking.due) > 0 {
-		return asking.result(runID)
+		return asking.result(started.RunID)
 	}
-	return r.results.page(context.WithoutCancel(ctx), runID, position{}, defaultPage)
+	page, err := r.results.page(context.WithoutCancel(ctx), started.RunID, position{}, defaultPage)
+	page.Warnings = started.Warnings
+	return page, err
 }
 
 // begin starts the run, or hands in what the client answers in a call that it repeats.
-func (r *runs) begin(ctx context.Context, q *request, a runArguments) (runID string, _ *asking, err error) {
+func (r *runs) begin(ctx context.Context, q *request, a runArguments) (started service.Started, _ *asking, err error) {
 	asking := newAsking(r.tasks.questions, q, false)
 	before, answers, err := readRound(q)
 	switch {
 	case err != nil:
-		return "", nil, err
+		return started, nil, err
 	case before.RunID == "":
-		runID, err = r.start(ctx, q, a)
-		return runID, asking, err
+		started, err = r.start(ctx, q, a)
+		return started, asking, err
 	}
 	asking.asked = before.Asked
 	asking.able = asking.able && len(before.Asked) < mcp.MaxRounds-1 // clients answer so often, and no more
-	return before.RunID, asking, r.tasks.Answer(ctx, q.Request, before.RunID, answers)
+	return service.Started{RunID: before.RunID}, asking, r.tasks.Answer(ctx, q.Request, before.RunID, answers)
 }
 
 // startTask is the tool for a client that wants a task.
@@ -112,12 +114,13 @@ func (r *runs) startTask(ctx context.Context, q *request, arguments json.RawMess
 	if err != nil {
 		return "", err
 	}
-	return r.start(ctx, q, a)
+	started, err := r.start(ctx, q, a)
+	return started.RunID, err
 }
 
 // start starts the run that a call asks for, as a job of the caller's. It is durable when this
 // returns.
-func (r *runs) start(ctx context.Context, q *request, a runArguments) (runID string, err error) {
+func (r *runs) start(ctx context.Context, q *request, a runArguments) (started service.Started, err error) {
 	start := service.StartRequest{Agents: a.Agents, EvalIDs: a.EvalIDs, By: q.caller.ID, IdempotencyKey: a.IdempotencyKey}
 	if a.Epochs != nil {
 		start.Epochs = *a.Epochs
@@ -132,23 +135,22 @@ func (r *runs) start(ctx context.Context, q *request, a runArguments) (runID str
 		start.Upload = a.EvalSet
 	}
 	if (start.EvalSet == "") == (start.Upload == nil) {
-		return "", &argumentError{"evalSet: expected the name of an eval set, or an eval set itself"}
+		return started, &argumentError{"evalSet: expected the name of an eval set, or an eval set itself"}
 	}
 	if start.IdempotencyKey == "" { // then the client's gateway may have one
 		start.IdempotencyKey = q.Meta().Text(mcp.MetaIdempotencyKey)
 	}
 	start.Job = job
 	if start.Left, err = timeLeft(q); err != nil {
-		return "", err
+		return started, err
 	}
-	started, err := r.service.Start(ctx, start)
-	if err != nil {
-		return "", err
+	if started, err = r.service.Start(ctx, start); err != nil {
+		return started, err
 	}
 	if started.New {
 		r.changed(ctx, "run", started.RunID)
 	}
-	return started.RunID, nil
+	return started, nil
 }
 
 // jobPayload is what the run's job is shown to have been asked for.

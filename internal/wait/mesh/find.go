@@ -25,7 +25,7 @@ const (
 func (s *source) Find(ctx context.Context, j wait.Job) (string, bool, error) {
 	since := j.Since.Add(-clockSkew).Unix()
 	for cursor, pages := "", 0; pages < maxPages; pages++ {
-		path := fmt.Sprintf("/jobs?capability={process}&submitted_since=%d&limit=%d", max(since, 0), pageSize)
+		path := fmt.Sprintf("/jobs?capability=%s&submitted_since=%d&limit=%d", url.QueryEscape(s.capability(j.Spec)), max(since, 0), pageSize)
 		if cursor != "" {
 			path += "&cursor=" + url.QueryEscape(cursor)
 		}

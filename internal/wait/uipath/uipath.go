@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/failpoint"
@@ -99,9 +100,8 @@ func (s *source) Find(ctx context.Context, j wait.Job) (string, bool, error) {
 // release gives the key of the release, as Orchestrator calls a process in a folder, with the name
 // that the agent said.
 func (s *source) release(ctx context.Context, j wait.Job) (string, error) {
-	quoted := j
-	quoted.Spec.Process = strings.ReplaceAll(j.Spec.Process, "'", "''") // within OData's quotes
-	a, err := s.ask(ctx, quoted, http.MethodGet, "/odata/Releases?$filter=Name%20eq%20%27{process}%27&$top=1", nil)
+	quoted := url.QueryEscape(strings.ReplaceAll(j.Spec.Process, "'", "''")) // within OData's quotes
+	a, err := s.ask(ctx, j, http.MethodGet, "/odata/Releases?$filter=Name%20eq%20%27"+quoted+"%27&$top=1", nil)
 	if err == nil {
 		err = s.refused(j, a)
 	}

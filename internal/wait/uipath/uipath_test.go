@@ -210,6 +210,21 @@ func TestUiPathFolders(t *testing.T) {
 	}
 }
 
+// G27: an error names what was asked for, and no placeholder.
+func TestErrorsNameTheProcess(t *testing.T) {
+	s := waittest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/Releases") {
+			waittest.Reply(500, `{"message":"no"}`)(w, r)
+			return
+		}
+		waittest.Reply(200, `{"value":[]}`)(w, r)
+	})
+	_, err := robots(t, s.URL, "").Start(t.Context(), waits(t, `{"name":"Invoices","input_arguments":{}}`))
+	if err == nil || !strings.Contains(err.Error(), "Invoices") || strings.Contains(err.Error(), "{process}") {
+		t.Error(err)
+	}
+}
+
 // What is asked when a process is started: names are escaped for OData and for the URL, and nothing
 // that a model said is a template.
 func TestUiPathStartRequests(t *testing.T) {
