@@ -120,7 +120,7 @@ func (w *world) start(name string, env []string, program string, args ...string)
 		w.Fatal(err)
 	}
 	defer output.Close()
-	cmd := exec.Command(program, args...) //nolint:gosec // programs of this test
+	cmd := exec.Command(program, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = w.dir, output, output, append(os.Environ(), env...)
 	if err := cmd.Start(); err != nil {
 		w.Fatal(err)
@@ -162,7 +162,7 @@ func (w *world) serve() *exec.Cmd {
 // run runs a program to its end, and returns what it prints.
 func (w *world) run(program string, args ...string) string {
 	w.Helper()
-	cmd := exec.Command(program, args...) //nolint:gosec // programs of this test
+	cmd := exec.Command(program, args...)
 	cmd.Dir, cmd.Env = w.dir, append(os.Environ(), "EVALRUN_STORE=")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -186,7 +186,7 @@ func (w *world) script(name string, args ...string) string {
 func (w *world) answers(url string) {
 	w.Helper()
 	if !testenv.Eventually(func() bool {
-		a, err := http.Get(url) //nolint:gosec // on this machine
+		a, err := http.Get(url)
 		if err == nil {
 			_ = a.Body.Close()
 		}
