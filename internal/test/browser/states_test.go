@@ -109,7 +109,8 @@ func (b *browser) isAccessible(source, name string) {
 			feature = &emulation.MediaFeature{Name: "forced-colors", Value: "active"}
 		}
 		for _, width := range []int64{1400, 700, 320} {
-			b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{feature}), chromedp.EmulateViewport(width, 1000))
+			b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{feature}), chromedp.EmulateViewport(width, 1000),
+				chromedp.Evaluate(`scrollTo(0, 0)`, nil)) // what is scrolled under the header is hidden by nobody's fault
 			var found []string
 			b.do(chromedp.Evaluate(violations, &found, awaited))
 			for _, text := range append(found, ask[[]string](b, audit)...) {
