@@ -250,7 +250,7 @@ func TestSecretsAreInNoFile(t *testing.T) {
 
 	// An ACP agent with a model, a file, and MCP servers that fail.
 	document("acp.json", object{"type": "acp", "name": "acp", "command": []string{acpAgent}, "env": object{"AGENT_KEY": "${AGENT_KEY}", leakVar: leaks + " MODEL_KEY"},
-		"files": object{"key.json": "${FILE_KEY}"}, "model": object{"api": "openai", "url": service.URL + "/v1", "key": "${MODEL_KEY}", "name": "m"}})
+		"files": object{"key.json": "${FILE_KEY}"}, "model": object{"api": "openai", "url": service.URL + "/v1", "key": "${MODEL_KEY}", "name": "small"}})
 	prompt := "[[RUN " + self + " print]][[RUN env; cat $HOME/key.json; cat key.json]]"
 	document("acpset.json", object{"version": "1.0", "id": "a", "name": "A", "evaluations": []object{{"id": "a", "name": "A", "inputs": object{"prompt": prompt}, "evaluationCriterias": object{}}}})
 	document("mcp.json", object{"mcpServers": object{

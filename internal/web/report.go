@@ -163,7 +163,7 @@ func (w *reportWriter) page(run *overview, waiting []string, o ReportOptions) {
 	})
 	body = stateLink.ReplaceAllString(body, `href="#?$1"`)
 	body = liveMark.ReplaceAllString(body, map[bool]string{true: "final", false: "not final"}[run.head.Final])
-	body = strings.Replace(body, `<noscript><button>Apply</button></noscript>`, "", -1)
+	body = strings.ReplaceAll(body, `<noscript><button>Apply</button></noscript>`, "")
 	body = strings.Replace(body, `<h2 id="rl">Rollouts</h2>`, `<h2 id="rl">Rollouts</h2>`+withoutScript(page.List), 1)
 	note := "This file contains inputs and outputs of the agents."
 	if o.RedactIO {

@@ -6,9 +6,9 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// local is a trigger whose job is a process of the machine that starts it.
-func local(interruptID string) store.NewTrigger {
-	n := startable(interruptID)
+// local is a trigger of the interrupt i whose job is a process of the machine that starts it.
+func local() store.NewTrigger {
+	n := startable("i")
 	n.Source, n.Local = "exec", true
 	return n
 }
@@ -24,7 +24,7 @@ func on(name, boot string) store.Process {
 
 func machineSpecs(s *suite) {
 	s.spec("a local job is asked for by the machine that has started it", func(w *world) { // Y1
-		_, rollout := w.suspended(list(local("i")))
+		_, rollout := w.suspended(list(local()))
 		id := store.TriggerID(rollout, "i", 0, 0)
 		equal(w, "before it is started", w.trigger(id).Machine, "")
 		here, there := w.another(on("here", "b1")), w.another(on("there", "b2"))
@@ -42,7 +42,7 @@ func machineSpecs(s *suite) {
 	})
 
 	s.spec("a local job whose start was broken off is started on no other machine", func(w *world) { // Y1
-		_, _ = w.suspended(list(local("i")))
+		_, _ = w.suspended(list(local()))
 		equal(w, "action", w.claimTrigger(w.another(on("here", "b1"))).Action, store.ActionStart)
 		w.advance(2 * lease)
 		w.noTriggerDue(w.another(on("there", "b2")))
@@ -50,7 +50,7 @@ func machineSpecs(s *suite) {
 	})
 
 	s.spec("a machine whose name was given is known by it alone", func(w *world) {
-		_, _ = w.suspended(list(local("i")))
+		_, _ = w.suspended(list(local()))
 		named := on("a", "b1")
 		named.Machine.BootID = ""
 		w.claimTrigger(w.another(named))
@@ -63,7 +63,7 @@ func machineSpecs(s *suite) {
 	})
 
 	s.spec("a local job that certainly was not started may be started anywhere", func(w *world) {
-		_, _ = w.suspended(list(local("i")))
+		_, _ = w.suspended(list(local()))
 		here := w.another(on("here", "b1"))
 		w.must(here.TriggerFailed(w.ctx, w.claimTrigger(here).TriggerToken, w.Now().Add(time.Second), store.TriggerFailure{Error: "no disk", NotStarted: true}))
 		w.advance(time.Second)
@@ -73,7 +73,7 @@ func machineSpecs(s *suite) {
 
 	s.spec("a local job expires on any machine", func(w *world) {
 		_, rollout := w.create(1)
-		w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeSuspended, SuspendTimeout: time.Hour, Triggers: list(local("i"))})
+		w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeSuspended, SuspendTimeout: time.Hour, Triggers: list(local())})
 		here, there := w.another(on("here", "b1")), w.another(on("there", "b2"))
 		claimed := w.claimTrigger(here)
 		w.must(here.TriggerStarted(w.ctx, claimed.TriggerToken, "", w.Now().Add(time.Second)))
@@ -93,7 +93,7 @@ func machineSpecs(s *suite) {
 	})
 
 	s.spec("a local job is cancelled on its machine", func(w *world) {
-		runID, _ := w.suspended(list(local("i")))
+		runID, _ := w.suspended(list(local()))
 		here := w.another(on("here", "b1"))
 		w.must(here.TriggerStarted(w.ctx, w.claimTrigger(here).TriggerToken, "", w.Now().Add(time.Hour)))
 		_, err := w.a.Cancel(w.ctx, runID)
