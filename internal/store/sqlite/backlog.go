@@ -95,11 +95,11 @@ var backlogQuery = func() string {
 		(SELECT due_at FROM triggers WHERE due_at > ?1 AND %[3]s AND (owner IS NULL OR NOT %[4]s)%[1]s ORDER BY due_at LIMIT 1),
 		(SELECT due_at FROM judge_batches WHERE due_at > ?1 AND %[3]s AND (owner IS NULL OR NOT %[4]s)%[1]s ORDER BY due_at LIMIT 1),
 		(SELECT min(lease_until) FROM rollouts WHERE owner IS NOT NULL AND owner <> ?3 AND NOT %[2]s%[1]s),
-		%[7]s`, ofRun, void, notMine, orphan, nothingToAdd, elsewhere("?5", "?6"), nextExpiry)
+		%[7]s`, ofRun, void, notMine, orphan, nothingToAdd, elsewhere("", "?5", "?6"), nextExpiry)
 }()
 
 // nextExpiry is the next deadline of a trigger whose job belongs to another machine: it expires here, too.
-var nextExpiry = "(SELECT min(deadline) FROM triggers WHERE machine <> '' AND deadline > ?1 AND state IN ('intended', 'starting', 'waiting') AND " + foreign("?5", "?6") + " AND (?2 = '' OR run_id = ?2))"
+var nextExpiry = "(SELECT min(deadline) FROM triggers WHERE machine <> '' AND deadline > ?1 AND state IN ('intended', 'starting', 'waiting') AND " + foreign("", "?5", "?6") + " AND (?2 = '' OR run_id = ?2))"
 
 // nextDueQuery has the parameters of backlogQuery.
 var nextDueQuery = `SELECT

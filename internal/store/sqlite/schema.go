@@ -317,5 +317,5 @@ ALTER TABLE triggers ADD COLUMN local INTEGER NOT NULL DEFAULT 0;  -- 1 if its j
 ALTER TABLE triggers ADD COLUMN machine TEXT NOT NULL DEFAULT '';  -- which one, once the job is to be started
 ALTER TABLE triggers ADD COLUMN boot_id TEXT NOT NULL DEFAULT '';  -- of that machine; empty if its name was given
 UPDATE triggers SET local = 1 WHERE source = 'exec' AND state = 'intended';
-CREATE INDEX triggers_machine ON triggers (machine, deadline) WHERE machine <> '';
+CREATE INDEX triggers_machine ON triggers (deadline) WHERE machine <> '' AND state IN ('intended', 'starting', 'waiting');
 `}

@@ -22,7 +22,7 @@ const (
 )
 
 // selectWaiting goes before fromOpen or fromOpenOfRun. What only another machine can ask for has no next check.
-var selectWaiting = "SELECT type, count(*), min(CASE WHEN NOT " + foreign("?2", "?3") + " THEN next_check END)"
+var selectWaiting = "SELECT type, count(*), min(CASE WHEN NOT " + foreign("", "?2", "?3") + " THEN next_check END)"
 
 // Standing implements Standings.
 func (s standings) Standing(ctx context.Context, runID string) (out store.Standing, err error) {

@@ -52,16 +52,16 @@ func (rows triggerRows) list(where string, args ...any) (out []store.Trigger, er
 	return out, err
 }
 
-// foreign is the condition on a row of triggers whose job belongs to another machine than that with
-// this name and boot, both parameters.
-func foreign(name, boot string) string {
-	return fmt.Sprintf("(machine <> '' AND machine <> %s AND (boot_id = '' OR boot_id <> %s))", name, boot)
+// foreign is the condition on a row of triggers, of which it names the columns after prefix, whose
+// job belongs to another machine than that with this name and boot, both parameters.
+func foreign(prefix, name, boot string) string {
+	return fmt.Sprintf("(%[1]smachine <> '' AND %[1]smachine <> %[2]s AND (%[1]sboot_id = '' OR %[1]sboot_id <> %[3]s))", prefix, name, boot)
 }
 
 // elsewhere is the condition on such a row that is not to be claimed here: anybody may let a trigger
 // expire. ?1 is now.
-func elsewhere(name, boot string) string {
-	return "(" + foreign(name, boot) + " AND NOT (state IN ('intended', 'starting', 'waiting') AND coalesce(deadline <= ?1, 0)))"
+func elsewhere(prefix, name, boot string) string {
+	return fmt.Sprintf("(%s AND NOT (%[2]sstate IN ('intended', 'starting', 'waiting') AND coalesce(%[2]sdeadline <= ?1, 0)))", foreign(prefix, name, boot), prefix)
 }
 
 // due finds triggers to claim. Those that a dead process left come first, then those that have been
@@ -72,7 +72,7 @@ func (rows triggerRows) due(runID string, limit int) ([]store.Trigger, error) {
 		return nil, err
 	}
 	machine := rows.tx.db.process.Machine
-	here := " AND t.trigger_id NOT IN (SELECT trigger_id FROM triggers WHERE " + elsewhere("?6", "?7") + ")"
+	here := " AND NOT " + elsewhere("t.", "?6", "?7")
 	args := []any{rows.tx.now, dead, runID, limit, rows.tx.db.holder, machine.Name, machine.BootID}
 	var left []store.Trigger
 	if dead != "[]" {
@@ -116,7 +116,7 @@ func (rows triggerRows) claim(g store.Trigger) (store.TriggerClaim, error) {
 	// Before a local job is started it is recorded where.
 	if err := rows.tx.row([]any{&c.Fence, &c.Machine, &c.Elsewhere}, `UPDATE triggers SET state = ?1, owner = ?2, due_at = ?3, fence = fence + 1, overdue_since = ?4, attempts = ?5, checks = ?6,
 				boot_id = CASE WHEN local AND machine = '' AND ?8 THEN ?10 ELSE boot_id END, machine = CASE WHEN local AND machine = '' AND ?8 THEN ?9 ELSE machine END
-			WHERE trigger_id = ?7 RETURNING fence, machine, `+foreign("?9", "?10"),
+			WHERE trigger_id = ?7 RETURNING fence, machine, `+foreign("", "?9", "?10"),
 		string(state), rows.tx.db.holder, rows.tx.after(rows.tx.db.lease), micros(c.OverdueSince), c.Attempts, c.Checks, g.ID, starting, machine.Name, machine.BootID); err != nil || state == g.State {
 		return c, err
 	}
