@@ -97,6 +97,10 @@ func (r *Report) Rollouts(f func(*schemas.Rollout) error) error { return r.r.Rol
 // pages.
 func (r *Report) Rows(f func(report.Row) error) error { return r.r.Rows(f) }
 
+// RolloutDir is the folder of a rollout's files; empty if it is not known where the store is. It is for
+// evalrun's own pages.
+func (r *Report) RolloutDir(rolloutID string) string { return r.r.RolloutDir(rolloutID) }
+
 // Pass is the least score of a rollout that passes.
 func (r *Report) Pass() float64 { return r.r.Pass }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -50,7 +49,7 @@ func (r *Report) verifierLog(one *schemas.Rollout) string {
 	if r.storeDir == "" {
 		return ""
 	}
-	dir := workspace.RolloutDir(r.storeDir, r.RunID, one.RolloutID)
+	dir := r.RolloutDir(one.RolloutID)
 	log := filepath.Join(dir, "verifier", record.VerifierLog)
 	for _, step := range one.Steps {
 		if own := filepath.Join(dir, "steps", step.Name, "verifier", record.VerifierLog); isFile(own) {

@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -45,6 +46,14 @@ func (r *Report) Rollouts(f func(*schemas.Rollout) error) error { return r.each(
 
 // Traced is Rollouts with the traces.
 func (r *Report) Traced(f func(*schemas.Rollout) error) error { return r.each(parts{spans: true}, f) }
+
+// RolloutDir is the folder of a rollout's files; empty if it is not known where the store is.
+func (r *Report) RolloutDir(rolloutID string) string {
+	if r.storeDir == "" {
+		return ""
+	}
+	return workspace.RolloutDir(r.storeDir, r.RunID, rolloutID)
+}
 
 // LogFile is the path of one of a rollout's Logs; empty if it is not known where the store is.
 func (r *Report) LogFile(log string) string {

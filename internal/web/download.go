@@ -154,7 +154,7 @@ func (page *rolloutPage) addDownloads() {
 	if len(page.Output.Parts) > 0 {
 		page.Downloads = append(page.Downloads, download{"Output", base + valueOutput})
 	}
-	for _, name := range page.trajectories() {
+	for _, name := range trajectories(page.paths()) {
 		page.Downloads = append(page.Downloads, download{"Trajectory, " + name, page.fileURL(name) + "?raw"})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"net/http"
 	"net/url"
 	"os"
@@ -60,6 +61,17 @@ func filesOf(d report.Folder) []report.File {
 		return nil
 	})
 	return out
+}
+
+// paths are the names of the files that are listed.
+func (page *rolloutPage) paths() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, f := range page.Files {
+			if !yield(f.Path) {
+				return
+			}
+		}
+	}
 }
 
 func (page *rolloutPage) addFiles() {

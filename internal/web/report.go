@@ -236,6 +236,7 @@ func (o ReportOptions) detail(r *runner.Report, one *schemas.Rollout) *reportDet
 	if one.AgentExecutionOutput != nil {
 		d.text("Output", o.value(one.AgentExecutionOutput.Result.Output))
 	}
+	d.text("Trajectory", o.trajectory(r, one))
 	for _, t := range report.TriggersOf(one) {
 		d.text("Waits for the "+kindOf(t.Type)+" "+t.ItemKey, o.value(t.Payload))
 	}

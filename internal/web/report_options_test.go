@@ -9,8 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/web"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
@@ -44,6 +46,57 @@ func (s *site) report(o web.ReportOptions) (page string, details []*reportDetail
 		s.Fatalf("%d details of %d rollouts", len(details), len(s.all))
 	}
 	return out.String(), details
+}
+
+// W11: a report has what a coding agent has said and called, of each segment the attempt that counted.
+func TestAReportHasTheTrajectory(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1, "ask")
+	one := s.rollout("ask")
+	folder := filepath.Join("runs", s.runID, "rollouts", one.RolloutID)
+	var logs []string
+	for _, attempt := range []string{"1.1", "1.2"} {
+		at := *one.StartedAt
+		if err := os.MkdirAll(filepath.Join(s.store.Dir(), folder, "segments", attempt), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		tr := record.OpenTrajectory(filepath.Join(s.store.Dir(), folder, "segments", attempt), nil, func() time.Time { at = at.Add(time.Second); return at })
+		tr.Add(record.EventPrompt, "s", "Do it, attempt "+attempt+evil, nil)
+		for i := range 300 {
+			tr.Call("s", record.Call{ID: strconv.Itoa(i), Name: "search", Server: "web", Status: "completed", Input: json.RawMessage(fmt.Sprintf(`{"q":%d}`, i)), Output: json.RawMessage(`"found\nmore"`), StartedAt: at})
+		}
+		tr.Say(record.EventMessage, "s", "All done.")
+		if err := tr.Close(); err != nil {
+			t.Fatal(err)
+		}
+		logs = append(logs, filepath.ToSlash(filepath.Join(folder, "segments", attempt, record.FileTrajectory)))
+	}
+	if err := s.store.Report(t.Context(), s.runID, runner.Variables{}, func(r *runner.Report) error {
+		return r.Rollouts(func(rollout *schemas.Rollout) error {
+			if rollout.RolloutID != one.RolloutID {
+				return nil
+			}
+			rollout.Logs = logs
+			short, whole := web.TrajectoryText(web.ReportOptions{}, r, rollout), web.TrajectoryText(web.ReportOptions{Full: true}, r, rollout)
+			for _, want := range []string{"prompt: Do it, attempt 1.2", "web: search (completed) {\"q\":7}\n          → found\n            more", "… 102 steps more (--full has them)", "agent: All done."} {
+				if !strings.Contains(short, want) {
+					t.Errorf("%q is missing", want)
+				}
+			}
+			if strings.Contains(short, "attempt 1.1") || strings.Contains(short, `{"q":150}`) || !strings.Contains(whole, `{"q":150}`) {
+				t.Error("what is left out is not what should be")
+			}
+			return nil
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, details := s.report(web.ReportOptions{})
+	for _, d := range details {
+		if text := d.text("Trajectory"); text != "" { // no segment of the store names the file
+			t.Errorf("a trajectory that no attempt has left: %.80s", text)
+		}
+	}
 }
 
 // A value of more than 4 KiB is cut, and says how much is missing; --full leaves it whole. Both say the

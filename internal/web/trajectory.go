@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/url"
 	"path"
 	"slices"
@@ -52,7 +53,7 @@ var stepKinds = []choice{{"", "everything"}, {"said", "what was said"}, {"tool",
 // addTrajectory adds the part of the trajectory that the query asks for. The files of the rollout are
 // known by then.
 func (page *rolloutPage) addTrajectory(q url.Values) {
-	all, more := page.said()
+	all, more := said(page.Folder, page.paths())
 	if !slices.ContainsFunc(all, func(s step) bool { return s.Kind == "tool" }) {
 		for _, c := range toolCalls(page.Detail) {
 			all = append(all, step{At: c.From, Kind: "tool", Who: c.Name, Status: c.Status, call: &record.Call{Input: c.Input, Output: c.Output}})
@@ -119,15 +120,15 @@ func (s *step) has(text string) bool {
 // an attempt that was repeated does not count. The file of the whole rollout has the same once more, and
 // is read only where the segments have none any more. What an agent has left under that name elsewhere is
 // not its trajectory.
-func (page *rolloutPage) trajectories() (out []string) {
+func trajectories(files iter.Seq[string]) (out []string) {
 	whole := false
 	last := map[string]int{} // the place among out by segment
-	for _, f := range page.Files {
-		if f.Path == record.FileTrajectory {
+	for name := range files {
+		if name == record.FileTrajectory {
 			whole = true
 		}
-		rest, ok := strings.CutPrefix(f.Path, "segments/")
-		if !ok || path.Base(f.Path) != record.FileTrajectory {
+		rest, ok := strings.CutPrefix(name, "segments/")
+		if !ok || path.Base(name) != record.FileTrajectory {
 			continue
 		}
 		attempt, _, _ := strings.Cut(rest, "/")
@@ -135,9 +136,9 @@ func (page *rolloutPage) trajectories() (out []string) {
 		at, known := last[segment]
 		switch {
 		case !known:
-			last[segment], out = len(out), append(out, f.Path)
-		case numberOfAttempt(f.Path) >= numberOfAttempt(out[at]):
-			out[at] = f.Path
+			last[segment], out = len(out), append(out, name)
+		case numberOfAttempt(name) >= numberOfAttempt(out[at]):
+			out[at] = name
 		}
 	}
 	if len(out) == 0 && whole {
@@ -154,18 +155,19 @@ func numberOfAttempt(name string) int {
 	return n
 }
 
-// said is what the agent's trajectory says, and whether there is more of it than was read.
-func (page *rolloutPage) said() (out []step, more bool) {
+// said is what the agent's trajectory in these files of a rollout says, and whether there is more of it
+// than was read.
+func said(folder report.Folder, files iter.Seq[string]) (out []step, more bool) {
 	var seen []record.Event
-	for _, name := range page.trajectories() {
-		data, _, size, err := readFile(page.Folder, name, 0, maxTrajectory)
+	for _, name := range trajectories(files) {
+		data, _, size, err := readFile(folder, name, 0, maxTrajectory)
 		if err != nil {
 			continue // it was removed a moment ago
 		}
 		more = more || size > maxTrajectory
 		for line := range bytes.Lines(data) {
 			var e record.Event
-			if json.Unmarshal(page.Redact.JSON(line), &e) != nil {
+			if json.Unmarshal(folder.Redact.JSON(line), &e) != nil {
 				continue // a torn line
 			}
 			if e.Type == record.EventMCPCall {
