@@ -39,8 +39,9 @@ const (
 type job struct {
 	*provider
 	id string
-	// idle says that the job's run only waits; provider.mu guards it.
-	idle bool
+	// idle says that the job's run only waits, claimedAgain that it was claimed once more since it is in hand;
+	// provider.mu guards both.
+	idle, claimedAgain bool
 
 	log        *slog.Logger
 	capability service.MeshCapability

@@ -190,25 +190,36 @@ func (p *provider) free() bool {
 	return busy < p.o.Mesh.MaxJobs
 }
 
-// take works on a job, unless that is done already. runID is the run that does it; empty if that has
-// to be found.
+// take works on a job. runID is the run that does it; empty if that has to be found. A job that is in
+// hand may be about to be put down, and is looked at once more then: nobody else has this claim.
 func (p *provider) take(ctx context.Context, id, runID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.inHand[id] != nil {
+	if j := p.inHand[id]; j != nil {
+		j.claimedAgain = true
 		return
 	}
 	j := newJob(p, id, runID)
 	p.inHand[id] = j
 	p.jobs.Go(func() {
-		defer func() {
-			p.mu.Lock()
-			delete(p.inHand, id)
-			p.mu.Unlock()
-			p.hasRoom()
-		}()
-		j.work(ctx)
+		for j := j; j != nil; j = p.putDown(j) {
+			j.work(ctx)
+		}
+		p.hasRoom()
 	})
+}
+
+// putDown ends the work on a job. It returns the job again if it was taken meanwhile, else nil.
+func (p *provider) putDown(j *job) *job {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if j.claimedAgain {
+		next := newJob(p, j.id, "")
+		p.inHand[j.id] = next
+		return next
+	}
+	delete(p.inHand, j.id)
+	return nil
 }
 
 func (p *provider) hasRoom() {
