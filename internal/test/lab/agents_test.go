@@ -127,8 +127,9 @@ func driveTask(t *testing.T, name string) {
 		t.Errorf("output: %+v", r.AgentExecutionOutput.Result.Output)
 	}
 	// claude and qwen ask for a suggestion when their turn is over, at times before the end of the
-	// turn has reached us.
-	if main := r.Usage.Model.Main; main.Calls != 4 && (name != "claude" && name != "qwen" || main.Calls != 5) || main.InputTokens != 100*main.Calls {
+	// turn has reached us, and the agent may be ended before that call is answered.
+	asksMore := name == "claude" || name == "qwen"
+	if main := r.Usage.Model.Main; main.Calls != 4 && (!asksMore || main.Calls != 5) || main.InputTokens != 100*main.Calls && (!asksMore || main.InputTokens != 400) {
 		t.Errorf("usage: %+v", r.Usage)
 	}
 	// The servers' own logs, and what the model was shown.
