@@ -133,7 +133,7 @@ func (u *ordinaryUser) publish(k *task) {
 func TestWhatAnOrdinaryUserCannotDo(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ file, content, says string }{
-		"builds":  {"environment/Dockerfile", "FROM scratch\n", "images are built only by root here, or with docker"},
+		"builds":  {"environment/Dockerfile", "FROM scratch\n", "images are built only by root, or with docker"},
 		"compose": {"environment/docker-compose.yaml", "services:\n  main: {}\n", "docker-compose.yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
