@@ -28,10 +28,10 @@ func parseTOML(file string, data []byte) (*input.Node, error) {
 	if len(data) > maxTOML {
 		return nil, input.Problem{File: file, Message: fmt.Sprintf("larger than %d bytes", maxTOML)}
 	}
-	if !utf8.Valid(data) { // the decoder takes UTF-16's byte order mark
-		return nil, invalidUTF8(file, data)
-	}
 	x := newTOMLIndex(file, data)
+	if !utf8.Valid(data) { // the decoder takes UTF-16's byte order mark
+		return nil, x.notUTF8()
+	}
 	indexErr := x.document()
 	var p input.Problem
 	if errors.As(indexErr, &p) {
@@ -39,14 +39,13 @@ func parseTOML(file string, data []byte) (*input.Node, error) {
 	}
 	var values map[string]any
 	if err := toml.Unmarshal(data, &values); err != nil {
-		return nil, syntaxProblem(file, data, err)
+		return nil, x.syntax(err)
 	}
 	if indexErr == nil {
 		indexErr = x.fill(x.root, values)
 	}
 	if indexErr != nil { // it does not happen: FuzzTOML
-		line, column := x.position(x.at)
-		return nil, input.Problem{File: file, Line: line, Column: column, Message: "evalrun cannot follow this document; write what stands here in a simpler form"}
+		return nil, x.problem(x.at, "evalrun cannot follow this document; write what stands here in a simpler form")
 	}
 	return x.root, nil
 }
@@ -103,29 +102,24 @@ func fillItems[T any](x *tomlIndex, n *input.Node, values []T) error {
 	return nil
 }
 
-// syntaxProblem is what the decoder says of a document that is none.
-func syntaxProblem(file string, data []byte, err error) input.Problem {
-	p := input.Problem{File: file, Line: 1, Column: 1, Message: "not valid TOML: " + strings.TrimPrefix(err.Error(), "toml: ")}
+// syntax is what the decoder says of a document that is none.
+func (x *tomlIndex) syntax(err error) input.Problem {
 	var e toml.ParseError
-	if errors.As(err, &e) {
-		at := min(max(e.Position.Start, 0), len(data))
-		before := data[:at]
-		p.Line, p.Column = bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])+1
-		p.Message = "not valid TOML: " + e.Message
+	if !errors.As(err, &e) {
+		return x.problem(0, "not valid TOML: "+strings.TrimPrefix(err.Error(), "toml: "))
 	}
-	return p
+	return x.problem(min(max(e.Position.Start, 0), len(x.data)), "not valid TOML: "+e.Message)
 }
 
-func invalidUTF8(file string, data []byte) input.Problem {
+// notUTF8 says where a document has bytes that are no text.
+func (x *tomlIndex) notUTF8() input.Problem {
 	at := 0
-	for at < len(data) {
-		r, size := utf8.DecodeRune(data[at:])
+	for at < len(x.data) {
+		r, size := utf8.DecodeRune(x.data[at:])
 		if r == utf8.RuneError && size == 1 {
 			break
 		}
 		at += size
 	}
-	before := data[:at]
-	return input.Problem{File: file, Line: bytes.Count(before, []byte("\n")) + 1,
-		Column: utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]) + 1, Message: "not valid TOML: not UTF-8"}
+	return x.problem(at, "not valid TOML: not UTF-8")
 }

@@ -346,8 +346,7 @@ func (x *tomlIndex) path(t tomlTable, name string, offset int) (string, error) {
 		return "", x.tooDeep(offset)
 	}
 	if len(path) > maxPath {
-		line, column := x.position(offset)
-		return "", input.Problem{File: x.file, Line: line, Column: column, Message: fmt.Sprintf("the key and those above it are longer than %d bytes", maxPath)}
+		return "", x.problem(offset, fmt.Sprintf("the key and those above it are longer than %d bytes", maxPath))
 	}
 	return path, nil
 }
@@ -367,13 +366,16 @@ func (x *tomlIndex) position(offset int) (line, column int) {
 }
 
 func (x *tomlIndex) complete(n *input.Node, offset int) input.Problem {
-	line, column := x.position(offset)
-	return input.Problem{File: x.file, Line: line, Column: column, Message: fmt.Sprintf("not valid TOML: %s is written between brackets in line %d, which nothing can add to", n.Path, n.Line)}
+	return x.problem(offset, fmt.Sprintf("not valid TOML: %s is written between brackets in line %d, which nothing can add to", n.Path, n.Line))
 }
 
 func (x *tomlIndex) tooDeep(offset int) input.Problem {
+	return x.problem(offset, fmt.Sprintf("nested deeper than %d levels", maxDepth))
+}
+
+func (x *tomlIndex) problem(offset int, message string) input.Problem {
 	line, column := x.position(offset)
-	return input.Problem{File: x.file, Line: line, Column: column, Message: fmt.Sprintf("nested deeper than %d levels", maxDepth)}
+	return input.Problem{File: x.file, Line: line, Column: column, Message: message}
 }
 
 // join appends a key to a path.
