@@ -38,11 +38,7 @@ func Check(e agent.Entry, dir string, passed map[string]string, o agent.Options)
 			env = append(env, "PATH="+path)
 		}
 	}
-	if !filepath.IsAbs(e.Cwd) {
-		dir = filepath.Join(dir, e.Cwd)
-	} else {
-		dir = e.Cwd
-	}
+	dir = folderOf(e, dir)
 	var f *fault.Fault
 	for _, path := range slices.Backward(env) { // an agent in an image is looked for in PATH of this process
 		if _, f = Find(e.Command[0], dir, []string{path}); f == nil {
@@ -53,18 +49,20 @@ func Check(e agent.Entry, dir string, passed map[string]string, o agent.Options)
 	return f
 }
 
+// folderOf is where the program of an entry is started. dir is what the entry's cwd is relative to.
+func folderOf(e agent.Entry, dir string) string {
+	if filepath.IsAbs(e.Cwd) {
+		return e.Cwd
+	}
+	return filepath.Join(dir, e.Cwd)
+}
+
 // interpreters are programs whose first argument is a file, if it is no option.
 var interpreters = regexp.MustCompile(`^(python|python3|python3\.\d+|node|bun|ruby|perl|sh|bash|zsh|php|Rscript)$`)
 
 // CheckScript says that the script of a function agent is not there, as in python3 agent.py; nil if it is,
 // or if the command names none. It knows some interpreters only, and so is good for a warning.
 func CheckScript(e agent.Entry, dir string) *fault.Fault {
-	if e.Cwd != "" {
-		dir = filepath.Join(dir, e.Cwd)
-		if filepath.IsAbs(e.Cwd) {
-			dir = e.Cwd
-		}
-	}
 	if e.Type != agent.TypeFunction || len(e.Command) < 2 || !interpreters.MatchString(filepath.Base(e.Command[0])) {
 		return nil
 	}
@@ -74,7 +72,7 @@ func CheckScript(e agent.Entry, dir string) *fault.Fault {
 	}
 	path := script
 	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
+		path = filepath.Join(folderOf(e, dir), path)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil
