@@ -113,7 +113,7 @@ func TestAQuestionIsTold(t *testing.T) {
 	due, err := s.ClaimTriggers(ctx, runID, 1)
 	check(err)
 	spec := json.RawMessage(`{"type":"TASK","payload":{"title":"May I?"}}`)
-	check(s.Ask(ctx, due[0].TriggerToken, store.NewTrigger{Type: "TASK", Name: "TASK", Source: "external", KeyPrefix: "task-", Spec: spec, Digest: "d"}, time.Time{}))
+	check(s.Ask(ctx, due[0].TriggerToken, store.NewTrigger{Type: "TASK", Name: "TASK", Source: "external", KeyPrefix: "task-", Spec: spec, Digest: "d"}, store.Never))
 	_, err = s.Cancel(ctx, runID)
 	check(err)
 	check(st.Execute(ctx, runner.ExecuteOptions{Once: true, Options: runner.Options{Notifications: targets}}))

@@ -58,7 +58,7 @@ func (h *batchHandler) handle(ctx context.Context, c store.BatchClaim) error {
 		pause, message = 0, "" // broken off by us: that says nothing of the provider
 	}
 	h.o.Logger.Warn("a batch could not be started or asked for; it will be again", "batch", c.ID, "provider", c.Provider, "action", c.Action, "after", pause, "error", message)
-	return unlessFenced(h.o.Store.BatchPending(commit, c.BatchToken, h.o.Now().Add(pause), message))
+	return unlessFenced(h.o.Store.BatchPending(commit, c.BatchToken, pause, message))
 }
 
 func (h *batchHandler) act(ctx context.Context, run *rollout.Run, c store.BatchClaim) error {
@@ -100,7 +100,7 @@ func (h *batchHandler) start(ctx context.Context, run *rollout.Run, c store.Batc
 	if err != nil {
 		return err
 	}
-	return h.o.Store.BatchStarted(commit, c.BatchToken, id, h.o.Now().Add(run.Plan.Judges.Batch.Interval))
+	return h.o.Store.BatchStarted(commit, c.BatchToken, id, run.Plan.Judges.Batch.Interval)
 }
 
 // check asks once for a batch, and delivers its answers if it is done.
@@ -115,7 +115,7 @@ func (h *batchHandler) check(ctx context.Context, run *rollout.Run, c store.Batc
 	case err != nil:
 		return err
 	case !status.Ended:
-		return h.o.Store.BatchPending(commit, c.BatchToken, h.o.Now().Add(pauseOf(run.Plan.Judges.Batch, c.Checks)), "")
+		return h.o.Store.BatchPending(commit, c.BatchToken, pauseOf(run.Plan.Judges.Batch, c.Checks), "")
 	}
 	_, waiting, err := h.waiting(commit, c.ID)
 	if err != nil {

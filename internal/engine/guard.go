@@ -109,11 +109,11 @@ func (g *guard) handle(ctx context.Context, c store.TriggerClaim, handler func(c
 		case store.IsBroken(err):
 			return err
 		case errors.Is(err, plans.ErrLater):
-			return unlessFenced(g.o.putBack(ctx, c, g.o.Now().Add(postponed), c.Action == store.ActionStart))
+			return unlessFenced(g.o.putBack(ctx, c, postponed, c.Action == store.ActionStart))
 		case g.o.Store.InPlace() != nil:
 			return g.o.Store.InPlace() // that is why
 		case ctx.Err() != nil && c.Action != store.ActionCancel:
-			return unlessFenced(g.o.putBack(ctx, c, g.o.Now(), false)) // for whoever comes next
+			return unlessFenced(g.o.putBack(ctx, c, 0, false)) // for whoever comes next
 		}
 		f := g.record(commit, c.RunID, c.RolloutID, attempt, fmt.Errorf("trigger %s: %w", c.TriggerID, err))
 		switch {
@@ -123,7 +123,7 @@ func (g *guard) handle(ctx context.Context, c store.TriggerClaim, handler func(c
 			_, err = g.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusFaulted, By: c.Source, Fault: f})
 			return unlessFenced(err)
 		case !g.sleep(ctx, rollout.Backoff(g.pause, lastRetry, attempt-1)):
-			return unlessFenced(g.o.putBack(ctx, c, g.o.Now(), false)) // for whoever comes next
+			return unlessFenced(g.o.putBack(ctx, c, 0, false)) // for whoever comes next
 		}
 	}
 }

@@ -30,7 +30,7 @@ type questions struct {
 
 // settle is called after a check. now is what the job asks, nil if nothing. done says that the
 // claim has ended.
-func (q questions) settle(ctx context.Context, now *wait.Question, next time.Time) (done bool, err error) {
+func (q questions) settle(ctx context.Context, now *wait.Question, next time.Duration) (done bool, err error) {
 	commit := context.WithoutCancel(ctx)
 	asked, err := q.h.o.Store.Questions(commit, q.c.TriggerID)
 	if err != nil || now == nil && len(asked) == 0 {
@@ -107,7 +107,7 @@ func (q questions) answer(ctx context.Context, asked store.Trigger) (done bool, 
 	if err := q.h.o.Store.QuestionTold(commit, asked.ID); err != nil {
 		return false, err
 	}
-	return true, q.h.o.Store.TriggerPending(commit, q.c.TriggerToken, q.h.firstCheckAt())
+	return true, q.h.o.Store.TriggerPending(commit, q.c.TriggerToken, firstCheck)
 }
 
 // refuse ends a job whose question was delivered as failed or cancelled: nobody will answer it.

@@ -13,8 +13,8 @@ import (
 // claims it next asks again. A request that changes something at a source is given a little time to be
 // answered, because otherwise nobody could tell whether it has changed it.
 
-// putBack leaves a claimed trigger to whoever comes next, from at on, as if it had not been claimed.
+// putBack leaves a claimed trigger to whoever comes next after a time, as if it had not been claimed.
 // notStarted says that its job was certainly not started.
-func (o *Options) putBack(ctx context.Context, c store.TriggerClaim, at time.Time, notStarted bool) error {
-	return o.Store.TriggerFailed(context.WithoutCancel(ctx), c.TriggerToken, at, store.TriggerFailure{NotTried: true, NotStarted: notStarted})
+func (o *Options) putBack(ctx context.Context, c store.TriggerClaim, after time.Duration, notStarted bool) error {
+	return o.Store.TriggerFailed(context.WithoutCancel(ctx), c.TriggerToken, after, store.TriggerFailure{NotTried: true, NotStarted: notStarted})
 }

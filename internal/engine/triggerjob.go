@@ -80,7 +80,7 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Job) error {
 	commit := context.WithoutCancel(ctx)
 	if ctx.Err() != nil {
-		return h.o.putBack(ctx, c, h.o.Now(), c.Action == store.ActionStart)
+		return h.o.putBack(ctx, c, 0, c.Action == store.ActionStart)
 	}
 	failpoint.Hit("engine.starting")
 	atMostOnce := source.StartKind() == wait.AtMostOnce
@@ -108,11 +108,8 @@ func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.Tr
 		notStarted := c.Action == store.ActionStart && (atMostOnce || errors.As(err, &retry) && retry.NotStarted)
 		return h.reschedule(starting, run, c, err, notStarted)
 	}
-	return h.o.Store.TriggerStarted(commit, c.TriggerToken, key, h.firstCheckAt())
+	return h.o.Store.TriggerStarted(commit, c.TriggerToken, key, firstCheck)
 }
-
-// firstCheckAt is when a job that has just been started is asked for.
-func (h *triggerHandler) firstCheckAt() time.Time { return h.o.Now().Add(firstCheck) }
 
 // find looks for the job of an overdue trigger, which must not be started any more. If there is
 // one, its source is asked for it once more.
@@ -124,13 +121,13 @@ func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.Tri
 	case errors.Is(err, wait.ErrNoFind):
 		return h.expire(commit, run, c, "whether its job was started is not known", c.LastError)
 	case err != nil && ctx.Err() != nil:
-		return h.o.putBack(ctx, c, h.o.Now(), false)
+		return h.o.putBack(ctx, c, 0, false)
 	case errors.As(err, &f):
 		return h.expire(commit, run, c, "its job could not be looked for", f.Message)
 	case err != nil:
 		return h.reschedule(ctx, run, c, err, false)
 	case found:
-		return h.o.Store.TriggerStarted(commit, c.TriggerToken, key, h.o.Now())
+		return h.o.Store.TriggerStarted(commit, c.TriggerToken, key, 0)
 	}
 	return h.expire(commit, run, c, "its job was not started", c.LastError)
 }
@@ -145,7 +142,7 @@ func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.Tr
 	failpoint.Hit("engine.checked")
 	switch {
 	case ctx.Err() != nil && status.Fault != nil:
-		return h.o.putBack(ctx, c, h.o.Now(), false)
+		return h.o.putBack(ctx, c, 0, false)
 	case err != nil:
 		return h.reschedule(ctx, run, c, err, false)
 	case status.Done && status.Fault != nil:
@@ -157,9 +154,9 @@ func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.Tr
 	case c.Action == store.ActionExpire:
 		return h.expire(commit, run, c, "", "")
 	}
-	next := time.Time{}
+	next := store.Never
 	if status.After > 0 {
-		next = h.o.Now().Add(status.After)
+		next = status.After
 	}
 	if asker, ok := source.(wait.Asker); ok {
 		q := questions{h, run, c, asker, job}
@@ -194,14 +191,14 @@ func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.T
 // requests: each pause is twice the one before, and after its deadline a trigger gets only its
 // grace.
 func (h *triggerHandler) reschedule(ctx context.Context, run *rollout.Run, c store.TriggerClaim, err error, notStarted bool) error {
-	commit, now := context.WithoutCancel(ctx), h.o.Now()
+	commit := context.WithoutCancel(ctx)
 	if ctx.Err() != nil {
-		return h.o.putBack(ctx, c, now, notStarted)
+		return h.o.putBack(ctx, c, 0, notStarted)
 	}
 	message := run.Redact.String(err.Error())
 	pause := rollout.Backoff(firstRetry, lastRetry, c.Failures)
 	var retry *wait.RetryError
-	switch left := c.OverdueSince.Add(overdueGrace(c)).Sub(now); {
+	switch left := c.OverdueSince.Add(overdueGrace(c)).Sub(h.o.Now()); {
 	case !c.OverdueSince.IsZero() && left <= 0:
 		return h.expire(commit, run, c, "its source could not be asked", message)
 	case !c.OverdueSince.IsZero():
@@ -210,7 +207,7 @@ func (h *triggerHandler) reschedule(ctx context.Context, run *rollout.Run, c sto
 		pause = max(pause, retry.After)
 	}
 	h.o.Logger.Warn("a source could not be asked; it will be again", "trigger", c.TriggerID, "source", c.Source, "action", c.Action, "after", pause, "error", message)
-	return h.o.Store.TriggerFailed(commit, c.TriggerToken, now.Add(pause), store.TriggerFailure{Error: message, NotStarted: notStarted})
+	return h.o.Store.TriggerFailed(commit, c.TriggerToken, pause, store.TriggerFailure{Error: message, NotStarted: notStarted})
 }
 
 // overdueGrace is how long after its deadline the source of a trigger is asked again if it cannot be

@@ -216,37 +216,33 @@ func (s *Sender) start(ctx context.Context) (next time.Time, err error) {
 // as that one does: a target that is down costs one request a round.
 func (s *Sender) sendAll(ctx context.Context, claimed []store.Notification, until time.Time) {
 	commit := context.WithoutCancel(ctx)
-	var again time.Time
-	for len(claimed) > 0 && again.IsZero() {
-		if ctx.Err() != nil || s.o.Now().After(until) {
-			again = s.o.Now()
-			break
-		}
+	var pause time.Duration
+	for down := false; len(claimed) > 0 && !down && ctx.Err() == nil && !s.o.Now().After(until); {
 		n := claimed[0]
 		claimed = claimed[1:]
 		var err error
-		if again, err = s.send(ctx, n); err != nil && !errors.Is(err, store.ErrNotClaimed) {
+		if down, pause, err = s.send(ctx, n); err != nil && !errors.Is(err, store.ErrNotClaimed) {
 			s.o.Logger.Error("a notification's end could not be recorded; it may be sent again", "run", n.RunID, "error", err)
 		}
 	}
 	for _, rest := range claimed {
-		err := s.o.Store.NotificationFailed(commit, rest, store.NotificationFailure{NotTried: true, Parts: rest.Parts, Next: again})
+		err := s.o.Store.NotificationFailed(commit, rest, store.NotificationFailure{NotTried: true, Parts: rest.Parts, After: pause})
 		if err != nil && !errors.Is(err, store.ErrNotClaimed) {
 			s.o.Logger.Error("a notification could not be put back; it is sent later", "run", rest.RunID, "error", err)
 		}
 	}
 }
 
-// send sends one notification and records what came of it. again is when its target may be tried
-// again; zero if it is well, or only this notification was not for it.
-func (s *Sender) send(ctx context.Context, n store.Notification) (again time.Time, err error) {
+// send sends one notification and records what came of it. down says that its target may be tried
+// again only after a pause, and not that this notification alone was not for it.
+func (s *Sender) send(ctx context.Context, n store.Notification) (down bool, pause time.Duration, err error) {
 	commit, log := context.WithoutCancel(ctx), s.o.Logger.With("run", n.RunID, "event", n.Seq)
 	parcel, err := s.o.Parcel(commit, n)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return again, s.o.Store.NotificationSent(commit, n)
+		return false, 0, s.o.Store.NotificationSent(commit, n)
 	case err != nil:
-		return again, s.leave(commit, n, parcel.Target.Name(), parcel.Redact.String(err.Error()))
+		return false, 0, s.leave(commit, n, parcel.Target.Name(), parcel.Redact.String(err.Error()))
 	}
 	parts := n.Parts
 	var why *failure
@@ -260,34 +256,33 @@ func (s *Sender) send(ctx context.Context, n store.Notification) (again time.Tim
 	name := parcel.Redact.String(parcel.Target.Name())
 	if why == nil {
 		s.setWarned(n.Target, false)
-		return again, s.o.Store.NotificationSent(commit, n)
+		return false, 0, s.o.Store.NotificationSent(commit, n)
 	}
-	f := store.NotificationFailure{Parts: parts, Error: redact.Line(name) + ": " + why.text(parcel.Redact), Next: s.o.Now()}
+	f := store.NotificationFailure{Parts: parts, Error: redact.Line(name) + ": " + why.text(parcel.Redact)}
 	if ctx.Err() != nil { // broken off by us
 		f.NotTried, f.Error = true, ""
-		return f.Next, s.o.Store.NotificationFailed(commit, n, f)
+		return true, 0, s.o.Store.NotificationFailed(commit, n, f)
 	}
 	if why.final || n.Attempts > len(pauses) {
-		f.Next = time.Time{}
+		f.After = store.Never
 		s.giveUp(n, name, f.Error)
-		return again, s.o.Store.NotificationFailed(commit, n, f)
+		return false, 0, s.o.Store.NotificationFailed(commit, n, f)
 	}
-	pause := max(pauses[n.Attempts-1], min(why.after, pauses[len(pauses)-1]))
-	f.Next = s.o.Now().Add(pause)
+	f.After = max(pauses[n.Attempts-1], min(why.after, pauses[len(pauses)-1]))
 	if s.setWarned(n.Target, true) {
-		log.Warn("a notification was not delivered; it will be tried again", "target", name, "after", pause, "error", f.Error)
+		log.Warn("a notification was not delivered; it will be tried again", "target", name, "after", f.After, "error", f.Error)
 	}
-	return f.Next, s.o.Store.NotificationFailed(commit, n, f)
+	return true, f.After, s.o.Store.NotificationFailed(commit, n, f)
 }
 
 // leave puts back a notification that this process cannot send. Another may, but not for ever.
 func (s *Sender) leave(ctx context.Context, n store.Notification, target, why string) error {
-	f := store.NotificationFailure{NotTried: true, Parts: n.Parts, Next: s.o.Now().Add(later), Error: why}
+	f := store.NotificationFailure{NotTried: true, Parts: n.Parts, After: later, Error: why}
 	if s.setWarned(n.Target, true) {
 		s.o.Logger.Warn("a notification is left for another process, or for later", "run", n.RunID, "error", why)
 	}
 	if s.o.Now().Sub(n.CreatedAt) > leftAtMost {
-		f.Next = time.Time{}
+		f.After = store.Never
 		s.giveUp(n, target, why)
 	}
 	return s.o.Store.NotificationFailed(ctx, n, f)

@@ -18,11 +18,11 @@ type Batches interface {
 	// WaitingRequests calls f for every request of a batch whose trigger waits, in the order of their
 	// custom ids.
 	WaitingRequests(ctx context.Context, batchID string, f func(WaitingRequest) error) error
-	// BatchStarted records that a batch was started, under the provider's id.
-	BatchStarted(ctx context.Context, t BatchToken, externalID string, next time.Time) error
-	// BatchPending ends a claim on a batch that goes on. message, if it is not empty, is how it could
-	// not be started or asked for.
-	BatchPending(ctx context.Context, t BatchToken, next time.Time, message string) error
+	// BatchStarted records that a batch was started, under the provider's id. It is due after next.
+	BatchStarted(ctx context.Context, t BatchToken, externalID string, next time.Duration) error
+	// BatchPending ends a claim on a batch that goes on and is due after next. message, if it is not
+	// empty, is how it could not be started or asked for.
+	BatchPending(ctx context.Context, t BatchToken, next time.Duration, message string) error
 	// BatchEnded ends a batch whose answers have been delivered, and forgets its requests.
 	BatchEnded(ctx context.Context, t BatchToken) error
 	// StartedBatches are the provider's ids of all batches that the store knows of a provider.

@@ -37,9 +37,9 @@ type Jobs interface {
 	EndDueJobs(ctx context.Context, keepJobsOf ...string) (ended []string, err error)
 	// NextDueJob is when EndDueJobs will have something to do next; zero means never.
 	NextDueJob(ctx context.Context) (time.Time, error)
-	// ForgetJobs forgets up to limit jobs that ended before a time, with their logs. Their runs
-	// stay.
-	ForgetJobs(ctx context.Context, endedBefore time.Time, limit int) (forgotten int, err error)
+	// ForgetJobs forgets up to limit jobs that ended longer ago than age, with their logs. Their
+	// runs stay.
+	ForgetJobs(ctx context.Context, age time.Duration, limit int) (forgotten int, err error)
 }
 
 // ErrJobEnded means that a job is in a terminal state, and ErrNotAsked that nothing waits for an

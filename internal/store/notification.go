@@ -67,8 +67,8 @@ type NotificationFailure struct {
 	Error string
 	// Parts is how many messages have been sent by now.
 	Parts int
-	// Next is when it is tried again; zero gives it up.
-	Next time.Time
+	// After is the pause before it is tried again; Never gives it up.
+	After time.Duration
 	// NotTried says that nothing was sent: the attempt does not count, and Error may be empty.
 	NotTried bool
 }

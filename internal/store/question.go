@@ -13,7 +13,7 @@ type Questions interface {
 	// Ask records that the job of a claimed trigger asks something, and ends the claim as
 	// TriggerPending does. A question with the same Digest that is still open stays; every other
 	// one ends. Nothing is asked while an answer is there that the job has not been told.
-	Ask(ctx context.Context, t TriggerToken, q NewTrigger, next time.Time) error
+	Ask(ctx context.Context, t TriggerToken, q NewTrigger, next time.Duration) error
 	// Questions returns the questions of a trigger that have not ended, in the order in which they
 	// were asked.
 	Questions(ctx context.Context, triggerID string) ([]Trigger, error)

@@ -15,6 +15,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/fault"
@@ -37,6 +38,10 @@ var (
 	// ErrMoved means that what is in the store's place is not the store that was opened.
 	ErrMoved = errors.New("it was moved, deleted or replaced while this process used it")
 )
+
+// Never is the time until something that is never due. What is due is otherwise said as the time
+// from now by the clock of the store, because the callers' clocks may differ.
+const Never time.Duration = math.MaxInt64
 
 // Store is the durable state of runs. Implementations are safe for concurrent use by several
 // goroutines and, as far as their kind allows, by several processes. The conformance suite in
@@ -204,20 +209,20 @@ type Ledger interface {
 
 // Mailbox is what works on triggers, and takes what is delivered for them.
 //
-// TriggerStarted, TriggerPending and TriggerFailed end a claim. The trigger is due again at next,
-// or never if next is zero, but not after its deadline and not in the past. A trigger that was
-// claimed when it was overdue is due at next.
+// TriggerStarted, TriggerPending and TriggerFailed end a claim. The trigger is due again after next
+// or never, but not after its deadline and not in the past. A trigger that was claimed when it was
+// overdue is due after next.
 type Mailbox interface {
 	// ClaimTriggers takes up to limit triggers that are due: to be started, checked, expired or
 	// cancelled.
 	ClaimTriggers(ctx context.Context, runID string, limit int) ([]TriggerClaim, error)
 	// TriggerStarted records that the job of a claimed trigger was started.
-	TriggerStarted(ctx context.Context, t TriggerToken, itemKey string, next time.Time) error
+	TriggerStarted(ctx context.Context, t TriggerToken, itemKey string, next time.Duration) error
 	// TriggerPending records that a claimed trigger still waits.
-	TriggerPending(ctx context.Context, t TriggerToken, next time.Time) error
+	TriggerPending(ctx context.Context, t TriggerToken, next time.Duration) error
 	// TriggerFailed records that the source of a claimed trigger could not be asked, or its job not
 	// be started, or puts it back untried.
-	TriggerFailed(ctx context.Context, t TriggerToken, next time.Time, f TriggerFailure) error
+	TriggerFailed(ctx context.Context, t TriggerToken, next time.Duration, f TriggerFailure) error
 	// CheckNow makes every waiting trigger of a run (of all, if runID is empty) due that is ever
 	// checked.
 	CheckNow(ctx context.Context, runID string) error

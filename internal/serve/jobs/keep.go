@@ -55,7 +55,7 @@ type keeper struct {
 func (k *keeper) act(ctx context.Context) (next time.Time, err error) {
 	now := time.Now()
 	if k.retention > 0 && now.Sub(k.forgotten) >= forgetEvery {
-		n, err := k.st.ForgetJobs(ctx, now.Add(-k.retention), forgetMost)
+		n, err := k.st.ForgetJobs(ctx, k.retention, forgetMost)
 		if err != nil {
 			return next, err
 		}

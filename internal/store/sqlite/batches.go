@@ -207,24 +207,24 @@ const selectWaitingRequests = `SELECT q.trigger_id, q.custom_id, q.body, q.merge
 	WHERE q.batch_id = ? AND t.state = 'waiting' ORDER BY q.custom_id, q.merged, q.trigger_id`
 
 // BatchStarted implements Batches.
-func (s batches) BatchStarted(ctx context.Context, t store.BatchToken, externalID string, next time.Time) error {
+func (s batches) BatchStarted(ctx context.Context, t store.BatchToken, externalID string, next time.Duration) error {
 	return s.db.writeOp(ctx, func(w *write) error {
 		if err := w.batches.held(t); err != nil {
 			return err
 		}
 		return w.tx.exec("UPDATE judge_batches SET state = ?, external_id = ?, owner = NULL, due_at = ?, failures = 0, last_error = '' WHERE batch_id = ?",
-			batchStarted, externalID, micros(next), t.BatchID)
+			batchStarted, externalID, w.tx.due(next), t.BatchID)
 	})
 }
 
 // BatchPending implements Batches.
-func (s batches) BatchPending(ctx context.Context, t store.BatchToken, next time.Time, message string) error {
+func (s batches) BatchPending(ctx context.Context, t store.BatchToken, next time.Duration, message string) error {
 	return s.db.writeOp(ctx, func(w *write) error {
 		if err := w.batches.held(t); err != nil {
 			return err
 		}
 		return w.tx.exec("UPDATE judge_batches SET owner = NULL, due_at = ?1, failures = CASE WHEN ?2 = '' THEN 0 ELSE failures + 1 END, last_error = ?2 WHERE batch_id = ?3",
-			micros(next), message, t.BatchID)
+			w.tx.due(next), message, t.BatchID)
 	})
 }
 

@@ -93,13 +93,13 @@ func (s jobs) EndDueJobs(ctx context.Context, keepJobsOf ...string) (ended []str
 }
 
 // ForgetJobs implements Jobs.
-func (s jobs) ForgetJobs(ctx context.Context, endedBefore time.Time, limit int) (forgotten int, err error) {
+func (s jobs) ForgetJobs(ctx context.Context, age time.Duration, limit int) (forgotten int, err error) {
 	err = s.db.writeOp(ctx, func(w *write) error {
 		const old = "SELECT run_id FROM jobs WHERE ended_at < ? AND due_at IS NULL ORDER BY ended_at LIMIT ?"
-		if err := w.tx.exec("DELETE FROM job_events WHERE run_id IN ("+old+")", endedBefore.UnixMicro(), limit); err != nil {
+		if err := w.tx.exec("DELETE FROM job_events WHERE run_id IN ("+old+")", w.tx.after(-age), limit); err != nil {
 			return err
 		}
-		n, err := w.tx.change("DELETE FROM jobs WHERE run_id IN ("+old+")", endedBefore.UnixMicro(), limit)
+		n, err := w.tx.change("DELETE FROM jobs WHERE run_id IN ("+old+")", w.tx.after(-age), limit)
 		forgotten = int(n)
 		return err
 	})

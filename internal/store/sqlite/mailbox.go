@@ -44,7 +44,7 @@ func (s mailbox) ClaimTriggers(ctx context.Context, runID string, limit int) (cl
 }
 
 // TriggerStarted implements Mailbox.
-func (s mailbox) TriggerStarted(ctx context.Context, tok store.TriggerToken, itemKey string, next time.Time) error {
+func (s mailbox) TriggerStarted(ctx context.Context, tok store.TriggerToken, itemKey string, next time.Duration) error {
 	return s.db.writeOp(ctx, func(w *write) error {
 		g, err := w.triggers.release(tok, claimEnd{next: next, started: true})
 		if err != nil || itemKey == "" {
@@ -62,7 +62,7 @@ func (s mailbox) TriggerStarted(ctx context.Context, tok store.TriggerToken, ite
 }
 
 // TriggerPending implements Mailbox.
-func (s mailbox) TriggerPending(ctx context.Context, tok store.TriggerToken, next time.Time) error {
+func (s mailbox) TriggerPending(ctx context.Context, tok store.TriggerToken, next time.Duration) error {
 	// If a power cut takes it back, the source is asked once more when the claim has ended.
 	return s.db.writeRelaxed(ctx, func(w *write) error {
 		_, err := w.triggers.release(tok, claimEnd{next: next})
@@ -71,7 +71,7 @@ func (s mailbox) TriggerPending(ctx context.Context, tok store.TriggerToken, nex
 }
 
 // TriggerFailed implements Mailbox.
-func (s mailbox) TriggerFailed(ctx context.Context, tok store.TriggerToken, next time.Time, f store.TriggerFailure) error {
+func (s mailbox) TriggerFailed(ctx context.Context, tok store.TriggerToken, next time.Duration, f store.TriggerFailure) error {
 	return s.db.writeOp(ctx, func(w *write) error {
 		_, err := w.triggers.release(tok, claimEnd{next: next, failure: &f})
 		return err

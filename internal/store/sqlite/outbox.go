@@ -132,21 +132,29 @@ func (s outbox) ClaimNotifications(ctx context.Context, known, busy []string, li
 	return claimed, nil
 }
 
+// ofClaim selects a notification as it was claimed.
+const ofClaim = " WHERE id = ?1 AND owner = ?2 AND attempts = ?3"
+
 // NotificationSent implements Outbox.
 func (s outbox) NotificationSent(ctx context.Context, n store.Notification) error {
-	return s.end(ctx, n, "DELETE FROM notifications")
+	return s.end(ctx, n, func(t *tx) (int64, error) {
+		return t.change("DELETE FROM notifications"+ofClaim, n.ID, t.db.holder, n.Attempts)
+	})
 }
 
 // NotificationFailed implements Outbox.
 func (s outbox) NotificationFailed(ctx context.Context, n store.Notification, f store.NotificationFailure) error {
-	return s.end(ctx, n, `UPDATE notifications SET owner = NULL, parts = max(parts, ?4), due_at = ?5, last_error = CASE WHEN ?6 = '' THEN last_error ELSE ?6 END,
-		attempts = attempts - ?7`, f.Parts, micros(f.Next), f.Error, f.NotTried)
+	return s.end(ctx, n, func(t *tx) (int64, error) {
+		return t.change(`UPDATE notifications SET owner = NULL, parts = max(parts, ?4), due_at = ?5,
+			last_error = CASE WHEN ?6 = '' THEN last_error ELSE ?6 END, attempts = attempts - ?7`+ofClaim,
+			n.ID, t.db.holder, n.Attempts, f.Parts, t.due(f.After), f.Error, f.NotTried)
+	})
 }
 
 // end ends the claim of a notification, if it is still this process's.
-func (s outbox) end(ctx context.Context, n store.Notification, change string, args ...any) error {
+func (s outbox) end(ctx context.Context, n store.Notification, change func(*tx) (int64, error)) error {
 	return s.db.writeOp(ctx, func(w *write) error {
-		done, err := w.tx.change(change+" WHERE id = ?1 AND owner = ?2 AND attempts = ?3", append([]any{n.ID, w.tx.db.holder, n.Attempts}, args...)...)
+		done, err := change(w.tx)
 		if err == nil && done == 0 {
 			err = fmt.Errorf("notification %d: %w", n.ID, store.ErrNotClaimed)
 		}

@@ -79,7 +79,7 @@ func (rows triggerRows) endQuestions(triggerID string) error {
 type questions struct{ db *db }
 
 // Ask implements Questions.
-func (s questions) Ask(ctx context.Context, tok store.TriggerToken, n store.NewTrigger, next time.Time) error {
+func (s questions) Ask(ctx context.Context, tok store.TriggerToken, n store.NewTrigger, next time.Duration) error {
 	return s.db.writeOp(ctx, func(w *write) error {
 		if _, err := w.triggers.release(tok, claimEnd{next: next}); err != nil {
 			return err

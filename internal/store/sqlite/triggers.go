@@ -125,7 +125,7 @@ func (rows triggerRows) claim(g store.Trigger) (store.TriggerClaim, error) {
 
 // claimEnd is how a claim on a trigger ends. failure is nil if the source has answered.
 type claimEnd struct {
-	next    time.Time
+	next    time.Duration
 	started bool
 	failure *store.TriggerFailure
 }
@@ -155,7 +155,7 @@ func (rows triggerRows) release(tok store.TriggerToken, end claimEnd) (g store.T
 			attempts = attempts - (?10 AND ?7 AND state = 'starting'), machine = CASE WHEN ?7 AND state = 'starting' THEN '' ELSE machine END,
 			checked_at = CASE WHEN state = 'waiting' AND NOT ?10 THEN ?3 ELSE checked_at END
 		WHERE trigger_id = ?4 AND owner = ?5 AND fence = ?6 AND (state IN ('intended', 'starting', 'waiting') OR cancel) RETURNING source, run_id, rollout_id, segment, evaluator_id, occurrence`,
-		micros(end.next), end.started, rows.tx.now, tok.TriggerID, rows.tx.db.holder, tok.Fence, notStarted, failed, failure.Error, failure.NotTried)
+		rows.tx.due(end.next), end.started, rows.tx.now, tok.TriggerID, rows.tx.db.holder, tok.Fence, notStarted, failed, failure.Error, failure.NotTried)
 	if errors.Is(err, store.ErrNotFound) {
 		return g, fmt.Errorf("trigger %s was taken over, or nobody waits for it any more: %w", tok.TriggerID, store.ErrFenced)
 	}

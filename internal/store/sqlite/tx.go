@@ -119,6 +119,14 @@ func each(rows *sql.Rows, scan func(scanner) error) error {
 
 func (t *tx) after(d time.Duration) int64 { return t.now + d.Microseconds() }
 
+// due is the column of what is due after a time; null for never.
+func (t *tx) due(after time.Duration) any {
+	if after == store.Never {
+		return nil
+	}
+	return t.after(after)
+}
+
 // event appends to a run's log. Every transaction that changes a run makes at least one event or
 // calls touch.
 func (t *tx) event(runID, rolloutID string, typ store.EventType, data any) error {

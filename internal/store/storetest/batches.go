@@ -74,7 +74,7 @@ func batchSpecs(s *suite) {
 		c := w.claimBatch(w.a)
 		equal(w, "requests", c.Requests, 1)
 		equal(w, "who waits", w.whoWaits(c.ID), []string{trigger(0), trigger(1) + "+"})
-		w.must(w.a.BatchStarted(w.ctx, c.BatchToken, "batch_1", w.Now().Add(time.Hour)))
+		w.must(w.a.BatchStarted(w.ctx, c.BatchToken, "batch_1", time.Hour))
 
 		// One that is asked while the batch is at the provider waits for the same answer, and the answer
 		// is waited for as long as one of them does.
@@ -141,7 +141,7 @@ func batchSpecs(s *suite) {
 	s.spec("a batch is asked for when it is due, and ends with its last answer", func(w *world) {
 		_, rollout := w.scoring(waits("judge", inBatch("k")))
 		c := w.claimBatch(w.a)
-		w.must(w.a.BatchStarted(w.ctx, c.BatchToken, "batch_1", w.Now().Add(time.Minute)))
+		w.must(w.a.BatchStarted(w.ctx, c.BatchToken, "batch_1", time.Minute))
 		known, err := w.a.StartedBatches(w.ctx, "openai")
 		w.must(err)
 		equal(w, "known", known, []string{"batch_1"})
@@ -150,7 +150,7 @@ func batchSpecs(s *suite) {
 		c = w.claimBatch(w.a)
 		equal(w, "action", c.Action, store.ActionCheck)
 		equal(w, "external id", c.ExternalID, "batch_1")
-		w.must(w.a.BatchPending(w.ctx, c.BatchToken, w.Now(), "no answer"))
+		w.must(w.a.BatchPending(w.ctx, c.BatchToken, 0, "no answer"))
 		c = w.claimBatch(w.another())
 		equal(w, "failures and checks", [2]int{c.Failures, c.Checks}, [2]int{1, 2})
 		w.refused("it was taken over", w.a.BatchEnded(w.ctx, c.BatchToken), store.ErrFenced)
@@ -165,13 +165,13 @@ func batchSpecs(s *suite) {
 		again := w.claimBatch(w.another())
 		equal(w, "action", again.Action, store.ActionResolve)
 		equal(w, "first start", again.FirstStart, first.FirstStart)
-		w.refused("it was taken over", w.a.BatchStarted(w.ctx, first.BatchToken, "batch_1", w.Now()), store.ErrFenced)
+		w.refused("it was taken over", w.a.BatchStarted(w.ctx, first.BatchToken, "batch_1", 0), store.ErrFenced)
 	})
 
 	s.spec("a batch for which nobody waits is cancelled once if it may have been started", func(w *world) {
 		runID, _ := w.scoring(waits("judge", inBatch("k")))
 		c := w.claimBatch(w.a)
-		w.must(w.a.BatchStarted(w.ctx, c.BatchToken, "batch_1", w.Now().Add(time.Hour)))
+		w.must(w.a.BatchStarted(w.ctx, c.BatchToken, "batch_1", time.Hour))
 		_, err := w.a.Cancel(w.ctx, runID)
 		w.must(err)
 		c = w.claimBatch(w.a)
@@ -193,7 +193,7 @@ func batchSpecs(s *suite) {
 		w.must(err)
 		equal(w, "due", b.Due, 1)
 		c := w.claimBatch(w.a)
-		w.must(w.a.BatchStarted(w.ctx, c.BatchToken, "batch_1", w.Now().Add(time.Minute)))
+		w.must(w.a.BatchStarted(w.ctx, c.BatchToken, "batch_1", time.Minute))
 		b, err = w.a.Backlog(w.ctx, runID)
 		w.must(err)
 		equal(w, "due", b.Due, 0)

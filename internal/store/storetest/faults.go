@@ -153,7 +153,7 @@ func deadlineSpecs(s *suite) {
 			w.advance(time.Minute)
 			c := w.claimTrigger(w.a)
 			equal(w, "action", c.Action, store.ActionCheck)
-			w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, w.Now().Add(time.Minute)))
+			w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, time.Minute))
 		}
 		equal(w, "deadline", w.trigger(store.TriggerID(rollout, "i", 0, 0)).Deadline, deadline)
 	})
@@ -175,7 +175,7 @@ func deadlineSpecs(s *suite) {
 
 	s.spec("a trigger that is checked without a next time is due again at its deadline", func(w *world) {
 		_ = suspendFor(w, time.Hour, polled("i", w.Now()))
-		w.must(w.a.TriggerPending(w.ctx, w.claimTrigger(w.a).TriggerToken, time.Time{}))
+		w.must(w.a.TriggerPending(w.ctx, w.claimTrigger(w.a).TriggerToken, store.Never))
 		w.advance(time.Hour - time.Second)
 		w.noTriggerDue(w.a)
 		w.advance(time.Second)
@@ -220,7 +220,7 @@ func deadlineSpecs(s *suite) {
 		w.advance(time.Minute)
 		d.Payload = []byte(`2`)
 		equal(w, "disposition", w.deliver(w.a, d), store.Parked)
-		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", w.Now().Add(time.Second)))
+		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", time.Second))
 		all, err := w.a.Deliveries(w.ctx, c.TriggerID)
 		w.must(err)
 		equal(w, "dispositions", []store.Disposition{all[0].Disposition, all[1].Disposition}, []store.Disposition{store.Accepted, store.Duplicate})
@@ -231,7 +231,7 @@ func deadlineSpecs(s *suite) {
 		_ = suspendFor(w, time.Minute, startable("i"))
 		for range 20 {
 			c := w.claimTrigger(w.a)
-			w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, w.Now().Add(10*time.Second), store.TriggerFailure{Error: "boom"}))
+			w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, 10*time.Second, store.TriggerFailure{Error: "boom"}))
 			w.noTriggerDue(w.a)
 			equal(w, "due", w.trigger(c.TriggerID).NextDue, w.Now().Add(10*time.Second))
 			w.advance(10 * time.Second)
@@ -243,11 +243,11 @@ func deadlineSpecs(s *suite) {
 		for n := 1; n <= 3; n++ {
 			c := w.claimTrigger(w.a)
 			equal(w, "failures", c.Failures, n-1)
-			w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, w.Now(), store.TriggerFailure{Error: "boom"}))
+			w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, 0, store.TriggerFailure{Error: "boom"}))
 		}
 		c := w.claimTrigger(w.a)
 		equal(w, "error", c.LastError, "boom")
-		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-1", w.Now()))
+		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-1", 0))
 		c = w.claimTrigger(w.a)
 		equal(w, "after a success", [2]any{c.Failures, c.LastError}, [2]any{0, ""})
 	})
@@ -255,11 +255,11 @@ func deadlineSpecs(s *suite) {
 	s.spec("what is put back untried is as it was", func(w *world) { // R21
 		_ = suspendFor(w, time.Hour, startable("i"))
 		c := w.claimTrigger(w.a)
-		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, w.Now(), store.TriggerFailure{Error: "boom", NotStarted: true}))
+		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, 0, store.TriggerFailure{Error: "boom", NotStarted: true}))
 		was := w.trigger(c.TriggerID)
-		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now(), store.TriggerFailure{Error: "not this", NotStarted: true, NotTried: true}))
+		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, 0, store.TriggerFailure{Error: "not this", NotStarted: true, NotTried: true}))
 		equal(w, "not started", w.trigger(c.TriggerID), was)
-		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now(), store.TriggerFailure{NotTried: true}))
+		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, 0, store.TriggerFailure{NotTried: true}))
 		c = w.claimTrigger(w.another())
 		equal(w, "perhaps started", []any{c.Action, c.Failures, c.LastError}, []any{store.ActionResolve, 1, "boom"})
 	})
@@ -269,14 +269,14 @@ func deadlineSpecs(s *suite) {
 		at := func(what string, want time.Time) {
 			equal(w, what, w.trigger(store.TriggerID(rollout, "i", 0, 0)).CheckedAt, want)
 		}
-		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now(), store.TriggerFailure{Error: "boom", NotStarted: true}))
-		w.must(w.a.TriggerStarted(w.ctx, w.claimTrigger(w.a).TriggerToken, "job-1", w.Now()))
+		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, 0, store.TriggerFailure{Error: "boom", NotStarted: true}))
+		w.must(w.a.TriggerStarted(w.ctx, w.claimTrigger(w.a).TriggerToken, "job-1", 0))
 		at("a start", time.Time{})
 		w.advance(time.Second)
-		w.must(w.a.TriggerPending(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now()))
+		w.must(w.a.TriggerPending(w.ctx, w.claimTrigger(w.a).TriggerToken, 0))
 		at("it goes on", w.Now())
 		w.advance(time.Second)
-		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now(), store.TriggerFailure{Error: "boom"}))
+		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, 0, store.TriggerFailure{Error: "boom"}))
 		at("it could not be asked", w.Now())
 		w.advance(time.Second)
 		c := w.claimTrigger(w.a)
@@ -288,18 +288,18 @@ func deadlineSpecs(s *suite) {
 
 	s.spec("a run changes when a source begins to fail, fails, and fails no more", func(w *world) {
 		runID, _ := w.suspended(list(startable("i")))
-		w.must(w.a.TriggerStarted(w.ctx, w.claimTrigger(w.a).TriggerToken, "job-1", w.Now()))
+		w.must(w.a.TriggerStarted(w.ctx, w.claimTrigger(w.a).TriggerToken, "job-1", 0))
 		before := w.run(runID).Revision
 		changes := func(what string, want int64) {
 			after := w.run(runID).Revision
 			equal(w, what, after-before, want)
 			before = after
 		}
-		w.must(w.a.TriggerPending(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now()))
+		w.must(w.a.TriggerPending(w.ctx, w.claimTrigger(w.a).TriggerToken, 0))
 		changes("it goes on", 0)
-		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now(), store.TriggerFailure{Error: "boom"}))
+		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, 0, store.TriggerFailure{Error: "boom"}))
 		changes("it fails", 1)
-		w.must(w.a.TriggerPending(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now()))
+		w.must(w.a.TriggerPending(w.ctx, w.claimTrigger(w.a).TriggerToken, 0))
 		changes("it fails no more", 1)
 	})
 
@@ -307,7 +307,7 @@ func deadlineSpecs(s *suite) {
 		_ = suspendFor(w, time.Hour, polled("i", w.Now()))
 		c := w.claimTrigger(w.a)
 		equal(w, "overdue", c.OverdueSince, time.Time{})
-		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, w.Now().Add(24*time.Hour), store.TriggerFailure{Error: "boom"}))
+		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, 24*time.Hour, store.TriggerFailure{Error: "boom"}))
 		w.noTriggerDue(w.a)
 		w.advance(2 * time.Hour) // nobody was there at the deadline
 		since := w.Now()
@@ -315,7 +315,7 @@ func deadlineSpecs(s *suite) {
 			c = w.claimTrigger(w.a)
 			equal(w, "action", c.Action, store.ActionExpire)
 			equal(w, "overdue", c.OverdueSince, since)
-			w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, w.Now().Add(time.Second), store.TriggerFailure{Error: "boom"}))
+			w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, time.Second, store.TriggerFailure{Error: "boom"}))
 			w.noTriggerDue(w.a)
 			w.advance(time.Second)
 		}
@@ -323,7 +323,7 @@ func deadlineSpecs(s *suite) {
 
 	s.spec("a job is cancelled once its trigger has expired", func(w *world) { // B9
 		_ = suspendFor(w, time.Hour, polled("i", w.Now().Add(2*time.Hour)), startable("j"), external("k"))
-		w.must(w.a.TriggerStarted(w.ctx, w.claimTrigger(w.a).TriggerToken, "job-7", w.Now().Add(2*time.Hour)))
+		w.must(w.a.TriggerStarted(w.ctx, w.claimTrigger(w.a).TriggerToken, "job-7", 2*time.Hour))
 		w.advance(time.Hour)
 		claims, err := w.a.ClaimTriggers(w.ctx, "", 10)
 		w.must(err)
@@ -379,7 +379,7 @@ func deadlineSpecs(s *suite) {
 		w.must(err)
 		w.advance(time.Second)
 		w.noTriggerDue(w.another()) // it is still being asked
-		w.must(w.a.TriggerPending(w.ctx, held.TriggerToken, w.Now().Add(time.Hour)))
+		w.must(w.a.TriggerPending(w.ctx, held.TriggerToken, time.Hour))
 		equal(w, "due", w.trigger(store.TriggerID(rollout, "j", 0, 0)).NextDue, w.Now())
 		equal(w, "action", w.claimTrigger(w.another()).Action, store.ActionExpire)
 	})

@@ -92,10 +92,10 @@ func fenceSpecs(s *suite) {
 
 	triggerWrites := map[string]func(*world, store.Store, store.TriggerToken) error{
 		"TriggerStarted": func(w *world, s store.Store, t store.TriggerToken) error {
-			return s.TriggerStarted(w.ctx, t, "stale", time.Time{})
+			return s.TriggerStarted(w.ctx, t, "stale", store.Never)
 		},
 		"TriggerPending": func(w *world, s store.Store, t store.TriggerToken) error {
-			return s.TriggerPending(w.ctx, t, time.Time{})
+			return s.TriggerPending(w.ctx, t, store.Never)
 		},
 		"Deliver with a fence": func(w *world, s store.Store, t store.TriggerToken) error {
 			_, err := s.Deliver(w.ctx, store.Delivery{TriggerID: t.TriggerID, Fence: t.Fence, Status: store.StatusFaulted})
@@ -113,7 +113,7 @@ func fenceSpecs(s *suite) {
 			w.refused(name, write(w, w.a, stale.TriggerToken), store.ErrFenced)
 			w.refused(name+" with another's token", write(w, w.a, fresh.TriggerToken), store.ErrFenced)
 			equal(w, "trigger", w.trigger(stale.TriggerID), before)
-			w.must(b.TriggerStarted(w.ctx, fresh.TriggerToken, "fresh", time.Time{}))
+			w.must(b.TriggerStarted(w.ctx, fresh.TriggerToken, "fresh", store.Never))
 			equal(w, "key", w.trigger(stale.TriggerID).ItemKey, "fresh")
 		})
 	}
@@ -121,17 +121,17 @@ func fenceSpecs(s *suite) {
 	s.spec("an old claim of a trigger is refused even if its process has the trigger again", func(w *world) {
 		_, _ = w.suspended(list(polled("i", time.Time{})))
 		first := w.claimTrigger(w.a)
-		w.must(w.a.TriggerPending(w.ctx, first.TriggerToken, w.Now()))
+		w.must(w.a.TriggerPending(w.ctx, first.TriggerToken, 0))
 		second := w.claimTrigger(w.a)
-		w.refused("the first", w.a.TriggerPending(w.ctx, first.TriggerToken, w.Now()), store.ErrFenced)
-		w.must(w.a.TriggerPending(w.ctx, second.TriggerToken, w.Now()))
+		w.refused("the first", w.a.TriggerPending(w.ctx, first.TriggerToken, 0), store.ErrFenced)
+		w.must(w.a.TriggerPending(w.ctx, second.TriggerToken, 0))
 	})
 
 	s.spec("a claim of a trigger ends with its delivery", func(w *world) {
 		_, rollout := w.suspended(list(polled("i", time.Time{})))
 		c := w.claimTrigger(w.a)
 		equal(w, "disposition", w.deliver(w.another(), payload(store.TriggerID(rollout, "i", 0, 0), `1`)), store.Accepted)
-		w.refused("TriggerPending", w.a.TriggerPending(w.ctx, c.TriggerToken, w.Now()), store.ErrFenced)
+		w.refused("TriggerPending", w.a.TriggerPending(w.ctx, c.TriggerToken, 0), store.ErrFenced)
 		d := payload(c.TriggerID, `2`)
 		d.Fence = c.Fence
 		equal(w, "what its source says later", w.deliver(w.a, d), store.Duplicate)

@@ -104,7 +104,7 @@ func leaseSpecs(s *suite) {
 		w.must(err)
 		w.advance(lease - time.Second)
 		w.noTriggerDue(b)
-		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, time.Time{}))
+		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, store.Never))
 		w.advance(2 * lease)
 		w.noTriggerDue(b)
 	})

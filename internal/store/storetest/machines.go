@@ -31,8 +31,7 @@ func machineSpecs(s *suite) {
 		c := w.claimTrigger(here)
 		equal(w, "action, machine", [2]string{string(c.Action), c.Machine}, [2]string{"start", "here"})
 		equal(w, "recorded before it is started", w.trigger(id).Machine, "here")
-		next := w.Now().Add(time.Second)
-		w.must(here.TriggerStarted(w.ctx, c.TriggerToken, "", next))
+		w.must(here.TriggerStarted(w.ctx, c.TriggerToken, "", time.Second))
 		w.advance(time.Minute)
 		w.noTriggerDue(there)
 		b, err := there.Backlog(w.ctx, "")
@@ -65,7 +64,7 @@ func machineSpecs(s *suite) {
 	s.spec("a local job that certainly was not started may be started anywhere", func(w *world) {
 		_, _ = w.suspended(list(local()))
 		here := w.another(on("here", "b1"))
-		w.must(here.TriggerFailed(w.ctx, w.claimTrigger(here).TriggerToken, w.Now().Add(time.Second), store.TriggerFailure{Error: "no disk", NotStarted: true}))
+		w.must(here.TriggerFailed(w.ctx, w.claimTrigger(here).TriggerToken, time.Second, store.TriggerFailure{Error: "no disk", NotStarted: true}))
 		w.advance(time.Second)
 		c := w.claimTrigger(w.another(on("there", "b2")))
 		equal(w, "action, machine", [2]string{string(c.Action), c.Machine}, [2]string{"start", "there"})
@@ -76,7 +75,7 @@ func machineSpecs(s *suite) {
 		w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeSuspended, SuspendTimeout: time.Hour, Triggers: list(local())})
 		here, there := w.another(on("here", "b1")), w.another(on("there", "b2"))
 		claimed := w.claimTrigger(here)
-		w.must(here.TriggerStarted(w.ctx, claimed.TriggerToken, "", w.Now().Add(time.Second)))
+		w.must(here.TriggerStarted(w.ctx, claimed.TriggerToken, "", time.Second))
 		w.advance(time.Minute)
 		deadline := w.trigger(store.TriggerID(rollout[0], "i", 0, 0)).Deadline
 		for _, next := range []func() (time.Time, error){
@@ -95,7 +94,7 @@ func machineSpecs(s *suite) {
 	s.spec("a local job is cancelled on its machine", func(w *world) {
 		runID, _ := w.suspended(list(local()))
 		here := w.another(on("here", "b1"))
-		w.must(here.TriggerStarted(w.ctx, w.claimTrigger(here).TriggerToken, "", w.Now().Add(time.Hour)))
+		w.must(here.TriggerStarted(w.ctx, w.claimTrigger(here).TriggerToken, "", time.Hour))
 		_, err := w.a.Cancel(w.ctx, runID)
 		w.must(err)
 		w.noTriggerDue(w.another(on("there", "b2")))

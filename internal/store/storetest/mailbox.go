@@ -339,7 +339,7 @@ func parkedSpecs(s *suite) {
 		d := byKey("job-77", `1`)
 		d.Source = "http"
 		equal(w, "disposition", w.deliver(w.another(), d), store.Parked)
-		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-77", w.Now().Add(time.Second)))
+		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-77", time.Second))
 		equal(w, "state", w.trigger(store.TriggerID(rollout, "i", 0, 0)).State, store.TriggerFired)
 		equal(w, "deliveries", payloads(w.claim(w.a)), map[string]string{"i": "successful 1"})
 	})

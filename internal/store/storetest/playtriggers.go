@@ -80,21 +80,22 @@ func (p *player) applyRelease(o op, by playedTrigger) error {
 	i := slices.IndexFunc(p.model.triggers, func(g *modelTrigger) bool { return g.id == by.token.TriggerID })
 	g, s := p.model.triggers[i], p.stores[by.store]
 	holds := g.holder == by.store && g.fence == by.token.Fence
-	next := p.model.now.Add(time.Duration(o.b%60) * time.Second)
+	pause := time.Duration(o.b%60) * time.Second
+	next := p.model.now.Add(pause)
 	if o.b%5 == 0 {
-		next = time.Time{}
+		pause, next = store.Never, time.Time{}
 	}
 	key, notStarted := "", false
 	var err error
 	switch o.kind {
 	case "started":
 		key = fmt.Sprintf("job-%d", o.c%4)
-		err = s.TriggerStarted(p.w.ctx, by.token, key, next)
+		err = s.TriggerStarted(p.w.ctx, by.token, key, pause)
 	case "pending":
-		err = s.TriggerPending(p.w.ctx, by.token, next)
+		err = s.TriggerPending(p.w.ctx, by.token, pause)
 	default:
 		notStarted = o.c%2 == 0
-		err = s.TriggerFailed(p.w.ctx, by.token, next, store.TriggerFailure{Error: "boom", NotStarted: notStarted, NotTried: o.a%3 == 0})
+		err = s.TriggerFailed(p.w.ctx, by.token, pause, store.TriggerFailure{Error: "boom", NotStarted: notStarted, NotTried: o.a%3 == 0})
 	}
 	if holds {
 		p.model.release(g, key, next, notStarted)

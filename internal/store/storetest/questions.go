@@ -16,7 +16,7 @@ func question(text string) store.NewTrigger {
 func (w *world) asks(text string) {
 	w.Helper()
 	c := w.claimTrigger(w.a)
-	w.must(w.a.Ask(w.ctx, c.TriggerToken, question(text), w.Now().Add(time.Minute)))
+	w.must(w.a.Ask(w.ctx, c.TriggerToken, question(text), time.Minute))
 }
 
 func (w *world) asked(triggerID string) []store.Trigger {
@@ -65,10 +65,10 @@ func questionSpecs(s *suite) {
 		c := w.claimTrigger(w.a)
 		equal(w, "the trigger of the job", c.TriggerID, job)
 		equal(w, "the answer", string(w.asked(job)[0].Payload), `"yes"`)
-		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, w.Now().Add(time.Minute)))
+		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, time.Minute))
 		c = w.claimTrigger(w.a)
 		w.must(w.a.QuestionTold(w.ctx, id))
-		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, w.Now().Add(time.Minute)))
+		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, time.Minute))
 		equal(w, "told", w.dueTriggers(w.a), 0)
 		w.must(w.a.EndQuestions(w.ctx, job))
 		equal(w, "consumed", w.trigger(id).State, store.TriggerConsumed)
@@ -82,7 +82,7 @@ func questionSpecs(s *suite) {
 		w.advance(time.Minute)
 		c := w.claimTrigger(w.a)
 		w.deliver(w.a, payload(store.TriggerID(rollout, job, 0, 0), `"yes"`))
-		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, w.Now().Add(time.Hour)))
+		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, time.Hour))
 		equal(w, "due", w.claimTrigger(w.a).TriggerID, job)
 	})
 
@@ -92,7 +92,7 @@ func questionSpecs(s *suite) {
 		w.asks("may I?")
 		w.deliver(w.a, payload(store.TriggerID(rollout, job, 0, 0), `"yes"`))
 		c := w.claimTrigger(w.a)
-		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, w.Now().Add(time.Minute), store.TriggerFailure{Error: "gone"}))
+		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, time.Minute, store.TriggerFailure{Error: "gone"}))
 		equal(w, "due", w.dueTriggers(w.a), 0)
 	})
 

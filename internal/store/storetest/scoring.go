@@ -189,7 +189,7 @@ func scoringSpecs(s *suite) {
 		runID, rollout := w.scoring(waits("batch", startable("b")))
 		t := w.claimTrigger(w.a)
 		equal(w, "action", t.Action, store.ActionStart)
-		w.must(w.a.TriggerStarted(w.ctx, t.TriggerToken, "job-1", w.Now().Add(time.Hour)))
+		w.must(w.a.TriggerStarted(w.ctx, t.TriggerToken, "job-1", time.Hour))
 		equal(w, "cancelled", w.cancel(runID), 1)
 		equal(w, "state", w.view(runID, rollout).State, eval.StateCancelled)
 		equal(w, "action", w.claimTrigger(w.a).Action, store.ActionCancel)

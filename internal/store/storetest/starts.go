@@ -22,11 +22,10 @@ func startSpecs(s *suite) {
 			w.Fatal("a document that shows the state would not be made anew")
 		}
 		w.advance(time.Second)
-		next := w.Now().Add(time.Minute)
-		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", next))
+		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", time.Minute))
 		g := w.trigger(id)
 		equal(w, "state, key", [2]string{string(g.State), g.ItemKey}, [2]string{"waiting", "job-7"})
-		equal(w, "started, due", [2]time.Time{g.StartedAt, g.NextDue}, [2]time.Time{w.Now(), next})
+		equal(w, "started, due", [2]time.Time{g.StartedAt, g.NextDue}, [2]time.Time{w.Now(), w.Now().Add(time.Minute)})
 		w.noTriggerDue(w.another())
 		w.advance(time.Minute)
 		equal(w, "then", w.claimTrigger(w.another()).Action, store.ActionCheck)
@@ -34,7 +33,7 @@ func startSpecs(s *suite) {
 
 	s.spec("a start without a key keeps the one that was made", func(w *world) {
 		_, rollout := w.suspended(list(startable("i")))
-		w.must(w.a.TriggerStarted(w.ctx, w.claimTrigger(w.a).TriggerToken, "", time.Time{}))
+		w.must(w.a.TriggerStarted(w.ctx, w.claimTrigger(w.a).TriggerToken, "", store.Never))
 		id := store.TriggerID(rollout, "i", 0, 0)
 		equal(w, "key", w.trigger(id).ItemKey, "job-"+id)
 	})
@@ -52,7 +51,7 @@ func startSpecs(s *suite) {
 
 	s.spec("a start that failed is tried again when it is due, as one that may have happened", func(w *world) {
 		_, _ = w.suspended(list(startable("i")))
-		w.must(w.a.TriggerPending(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now().Add(time.Minute)))
+		w.must(w.a.TriggerPending(w.ctx, w.claimTrigger(w.a).TriggerToken, time.Minute))
 		w.noTriggerDue(w.a)
 		w.advance(time.Minute)
 		equal(w, "action", w.claimTrigger(w.a).Action, store.ActionResolve)
@@ -62,7 +61,7 @@ func startSpecs(s *suite) {
 		runID, rollout := w.suspended(list(startable("i")))
 		c := w.claimTrigger(w.a)
 		revision := w.run(runID).Revision
-		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, w.Now().Add(time.Minute), store.TriggerFailure{Error: "refused", NotStarted: true}))
+		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, time.Minute, store.TriggerFailure{Error: "refused", NotStarted: true}))
 		equal(w, "state", w.trigger(store.TriggerID(rollout, "i", 0, 0)).State, store.TriggerIntended)
 		if w.run(runID).Revision <= revision {
 			w.Fatal("a document that shows the state would not be made anew")
@@ -135,7 +134,7 @@ func startSpecs(s *suite) {
 		w.must(w.a.CheckTrigger(w.ctx, store.TriggerID(first, "i", 0, 0)))
 		c := w.claimTrigger(w.a)
 		equal(w, "one", c.RolloutID, first)
-		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, time.Time{})) // never again by itself
+		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, store.Never)) // never again by itself
 		w.must(w.a.CheckNow(w.ctx, runID))
 		c = w.claimTrigger(w.a)
 		equal(w, "of a run", c.RolloutID, second)
@@ -157,7 +156,7 @@ func givenUpSpecs(s *suite) {
 		w.cancel(runID)
 		equal(w, "state", w.trigger(c.TriggerID).State, store.TriggerCancelled)
 		w.noTriggerDue(b)
-		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", w.Now().Add(time.Hour)))
+		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", time.Hour))
 		again := w.claimTrigger(b)
 		equal(w, "action, key", [2]string{string(again.Action), again.ItemKey}, [2]string{"cancel", "job-7"})
 		equal(w, "state", w.trigger(c.TriggerID).State, store.TriggerCancelled)
@@ -169,7 +168,7 @@ func givenUpSpecs(s *suite) {
 		_, rollout, c := starting(w)
 		w.deliver(w.a, payload(store.TriggerID(rollout, "i", 0, 0), `1`))
 		w.commit(w.a, w.claim(w.a), completed)
-		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, w.Now().Add(time.Hour)))
+		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, time.Hour))
 		equal(w, "action", w.claimTrigger(w.a).Action, store.ActionCancel)
 	})
 
@@ -186,14 +185,14 @@ func givenUpSpecs(s *suite) {
 		c := w.claimTrigger(stale)
 		w.cancel(runID)
 		equal(w, "action", w.claimTrigger(w.a).Action, store.ActionCancel)
-		w.refused("its start", stale.TriggerStarted(w.ctx, c.TriggerToken, "job-7", time.Time{}), store.ErrFenced)
+		w.refused("its start", stale.TriggerStarted(w.ctx, c.TriggerToken, "job-7", store.Never), store.ErrFenced)
 		w.noTriggerDue(w.a)
 	})
 
 	s.spec("a start that certainly came to nothing after it was given up needs no cancelling", func(w *world) { // B2
 		runID, _, c := starting(w)
 		w.cancel(runID)
-		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, w.Now(), store.TriggerFailure{NotStarted: true}))
+		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, 0, store.TriggerFailure{NotStarted: true}))
 		w.advance(time.Hour)
 		w.noTriggerDue(w.a)
 	})
@@ -219,7 +218,7 @@ func givenUpSpecs(s *suite) {
 		equal(w, "disposition", w.deliver(w.another(), payload(c.TriggerID, `1`)), store.Accepted)
 		equal(w, "again", w.deliver(w.another(), payload(c.TriggerID, `2`)), store.Duplicate)
 		w.noTriggerDue(w.a)
-		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", w.Now().Add(time.Hour)))
+		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", time.Hour))
 		again := w.claimTrigger(w.a)
 		equal(w, "action, key", [2]string{string(again.Action), again.ItemKey}, [2]string{"cancel", "job-7"})
 		equal(w, "state", w.trigger(c.TriggerID).State, store.TriggerFired)
@@ -245,7 +244,7 @@ func givenUpSpecs(s *suite) {
 		d := payload(c.TriggerID, `1`)
 		d.ByJob = true
 		equal(w, "disposition", w.deliver(w.another(), d), store.Accepted)
-		w.refused("the start", w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", w.Now().Add(time.Hour)), store.ErrFenced)
+		w.refused("the start", w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", time.Hour), store.ErrFenced)
 		w.advance(time.Hour)
 		w.noTriggerDue(w.a)
 		equal(w, "state", w.trigger(c.TriggerID).State, store.TriggerFired)

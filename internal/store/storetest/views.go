@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
@@ -128,7 +127,7 @@ func eventSpecs(s *suite) {
 		grows("suspension")
 		g := w.claimTrigger(w.a)
 		grows("start")
-		w.must(w.a.TriggerStarted(w.ctx, g.TriggerToken, "job-1", time.Time{}))
+		w.must(w.a.TriggerStarted(w.ctx, g.TriggerToken, "job-1", store.Never))
 		grows("started")
 		w.deliver(w.a, payload(store.TriggerID(rollouts[0], "i", 0, 0), `1`))
 		grows("delivery")
