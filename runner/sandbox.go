@@ -42,9 +42,6 @@ type SandboxOptions struct {
 	// MCPDirect gives agents their MCP servers as they are declared. Otherwise they reach them
 	// through the gateway, which records calls and suspends rollouts on long-running work.
 	MCPDirect bool
-	// IgnoreDockerfile runs tasks that name an image, or have a Dockerfile, with what the machine
-	// has instead.
-	IgnoreDockerfile bool
 	// KeepImages keeps the images of the run from evalrun images gc for as long as the run is in the
 	// store. Otherwise they are kept for as long as the rollouts are that run in them.
 	KeepImages bool
@@ -65,13 +62,13 @@ func (o SandboxOptions) others() string {
 // capabilities are what the isolation can do for a task.
 func (o SandboxOptions) capabilities() tasks.Capabilities {
 	isolated := o.others() != IsolationProcess
-	can := tasks.Capabilities{NoNetwork: isolated, FileTree: isolated, IgnoreDockerfile: o.IgnoreDockerfile}
+	can := tasks.Capabilities{NoNetwork: isolated, FileTree: isolated}
 	if o.isolation() == IsolationPodman {
 		can.Images, can.Containers = true, true
 		return can
 	}
 	can.NoImages = "that takes --isolation image"
-	if o.isolation() == IsolationImage && !o.IgnoreDockerfile {
+	if o.isolation() == IsolationImage {
 		err := sandbox.ImageAvailable()
 		if can.Images = err == nil; err != nil {
 			can.NoImages = err.Error()
@@ -92,19 +89,15 @@ func (o SandboxOptions) placeOf(t *tasks.Task) (can tasks.Capabilities, services
 	if t.ComposeFile() == "" {
 		return can, ""
 	}
-	switch {
-	case o.IgnoreDockerfile:
-		can.NoServices = "--ignore-dockerfile starts no services"
-	case o.isolation() != IsolationPodman && o.isolation() != IsolationImage:
+	if o.isolation() != IsolationPodman && o.isolation() != IsolationImage {
 		can.NoServices = "services take --isolation podman"
-	default:
-		if err := composes(); err != nil {
-			can.NoServices = err.Error()
-			break
-		}
-		return tasks.Capabilities{NoNetwork: true, FileTree: true, Images: true, Containers: true, Services: true}, IsolationPodman
+		return can, ""
 	}
-	return can, ""
+	if err := composes(); err != nil {
+		can.NoServices = err.Error()
+		return can, ""
+	}
+	return tasks.Capabilities{NoNetwork: true, FileTree: true, Images: true, Containers: true, Services: true}, IsolationPodman
 }
 
 // composeGaps are what of a task's compose file cannot be run.

@@ -23,9 +23,6 @@ import (
 type ValidateOptions struct {
 	// Strict takes warnings for errors.
 	Strict bool
-	// IgnoreDockerfile takes tasks that name an image, or have a Dockerfile, for ones that can be
-	// run with what this machine has instead.
-	IgnoreDockerfile bool
 	// Variables are those that would be passed to tasks.
 	Variables Variables
 }
@@ -107,7 +104,7 @@ func (c *Checked) examine(path string, o ValidateOptions) (kind string, problems
 		if err := problems.Err(false); err != nil {
 			return "a task", problems, err
 		}
-		can, _ := SandboxOptions{IgnoreDockerfile: o.IgnoreDockerfile}.placeOf(t)
+		can, _ := SandboxOptions{}.placeOf(t)
 		if !can.Services && sandbox.Available() != nil {
 			can.NoNetwork, can.FileTree = false, false
 		}

@@ -29,9 +29,6 @@ type Capabilities struct {
 	Services bool
 	// NoServices says why they do not, if they could in another isolation or on another machine.
 	NoServices string
-	// IgnoreDockerfile: the person who runs the task knows that this machine has what the task's
-	// image would have.
-	IgnoreDockerfile bool
 }
 
 // Gap is something in a task that cannot be executed, or in [Task.Notes] something that is done
@@ -202,9 +199,8 @@ func (g *gaps) folders(t *Task) {
 
 const dockerfileKey = "environment/Dockerfile"
 
-// images finds the images that the task names. Whether a task needs what is in its image cannot be
-// told from its files: most tests of published tasks install programs, which needs nothing of a
-// Dockerfile but FROM. Without its image such a task gets a reward of 0 that says nothing.
+// images finds the images that the task names and that it cannot be run in. Without its image a task
+// gets a reward of 0 that says nothing, and its files do not tell whether it needs the image.
 func (g *gaps) images(t *Task) {
 	if g.can.Containers && !t.HasImage() {
 		g.add("environment", "the task names no image and has no Dockerfile, of which a container would be made; --isolation image or bwrap runs it")
@@ -212,25 +208,24 @@ func (g *gaps) images(t *Task) {
 	if g.can.Images && t.HasImage() {
 		return
 	}
-	d, err := t.Dockerfile()
-	if err != nil {
-		g.add(dockerfileKey, "%v", err)
-	}
-	if g.can.IgnoreDockerfile {
-		return
-	}
-	const ignore = "; --ignore-dockerfile runs it with what this machine has"
-	instead := ignore
+	var here, tests string // why images are not run, and those of the tests alone
 	if g.can.NoImages != "" {
-		instead = " here: " + g.can.NoImages + ignore
+		here = " here: " + g.can.NoImages
+		tests = here
+	} else if g.can.Images {
+		tests = " beside an agent that has none"
 	}
 	e := &t.Config.Environment
 	for _, key := range slices.Concat(t.Config.places, e.places) {
-		g.add(key, "the key is not known, and seems to name what the task is to run in"+ignore)
+		g.add(key, "the key is not known, and seems to name what the task is to run in; correct it or remove it")
 	}
-	g.image(e, e.keyIn("environment"), "the task is to run in the image %s, and images are not run"+instead)
-	if d != nil {
-		g.add(dockerfileKey, "the task is to run in the image that this makes of %s, and images are not built%s", or(d.Image, "nothing"), instead)
+	g.image(e, e.keyIn("environment"), "the task is to run in the image %s, and images are not run"+here)
+	switch info, err := os.Stat(filepath.Join(t.Dir, filepath.FromSlash(dockerfileKey))); {
+	case err != nil: // there is none
+	case !info.Mode().IsRegular():
+		g.add(dockerfileKey, "expected a file")
+	default:
+		g.add(dockerfileKey, "the task is to run in the image that this makes, and images are not built%s", here)
 	}
 	for i, s := range t.Stages() {
 		if e := s.Verifier.Environment; e != nil {
@@ -239,13 +234,13 @@ func (g *gaps) images(t *Task) {
 				usual = fmt.Sprintf("steps[%d].%s", i, usual)
 			}
 			for _, key := range e.places {
-				g.add(key, "the key is not known, and seems to name what the tests are to run in"+ignore)
+				g.add(key, "the key is not known, and seems to name what the tests are to run in; correct it or remove it")
 			}
-			g.image(e, e.keyIn(usual), "the tests are to run in the image %s, and images are not run"+instead)
+			g.image(e, e.keyIn(usual), "the tests are to run in the image %s, and images are not run"+tests)
 		}
 		for _, dir := range s.Tests {
 			if file := filepath.Join(dir, "Dockerfile"); s.Verifier.Separate() && isFile(file) {
-				g.add(t.relative(file), "the tests are to run in the image that this makes, and images are not built%s", instead)
+				g.add(t.relative(file), "the tests are to run in the image that this makes, and images are not built%s", tests)
 			}
 		}
 	}
@@ -280,7 +275,7 @@ func (g *gaps) image(e *Environment, key, format string) {
 		g.add(key+".docker_image", format, e.DockerImage)
 	}
 	if e.BugswarmImageTag != "" {
-		g.add(key+".bugswarm_image_tag", format, e.BugswarmImageTag)
+		g.add(key+".bugswarm_image_tag", "images of BugSwarm are not found by their tag; name the image with docker_image")
 	}
 }
 
@@ -296,28 +291,11 @@ func (g *gaps) files(t *Task) {
 			g.add("environment/"+e.Name(), "compose services are not run, and are read from %s alone; beside an image the file would be data", composeFile)
 		}
 	}
-	if g.can.Images && image {
-		return
+	if image {
+		return // which has the files, or is missing
 	}
-	const key = dockerfileKey
-	if _, err := t.Dockerfile(); err != nil {
-		return // images says so
-	}
-	copies, err := t.Files()
-	if err != nil {
+	if _, err := t.Files(); err != nil {
 		g.add("environment", "%v", err)
-	}
-	workdir := path.Clean(t.Workdir())
-	if t.Config.Environment.Workdir == "" && taken(workdir) {
-		g.add(key, "WORKDIR %s has a purpose of its own and cannot be the working directory; set environment.workdir to another folder, such as /app", workdir)
-	}
-	for _, c := range copies {
-		if isBelow(c.Destination, "/tests") || isBelow(c.Destination, "/solution") && !isBelow("/solution", workdir) {
-			g.add(key, "%s has a purpose of its own; put files somewhere else", c.Destination)
-		}
-		if !g.can.FileTree && !isBelow(c.Destination, workdir) {
-			g.add(key, "files can be put at %s only with a file tree of the task's own", c.Destination)
-		}
 	}
 }
 
@@ -328,20 +306,14 @@ func (t *Task) relative(file string) string {
 	return file
 }
 
-// Notes returns what is read and executed differently from what the task's author may expect, but
-// does not stand in the way of a run. Where the task runs in its image nothing is left out of it.
+// Notes returns what is executed differently from what the task's author may expect, but does not
+// stand in the way of a run.
 func (t *Task) Notes(can Capabilities) []Gap {
-	g := &gaps{}
-	if can.Services {
-		g.add("environment/"+composeFile, "services start anew after a suspension, with what is in their volumes alone")
+	if !can.Services {
+		return nil
 	}
-	if d, err := t.Dockerfile(); err == nil && d != nil && (!can.Images || can.IgnoreDockerfile) {
-		for _, what := range d.Unsupported {
-			g.add(dockerfileKey, "%s: --ignore-dockerfile leaves this out", what)
-		}
-	}
-	slices.SortStableFunc(g.found, func(a, b Gap) int { return strings.Compare(a.Key, b.Key) })
-	return g.found
+	return []Gap{{Key: "environment/" + composeFile,
+		Reason: "services start anew after a suspension, with what is in their volumes alone"}}
 }
 
 func isBelow(p, dir string) bool { return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/") }

@@ -2,13 +2,12 @@ package tasks
 
 import (
 	"path/filepath"
-	"slices"
 	"testing"
 )
 
 var (
 	everything = Capabilities{NoNetwork: true, FileTree: true}
-	ignoring   = Capabilities{NoNetwork: true, FileTree: true, IgnoreDockerfile: true}
+	withImages = Capabilities{NoNetwork: true, FileTree: true, Images: true}
 )
 
 // keys are those of the gaps of a task with this task.toml and these files.
@@ -83,42 +82,41 @@ func TestGaps(t *testing.T) {
 			[]string{"environment.network_mode", "verifier.network_mode"})
 	})
 	t.Run("absolute paths without a file tree", func(t *testing.T) {
-		can := Capabilities{NoNetwork: true, IgnoreDockerfile: true}
+		can := Capabilities{NoNetwork: true}
 		equal(t, "workdir", keys(t, can, "[environment]\nworkdir = '/workspace'", nil), []string{"environment.workdir"})
-		equal(t, "files", keys(t, can, "", map[string]string{"environment/a": "", "environment/Dockerfile": "FROM a\nWORKDIR /app\nCOPY a .\nCOPY a b/c\nCOPY a /apple"}),
-			[]string{"environment/Dockerfile"})
+		equal(t, "files", keys(t, can, "", map[string]string{"environment/a": ""}), []string(nil))
 	})
 }
 
-// A task that names an image is not run on this machine's system unless somebody says so,
-// however little its Dockerfile does.
+// A task that names an image is not run on this machine's system, however little its Dockerfile
+// does. Where images are run, only what names none that can be had is a gap.
 func TestGapsOfImages(t *testing.T) {
 	step := "\n[[steps]]\nname = 'a'\n[[steps]]\nname = 'b'\n"
 	for _, v := range []struct {
 		name, document string
 		files          map[string]string
-		want           []string
+		want, left     []string
 	}{
-		{"none", "", map[string]string{"environment/data.txt": ""}, nil},
-		{"docker_image", "environment.docker_image = 'ubuntu:24.04'", nil, []string{"environment.docker_image"}},
-		{"unknown key", "environment.docker_imgae = 'a'", nil, []string{"environment.docker_imgae"}},
+		{"none", "", map[string]string{"environment/data.txt": ""}, nil, nil},
+		{"docker_image", "environment.docker_image = 'ubuntu:24.04'", nil, []string{"environment.docker_image"}, nil},
+		{"unknown key", "environment.docker_imgae = 'a'", nil, []string{"environment.docker_imgae"}, []string{"environment.docker_imgae"}},
 		{"unknown keys of other tables", "container = 'a'\n[docker]\n[sandbox]\ncompose_file = 'a'\nvm = true\n[verifier.environment]\nkubernetes = 1", nil,
-			[]string{"container", "docker", "sandbox.compose_file", "sandbox.vm", "verifier.environment.kubernetes"}},
-		{"unknown key that names none", "environment.cpu = 2\n[metadata]\nimage = 'a'", nil, nil},
-		{"image of a sandbox", "sandbox.image = 'ubuntu:24.04'", nil, []string{"sandbox.docker_image"}},
-		{"bugswarm_image_tag", "environment.bugswarm_image_tag = 'a'", nil, []string{"environment.bugswarm_image_tag"}},
-		{"Dockerfile that does nothing", "", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app"}, []string{"environment/Dockerfile"}},
-		{"Dockerfile that copies", "", map[string]string{"environment/Dockerfile": "FROM a\nCOPY x /y", "environment/x": ""}, []string{"environment/Dockerfile"}},
-		{"Dockerfile that does more", "", map[string]string{"environment/Dockerfile": "FROM a\nRUN x\nRUN y"}, []string{"environment/Dockerfile"}},
-		{"image of the tests", "verifier.environment.docker_image = 'a'", nil, []string{"verifier.environment.docker_image"}},
-		{"image of all steps' tests", "verifier.sandbox.docker_image = 'a'" + step, nil, []string{"verifier.sandbox.docker_image"}},
-		{"image of a step's tests", step + "verifier.environment.docker_image = 'a'", nil, []string{"steps[1].verifier.environment.docker_image"}},
-		{"Dockerfile of the tests", "[verifier]\nenvironment_mode = 'separate'", map[string]string{"tests/Dockerfile": ""}, []string{"tests/Dockerfile"}},
-		{"a Dockerfile among the tests", "", map[string]string{"tests/Dockerfile": ""}, nil},
+			[]string{"container", "docker", "sandbox.compose_file", "sandbox.vm", "verifier.environment.kubernetes"}, []string{"container", "docker", "sandbox.compose_file", "sandbox.vm", "verifier.environment.kubernetes"}},
+		{"unknown key that names none", "environment.cpu = 2\n[metadata]\nimage = 'a'", nil, nil, nil},
+		{"image of a sandbox", "sandbox.image = 'ubuntu:24.04'", nil, []string{"sandbox.docker_image"}, nil},
+		{"bugswarm_image_tag", "environment.bugswarm_image_tag = 'a'", nil, []string{"environment.bugswarm_image_tag"}, []string{"environment.bugswarm_image_tag"}},
+		{"Dockerfile that does nothing", "", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app"}, []string{"environment/Dockerfile"}, nil},
+		{"Dockerfile that copies", "", map[string]string{"environment/Dockerfile": "FROM a\nCOPY x /y", "environment/x": ""}, []string{"environment/Dockerfile"}, nil},
+		{"Dockerfile that does more", "", map[string]string{"environment/Dockerfile": "FROM a\nRUN x\nRUN y"}, []string{"environment/Dockerfile"}, nil},
+		{"image of the tests", "verifier.environment.docker_image = 'a'", nil, []string{"verifier.environment.docker_image"}, []string{"verifier.environment.docker_image"}},
+		{"image of all steps' tests", "verifier.sandbox.docker_image = 'a'" + step, nil, []string{"verifier.sandbox.docker_image"}, []string{"verifier.sandbox.docker_image"}},
+		{"image of a step's tests", step + "verifier.environment.docker_image = 'a'", nil, []string{"steps[1].verifier.environment.docker_image"}, []string{"steps[1].verifier.environment.docker_image"}},
+		{"Dockerfile of the tests", "[verifier]\nenvironment_mode = 'separate'", map[string]string{"tests/Dockerfile": ""}, []string{"tests/Dockerfile"}, []string{"tests/Dockerfile"}},
+		{"a Dockerfile among the tests", "", map[string]string{"tests/Dockerfile": ""}, nil, nil},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			equal(t, "gaps", keys(t, everything, v.document, v.files), v.want)
-			equal(t, "ignored", keys(t, ignoring, v.document, v.files), []string(nil))
+			equal(t, "with images", keys(t, withImages, v.document, v.files), v.left)
 		})
 	}
 }
@@ -132,17 +130,12 @@ func TestGapsOfFiles(t *testing.T) {
 		{"compose", "", map[string]string{"environment/docker-compose.yaml": "", "environment/compose.yml": ""}, []string{"environment/compose.yml", "environment/docker-compose.yaml"}},
 		// Harbor reads docker-compose.yaml alone.
 		{"compose files that are data", "", map[string]string{"environment/Dockerfile": "FROM a", "environment/docker-compose.yml": "", "environment/compose.yaml": ""}, nil},
-		{"Dockerfile that copies what is not there", "", map[string]string{"environment/Dockerfile": "FROM a\nCOPY x /y"}, []string{"environment"}},
-		{"Dockerfile that cannot be read", "", map[string]string{"environment/Dockerfile/x": ""}, []string{"environment/Dockerfile"}},
-		{"Dockerfile that works in a place of something else", "", map[string]string{"environment/Dockerfile": "FROM a\nWORKDIR /tests"}, []string{"environment/Dockerfile"}},
-		{"Dockerfile that works in the solution's place", "", map[string]string{"environment/Dockerfile": "FROM a\nWORKDIR /solution\nCOPY a .", "environment/a": ""}, nil},
-		{"Dockerfile that copies to the solution's place", "", map[string]string{"environment/Dockerfile": "FROM a\nCOPY a /solution/a", "environment/a": ""}, []string{"environment/Dockerfile"}},
-		{"Dockerfile whose WORKDIR does not count", "environment.workdir = '/a'", map[string]string{"environment/Dockerfile": "FROM a\nWORKDIR /tests"}, nil},
+		{"Dockerfile that is none", "", map[string]string{"environment/Dockerfile/x": ""}, []string{"environment/Dockerfile"}},
 		{"both names of a folder", "[[steps]]\nname = 's'", map[string]string{"tests/a": "", "verifier/a": "", "steps/s/solution/a": "", "steps/s/oracle/a": ""},
 			[]string{"steps/s/oracle", "verifier"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			equal(t, "gaps", keys(t, ignoring, v.document, v.files), v.want)
+			equal(t, "gaps", keys(t, withImages, v.document, v.files), v.want)
 		})
 	}
 }
@@ -152,16 +145,16 @@ func TestGapReasons(t *testing.T) {
 	write(t, dir, "task.toml", "[environment]\ngpus = 2\ndocker_image = 'ubuntu:24.04'")
 	write(t, dir, "environment/Dockerfile", "FROM python:3\nRUN pip install x")
 	task, _ := Load(dir)
+	can := everything
+	can.NoImages = "that takes --isolation image"
 	var got []string
-	for _, g := range slices.Concat(task.Gaps(everything), task.Notes(Capabilities{})) {
+	for _, g := range task.Gaps(can) {
 		got = append(got, g.String())
 	}
-	const instead = "--ignore-dockerfile runs it with what this machine has"
-	equal(t, "gaps and notes", got, []string{
-		"environment.docker_image: the task is to run in the image ubuntu:24.04, and images are not run; " + instead,
+	equal(t, "gaps", got, []string{
+		"environment.docker_image: the task is to run in the image ubuntu:24.04, and images are not run here: that takes --isolation image",
 		"environment.gpus: GPUs cannot be given to a task",
-		"environment/Dockerfile: the task is to run in the image that this makes of python:3, and images are not built; " + instead,
-		"environment/Dockerfile: line 2: RUN pip install x: --ignore-dockerfile leaves this out",
+		"environment/Dockerfile: the task is to run in the image that this makes, and images are not built here: that takes --isolation image",
 	})
 }
 

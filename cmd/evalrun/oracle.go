@@ -20,7 +20,6 @@ type oracleFlags struct {
 func (o *oracleFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.sandbox.Isolation, "isolation", runner.IsolationImage, "with --oracle: run the tasks in `KIND`: image, bwrap or process")
-	f.BoolVar(&o.sandbox.IgnoreDockerfile, "ignore-dockerfile", false, "run tasks that have an image on this machine's system instead")
 	f.IntVarP(&o.watch.concurrency, "concurrency", "j", runner.DefaultConcurrency, "with --oracle: run `N` tasks at once")
 	o.watch.registerEnv(cmd, "with --oracle: ")
 }

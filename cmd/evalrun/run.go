@@ -176,7 +176,7 @@ func fetch(cmd *cobra.Command, g *globals, paths []string, dataset string) (*run
 
 // repeated are the flags of a run's stored command line, which the command also has that repeats one
 // evaluation.
-var repeated = []string{"store", "dataset", "strict", "epochs", "interval", "wait", "env", "env-file", "isolation", "mcp-config", "mcp", "ignore-dockerfile",
+var repeated = []string{"store", "dataset", "strict", "epochs", "interval", "wait", "env", "env-file", "isolation", "mcp-config", "mcp",
 	"timeout-multiplier", "agent-timeout-multiplier", "verifier-timeout-multiplier", "environment-build-timeout-multiplier", "override-cpus", "override-memory-mb", "override-storage-mb",
 	"fail-under", "fail-on-error", "fail-on-evaluator-error", "allow-unscored", "allow-not-run", "allow-suspended"}
 

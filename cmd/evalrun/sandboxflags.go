@@ -11,13 +11,12 @@ import (
 
 // sandboxFlags say where agents live that need a sandbox, and what they find there.
 type sandboxFlags struct {
-	isolation        string
-	mcpConfig        string
-	mcp              string
-	ignoreDockerfile bool
-	keepImages       bool
-	overrides        tasks.Overrides
-	given            func(name string) bool // of a flag
+	isolation  string
+	mcpConfig  string
+	mcp        string
+	keepImages bool
+	overrides  tasks.Overrides
+	given      func(name string) bool // of a flag
 }
 
 func (p *sandboxFlags) register(cmd *cobra.Command) {
@@ -27,7 +26,6 @@ func (p *sandboxFlags) register(cmd *cobra.Command) {
 	f.StringVar(&p.mcpConfig, "mcp-config", "", "give ACP agents the MCP servers of `FILE` too (mcpServers of a JSON, YAML or TOML file); one replaces a task's of the same name")
 	f.StringVar(&p.mcp, "mcp", "gateway", "reach MCP servers by `HOW`: gateway (through it; it records calls and suspends rollouts on long-running work) or direct (as they are declared)")
 	f.BoolVar(&p.keepImages, "keep-images", false, "protect the images of the run from evalrun images gc until the run is removed (default: until its rollouts are finished)")
-	f.BoolVar(&p.ignoreDockerfile, "ignore-dockerfile", false, "run tasks that have an image on this machine's system instead")
 	o := &p.overrides // with Harbor's names
 	f.Float64Var(&o.TimeoutMultiplier, "timeout-multiplier", 0, "multiply the time limits of tasks by `N`")
 	f.Float64Var(&o.AgentTimeoutMultiplier, "agent-timeout-multiplier", 0, "multiply agent.timeout_sec of tasks by `N`, in place of --timeout-multiplier")
@@ -41,7 +39,7 @@ func (p *sandboxFlags) register(cmd *cobra.Command) {
 
 // options are what the flags say. A flag that was given must have a value.
 func (p *sandboxFlags) options() (runner.SandboxOptions, error) {
-	o := runner.SandboxOptions{Isolation: p.isolation, MCPConfig: p.mcpConfig, IgnoreDockerfile: p.ignoreDockerfile, KeepImages: p.keepImages, Overrides: p.overrides}
+	o := runner.SandboxOptions{Isolation: p.isolation, MCPConfig: p.mcpConfig, KeepImages: p.keepImages, Overrides: p.overrides}
 	for name, given := range map[string]float64{
 		"timeout-multiplier": p.overrides.TimeoutMultiplier, "agent-timeout-multiplier": p.overrides.AgentTimeoutMultiplier,
 		"verifier-timeout-multiplier": p.overrides.VerifierTimeoutMultiplier, "environment-build-timeout-multiplier": p.overrides.BuildTimeoutMultiplier,

@@ -30,7 +30,6 @@ reward 1 and an agent that does nothing 0.`,
 			if err != nil {
 				return err
 			}
-			o.IgnoreDockerfile = oracle.sandbox.IgnoreDockerfile
 			if o.Variables, err = oracle.watch.variables(); err != nil {
 				return err
 			}

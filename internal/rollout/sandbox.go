@@ -105,6 +105,8 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec,
 		if err := (rolloutImages{h}).open(ctx, s, begins); err != nil {
 			return nil, err
 		}
+	} else if task.HasImage() { // planned by an evalrun that could leave the image out
+		return nil, setupFault(errors.New("the run was planned to run the task without its image, which is not possible any more; plan a new run"))
 	}
 	if h.hasServices() {
 		if s.compose, err = container.ReadCompose(filepath.Join(dir, "environment", container.ComposeFile), s.lookup); err != nil {
@@ -200,17 +202,15 @@ func (s *sandboxSpec) environ(cfg *sandbox.Config) []string {
 func (s *sandboxSpec) resolve() error {
 	var err error
 	if s.task != nil {
-		var env, own []tasks.KeyValue
 		if s.image != nil {
 			s.resolved = slices.Clone(s.image.Config.Env)
-		} else if d, err := s.task.Dockerfile(); err == nil && d != nil {
-			env = d.Env
 		}
 		if s.compose != nil {
 			s.resolved = append(s.resolved, s.compose.Env...)
 		}
+		var own []tasks.KeyValue
 		own, err = tasks.ExpandEnv("environment.env", s.task.Config.Environment.Env, s.lookup)
-		s.resolved = append(s.resolved, variables(append(slices.Clone(env), own...))...)
+		s.resolved = append(s.resolved, variables(own)...)
 	}
 	s.declared = slices.Clone(s.servers)
 	for i := range s.servers {

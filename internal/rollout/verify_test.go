@@ -23,14 +23,14 @@ func TestMain(m *testing.M) {
 }
 
 // newTaskWorld is a world whose rollout is one of a task that the agent nop leaves as it is. The
-// script is the task's test.
-func newTaskWorld(t *testing.T, script string) *world {
+// script is the task's test, lines are added to its task.toml.
+func newTaskWorld(t *testing.T, script string, lines ...string) *world {
 	t.Helper()
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	w := newWorld(t, "", func(req *plans.Request) {
 		dir := filepath.Join(req.BaseDir, "task")
 		for name, text := range map[string]string{
-			"task.toml": "[task]\nname = \"test/task\"\n", "instruction.md": "Do nothing.\n", "tests/test.sh": "#!/bin/bash\n" + script + "\n",
+			"task.toml": "[task]\nname = \"test/task\"\n" + strings.Join(lines, "\n"), "instruction.md": "Do nothing.\n", "tests/test.sh": "#!/bin/bash\n" + script + "\n",
 		} {
 			path := filepath.Join(dir, name)
 			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
@@ -108,6 +108,16 @@ func TestAChangedTaskIsNotRun(t *testing.T) {
 	w.check(os.WriteFile(filepath.Join(w.dir, "task", "tests", "test.sh"), []byte("echo other"), 0o600))
 	w.run()
 	if o := w.view(); o.State != eval.StateFaulted || o.Fault.Category != fault.Setup || !strings.Contains(o.Fault.Message, "not what it was") {
+		t.Errorf("it is %s with %v", o.State, o.Fault)
+	}
+}
+
+// A stored plan may say that a task runs without its image. Its score would mean nothing.
+func TestATaskIsNotRunWithoutItsImage(t *testing.T) {
+	w := newTaskWorld(t, "true", "[environment]", "docker_image = 'debian:12'")
+	w.run()
+	o := w.view()
+	if o.State != eval.StateFaulted || o.Fault.Category != fault.Setup || !strings.Contains(o.Fault.Message, "without its image") {
 		t.Errorf("it is %s with %v", o.State, o.Fault)
 	}
 }

@@ -30,12 +30,12 @@ func TestAgentsLookAtAPage(t *testing.T) {
 			m := startModel(t)
 			needBrowser(t)
 			args := []string{"run", "--isolation", c.isolation, "-o", "results.json"}
+			dir := copyTask(t, "browser", lookAt(c.agent, "browser")+lookAt(c.agent, "shared-browser"))
 			if c.isolation == "image" {
 				needBaseImage(t)
-			} else {
-				args = append(args, "--ignore-dockerfile")
+			} else if err := os.Remove(filepath.Join(dir, "browser", "environment", "Dockerfile")); err != nil {
+				t.Fatal(err)
 			}
-			dir := copyTask(t, "browser", lookAt(c.agent, "browser")+lookAt(c.agent, "shared-browser"))
 			if c.isolation == "process" { // which has no loopback of its own
 				edit(t, filepath.Join(dir, "browser", "task.toml"), `network_mode = "no-network"`, "")
 			}
