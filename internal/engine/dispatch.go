@@ -230,7 +230,7 @@ func (r *Runner) begin(ctx context.Context, c store.Claim, leftover error) {
 	r.inFlight++
 	delete(r.postponed, c.RolloutID)
 	r.mu.Unlock()
-	r.leases.add(c.RolloutID, cancel)
+	r.leases.add(c.Token, cancel)
 	r.triggers.endRound()
 	r.events.watch(c.RunID)
 	r.events.kick(c.RunID)
@@ -241,7 +241,7 @@ func (r *Runner) begin(ctx context.Context, c store.Claim, leftover error) {
 		if err != nil {
 			r.fail(fmt.Errorf("rollout %s (%s): %w", c.RolloutID, c.EvaluationName, err))
 		}
-		r.leases.remove(c.RolloutID)
+		r.leases.remove(c.Token)
 		r.triggers.rolloutEnded()
 		r.mu.Lock()
 		r.inFlight--
@@ -274,7 +274,7 @@ func (r *Runner) changedElsewhere(ctx context.Context, up store.WakeUp) error {
 	} else {
 		r.events.kick(up.Runs...)
 	}
-	if len(r.leases.ids()) == 0 {
+	if len(r.leases.rollouts()) == 0 {
 		return nil
 	}
 	return r.leases.renew(ctx) // perhaps something was cancelled

@@ -8,36 +8,37 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/store"
 )
 
 // leases are those of the rollouts that this process works on.
 type leases struct {
 	o *Options
-	// checking reports whether sources are being asked: claims of triggers are renewed as well.
-	checking func() bool
+	// checking adds the claims of what sources are being asked for, which are renewed as well.
+	checking func(*store.Tokens)
 
 	mu sync.Mutex
-	// held are the ids of the rollouts, with what ends their agent.
-	held map[string]context.CancelCauseFunc
+	// held are the claims of rollouts, with what ends their agent.
+	held map[store.Token]context.CancelCauseFunc
 }
 
-func newLeases(o *Options, checking func() bool) *leases {
-	return &leases{o: o, checking: checking, held: map[string]context.CancelCauseFunc{}}
+func newLeases(o *Options, checking func(*store.Tokens)) *leases {
+	return &leases{o: o, checking: checking, held: map[store.Token]context.CancelCauseFunc{}}
 }
 
-func (l *leases) add(rolloutID string, cancel context.CancelCauseFunc) {
+func (l *leases) add(t store.Token, cancel context.CancelCauseFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held[rolloutID] = cancel
+	l.held[t] = cancel
 }
 
-func (l *leases) remove(rolloutID string) {
+func (l *leases) remove(t store.Token) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.held, rolloutID)
+	delete(l.held, t)
 }
 
-func (l *leases) ids() []string {
+func (l *leases) rollouts() []store.Token {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.held))
@@ -59,17 +60,13 @@ func (l *leases) keep(ctx context.Context) (stop func()) {
 				return
 			case <-ticker.C:
 			}
-			if len(l.ids()) == 0 && !l.checking() {
-				renewed = l.o.Now()
-				continue
-			}
 			if err := l.renew(ctx); err == nil {
 				renewed = l.o.Now()
 			} else {
 				l.o.Logger.Warn("the leases could not be renewed", "error", err)
 			}
 			if l.o.Now().Sub(renewed) >= l.o.Lease*2/3 {
-				l.endAgents(l.ids(), rollout.ErrLeaseLost)
+				l.endAgents(rollout.ErrLeaseLost, func(store.Token) bool { return true })
 			}
 		}
 	})
@@ -82,23 +79,29 @@ func (l *leases) keep(ctx context.Context) (stop func()) {
 // renew renews once, and ends the agents of rollouts that were cancelled or that somebody else has
 // taken over.
 func (l *leases) renew(ctx context.Context) error {
-	ids := l.ids() // before the store is asked: what is claimed meanwhile is not missing from its answer
-	held, cancelled, err := l.o.Store.Renew(ctx)
+	t := store.Tokens{Rollouts: l.rollouts()}
+	l.checking(&t)
+	if len(t.Rollouts)+len(t.Triggers)+len(t.Batches) == 0 {
+		return nil
+	}
+	held, cancelled, err := l.o.Store.Renew(ctx, t)
 	if err != nil {
 		return err
 	}
-	l.endAgents(cancelled, rollout.ErrCancelled)
-	// Of those that are missing some have just been committed: their agents have ended.
-	l.endAgents(slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(held, id) }), rollout.ErrLeaseLost)
+	l.endAgents(rollout.ErrCancelled, func(t store.Token) bool { return slices.Contains(cancelled, t.RolloutID) })
+	// Of those that are missing some have just been committed: their agents have ended. What was claimed
+	// meanwhile was not asked for.
+	lost := slices.DeleteFunc(t.Rollouts, func(t store.Token) bool { return slices.Contains(held, t.RolloutID) })
+	l.endAgents(rollout.ErrLeaseLost, func(t store.Token) bool { return slices.Contains(lost, t) })
 	return nil
 }
 
 // endAgents ends the agents of some rollouts.
-func (l *leases) endAgents(ids []string, cause error) {
+func (l *leases) endAgents(cause error, of func(store.Token) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, id := range ids {
-		if cancel := l.held[id]; cancel != nil {
+	for t, cancel := range l.held {
+		if of(t) {
 			cancel(cause)
 		}
 	}

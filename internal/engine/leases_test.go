@@ -23,7 +23,7 @@ func TestAnAgentEndsBeforeItsLeaseDoes(t *testing.T) {
 	const lease = 300 * time.Millisecond
 	r := New(Options{Store: s, Lease: lease, Resolve: os.LookupEnv})
 	ctx, cancel := context.WithCancelCause(t.Context())
-	r.leases.add("rollout", cancel)
+	r.leases.add(store.Token{RolloutID: "rollout"}, cancel)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -52,25 +52,26 @@ func TestRenewEndsTheAgentsOfOthers(t *testing.T) {
 		t.Fatal(claims, err)
 	}
 	r := New(Options{Store: s, Resolve: os.LookupEnv})
-	ends := map[string]context.Context{}
-	for _, id := range []string{claims[0].RolloutID, claims[1].RolloutID, "overtaken"} {
+	cancelled, kept, overtaken := claims[0].Token, claims[1].Token, store.Token{RolloutID: "overtaken"}
+	ends := map[store.Token]context.Context{}
+	for _, token := range []store.Token{cancelled, kept, overtaken} {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		ends[id] = ctx
-		r.leases.add(id, cancel)
+		ends[token] = ctx
+		r.leases.add(token, cancel)
 	}
-	if _, err := s.Cancel(t.Context(), claims[0].RolloutID); err != nil {
+	if _, err := s.Cancel(t.Context(), cancelled.RolloutID); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.leases.renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for id, want := range map[string]error{claims[0].RolloutID: rollout.ErrCancelled, claims[1].RolloutID: nil, "overtaken": rollout.ErrLeaseLost} {
-		if got := context.Cause(ends[id]); !errors.Is(got, want) {
-			t.Errorf("the agent of %s ended with %v, want %v", id, got, want)
+	for token, want := range map[store.Token]error{cancelled: rollout.ErrCancelled, kept: nil, overtaken: rollout.ErrLeaseLost} {
+		if got := context.Cause(ends[token]); !errors.Is(got, want) {
+			t.Errorf("the agent of %v ended with %v, want %v", token, got, want)
 		}
 	}
-	r.leases.remove("overtaken")
-	if n := len(r.leases.ids()); n != 2 {
+	r.leases.remove(overtaken)
+	if n := len(r.leases.rollouts()); n != 2 {
 		t.Errorf("%d are held, want 2", n)
 	}
 }

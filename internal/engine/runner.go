@@ -132,7 +132,7 @@ func New(options Options) *Runner {
 	r.guard = &guard{o: o, runs: r.runs, stop: r.stop, pause: firstRetry}
 	r.events = newEventLog(o, r.runs, r.failFast)
 	r.triggers = newTriggerLoop(r)
-	r.leases = newLeases(o, r.triggers.checking)
+	r.leases = newLeases(o, r.triggers.addClaims)
 	r.host = &rollout.Host{
 		Store: o.Store, LoadRun: r.runs.get, JobsChanged: r.triggers.markDue, Resolve: o.Resolve, AnyRun: o.RunID == "",
 		Executable: o.Executable, Lease: o.Lease, Logger: o.Logger, Syncer: &durable.Syncer{Dir: o.Store.Dir()},

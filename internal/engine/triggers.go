@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +21,9 @@ type triggerLoop struct {
 	batches *batchHandler
 
 	mu sync.Mutex
-	// checksInFlight is how many triggers are being handled.
-	checksInFlight int
+	// triggers and requests are the claims that are being handled.
+	triggers map[store.TriggerToken]bool
+	requests map[store.BatchToken]bool
 	// due says that triggers should be claimed; nextDue is the earliest known time for that.
 	// outdated says that the store may know of an earlier time, or of a first one.
 	due      bool
@@ -35,7 +38,7 @@ type triggerLoop struct {
 }
 
 func newTriggerLoop(r *Runner) *triggerLoop {
-	l := &triggerLoop{r: r, due: true}
+	l := &triggerLoop{r: r, due: true, triggers: map[store.TriggerToken]bool{}, requests: map[store.BatchToken]bool{}}
 	l.handler = &triggerHandler{o: r.o, runs: r.runs, jobsChanged: l.markDue}
 	l.batches = &batchHandler{r.o, r.runs}
 	return l
@@ -55,7 +58,18 @@ func (l *triggerLoop) markDue() {
 func (l *triggerLoop) checking() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.checksInFlight > 0
+	return l.checksInFlight() > 0
+}
+
+// checksInFlight is how many claims are being handled. l.mu is held.
+func (l *triggerLoop) checksInFlight() int { return len(l.triggers) + len(l.requests) }
+
+// addClaims adds the claims that are being handled to others.
+func (l *triggerLoop) addClaims(t *store.Tokens) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.Triggers = slices.AppendSeq(t.Triggers, maps.Keys(l.triggers))
+	t.Batches = slices.AppendSeq(t.Batches, maps.Keys(l.requests))
 }
 
 // claim claims what is due. busy says that rollouts are being worked on; otherwise a round that is
@@ -64,7 +78,7 @@ func (l *triggerLoop) claim(ctx context.Context, busy bool) error {
 	for {
 		l.mu.Lock()
 		due := l.due || !l.nextDue.IsZero() && !l.nextDue.After(l.r.o.Now())
-		limit := maxChecks - l.checksInFlight
+		limit := maxChecks - l.checksInFlight()
 		due = due && (!l.roundDone || busy)
 		l.mu.Unlock()
 		if !due || limit <= 0 {
@@ -94,10 +108,13 @@ func (l *triggerLoop) claimBatches(ctx context.Context, limit int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.due = l.due || len(claims) == limit
-	l.checksInFlight += len(claims)
 	for _, c := range claims {
 		l.countClaim(c.ID)
-		l.r.work.Go(func() { l.done(c.RunID, "batch "+c.ID, l.batches.handle(ctx, c)) })
+		l.requests[c.BatchToken] = true
+		l.r.work.Go(func() {
+			err := l.batches.handle(ctx, c)
+			l.done(c.RunID, "batch "+c.ID, err, func() { delete(l.requests, c.BatchToken) })
+		})
 	}
 	return nil
 }
@@ -115,21 +132,22 @@ func (l *triggerLoop) noteClaimed(claims []store.TriggerClaim, more bool) {
 	defer l.mu.Unlock()
 	l.due = more
 	l.nextDue, l.outdated = time.Time{}, true
-	l.checksInFlight += len(claims)
 	for _, c := range claims {
 		l.countClaim(c.TriggerID)
+		l.triggers[c.TriggerToken] = true
 	}
 }
 
 // handle does what a claimed trigger needs. One that was delivered in the meantime needs nothing.
 func (l *triggerLoop) handle(ctx context.Context, c store.TriggerClaim) {
-	l.done(c.RunID, "trigger "+c.TriggerID, l.r.guard.handle(ctx, c, l.handler.handle))
+	err := l.r.guard.handle(ctx, c, l.handler.handle)
+	l.done(c.RunID, "trigger "+c.TriggerID, err, func() { delete(l.triggers, c.TriggerToken) })
 }
 
-// done is told that something that was claimed has been handled.
-func (l *triggerLoop) done(runID, what string, err error) {
+// done is told that something that was claimed has been handled. forget takes out its claim.
+func (l *triggerLoop) done(runID, what string, err error, forget func()) {
 	l.mu.Lock()
-	l.checksInFlight--
+	forget()
 	l.outdated = true
 	l.mu.Unlock()
 	if err != nil {
@@ -161,13 +179,13 @@ func (l *triggerLoop) nextCheck(busy bool) (pause time.Duration, checking, round
 	defer l.mu.Unlock()
 	pause = poll
 	switch {
-	case l.checksInFlight >= maxChecks || l.roundDone && !busy: // whoever is done with one wakes us
+	case l.checksInFlight() >= maxChecks || l.roundDone && !busy: // whoever is done with one wakes us
 	case l.due:
 		pause = 0
 	case !l.nextDue.IsZero():
 		pause = l.nextDue.Sub(l.r.o.Now())
 	}
-	return pause, l.checksInFlight > 0, l.roundDone
+	return pause, l.checksInFlight() > 0, l.roundDone
 }
 
 // newRound begins another round, with the time at which the next trigger is due.

@@ -23,7 +23,7 @@ func TestRounds(t *testing.T) {
 	if _, _, done := l.nextCheck(false); done {
 		t.Error("a round is done of a runner that counts none")
 	}
-	l.checksInFlight = 0
+	clear(l.triggers)
 	l.countRounds()
 	l.noteClaimed(claim("a", "b"), false)
 	if pause, checking, done := l.nextCheck(false); done || !checking || pause != poll {

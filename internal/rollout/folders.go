@@ -22,8 +22,8 @@ func (h *held) stillHeld() error {
 	if time.Since(h.claimed) < h.host.Lease/3 {
 		return nil
 	}
-	held, _, err := h.host.Store.Renew(context.Background())
-	if err == nil && !slices.Contains(held, h.claim.RolloutID) {
+	held, _, err := h.host.Store.Renew(context.Background(), store.Tokens{Rollouts: []store.Token{h.claim.Token}})
+	if err == nil && len(held) == 0 {
 		return store.ErrFenced
 	}
 	return err

@@ -62,6 +62,13 @@ type Token struct {
 	Fence int64
 }
 
+// Tokens name claims of every kind.
+type Tokens struct {
+	Rollouts []Token
+	Triggers []TriggerToken
+	Batches  []BatchToken
+}
+
 // Claim is a rollout that this process may now work on.
 type Claim struct {
 	Token

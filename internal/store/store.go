@@ -176,9 +176,10 @@ type Queue interface {
 	// and not begun, or whose evaluators were broken off. The time since the claim counts as
 	// queued. The rollout can be claimed again after a pause.
 	Release(ctx context.Context, t Token, pause time.Duration) error
-	// Renew prolongs the leases of everything that this process holds. It returns the ids of the
+	// Renew prolongs the claims that are named, as far as this process still has them. A claim that
+	// it does not name, because it never got the answer with it, runs out. It returns the ids of the
 	// rollouts that it still holds, and of those among them that are to be cancelled.
-	Renew(ctx context.Context) (held, cancelled []string, err error)
+	Renew(ctx context.Context, t Tokens) (held, cancelled []string, err error)
 	// CountFailure counts that evalrun itself has failed with a rollout, and returns how often in a
 	// row that now is, over all processes. The count begins anew with each segment, with the
 	// evaluators, and when the agent has failed in between.

@@ -27,7 +27,7 @@ func TestAStoreThatWasMigratedMeanwhile(t *testing.T) {
 	if _, err := newer.write.ExecContext(ctx, "PRAGMA user_version = 99"); err != nil {
 		t.Fatal(err)
 	}
-	_, _, renewed := s.Renew(ctx)
+	_, _, renewed := s.Renew(ctx, store.Tokens{})
 	_, created := s.CreateRun(ctx, planOf("two"))
 	for what, err := range map[string]error{"the lease": renewed, "another run": created, "the release": s.Release(ctx, claims[0].Token, 0)} {
 		if err == nil || !store.IsBroken(err) || !strings.Contains(err.Error(), "a newer evalrun has migrated") {

@@ -178,7 +178,7 @@ func (s outbox) Undelivered(ctx context.Context, runID string) (out []store.Noti
 }
 
 // list is a JSON array for json_each.
-func list(values []string) string {
+func list[T any](values []T) string {
 	if values == nil {
 		return "[]"
 	}

@@ -76,7 +76,7 @@ func exercise(t *testing.T, s *Store) {
 			_, err = s.Deliver(ctx, store.Delivery{Source: "s", ItemKey: "none", Status: store.StatusSuccessful})
 			must(err)
 		}
-		_, _, err = s.Renew(ctx)
+		_, _, err = s.Renew(ctx, store.Tokens{})
 		must(err)
 	}
 	_, err = s.Cancel(ctx, p.RunID)

@@ -75,16 +75,14 @@ func (s queue) Release(ctx context.Context, tok store.Token, pause time.Duration
 }
 
 // Renew implements Queue.
-func (s queue) Renew(ctx context.Context) (held, cancelled []string, err error) {
+func (s queue) Renew(ctx context.Context, t store.Tokens) (held, cancelled []string, err error) {
 	err = s.db.writeOp(ctx, func(w *write) error {
 		held, cancelled = nil, nil
-		if err := w.tx.exec("UPDATE triggers SET due_at = ? WHERE owner = ?", w.tx.after(s.db.lease), s.db.holder); err != nil {
+		until := w.tx.after(s.db.lease)
+		if err := w.tx.exec("UPDATE triggers SET due_at = ?3"+claimed("trigger_id", "TriggerID"), s.db.holder, list(t.Triggers), until); err != nil {
 			return err
 		}
-		if err := w.tx.exec("UPDATE judge_batches SET due_at = ? WHERE owner = ?", w.tx.after(s.db.lease), s.db.holder); err != nil {
-			return err
-		}
-		if err := w.tx.exec("UPDATE rollouts SET renewed_at = ?, lease_until = ? WHERE owner = ?", w.tx.now, w.tx.after(s.db.lease), s.db.holder); err != nil {
+		if err := w.tx.exec("UPDATE judge_batches SET due_at = ?3"+claimed("batch_id", "BatchID"), s.db.holder, list(t.Batches), until); err != nil {
 			return err
 		}
 		return w.tx.rows(func(r scanner) error {
@@ -96,9 +94,15 @@ func (s queue) Renew(ctx context.Context) (held, cancelled []string, err error) 
 				cancelled = append(cancelled, id)
 			}
 			return err
-		}, "SELECT rollout_id, cancel FROM rollouts WHERE owner = ?", s.db.holder)
+		}, "UPDATE rollouts SET renewed_at = ?4, lease_until = ?3"+claimed("rollout_id", "RolloutID")+" RETURNING rollout_id, cancel", s.db.holder, list(t.Rollouts), until, w.tx.now)
 	})
 	return held, cancelled, err
+}
+
+// claimed is the condition on rows that the process ?1 has by one of the tokens ?2, in whose JSON the
+// id has the name.
+func claimed(column, name string) string {
+	return " WHERE owner = ?1 AND (" + column + ", fence) IN (SELECT value ->> '" + name + "', value ->> 'Fence' FROM json_each(?2))"
 }
 
 // CountFailure implements Queue.

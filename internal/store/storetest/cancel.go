@@ -22,8 +22,7 @@ func cancelSpecs(s *suite) {
 			if state == eval.StateEvaluating {
 				w.refused("its evaluator", w.a.RecordResult(w.ctx, held.Token, store.Result{EvaluatorID: "e"}), store.ErrFenced)
 				w.refused("its end", w.a.Finish(w.ctx, held.Token, ptr(1.0)), store.ErrFenced)
-				ids, _, err := w.a.Renew(w.ctx)
-				w.must(err)
+				ids, _ := w.renew(w.a, held)
 				equal(w, "held", len(ids), 0)
 			}
 		}
@@ -41,8 +40,7 @@ func cancelSpecs(s *suite) {
 			runID, id, held := w.inState(eval.StateRunning)
 			equal(w, "cancelled", w.cancel(runID), 1)
 			equal(w, "still", w.view(runID, id).State, eval.StateRunning)
-			ids, cancelled, err := w.a.Renew(w.ctx)
-			w.must(err)
+			ids, cancelled := w.renew(w.a, held)
 			equal(w, "held", ids, []string{id})
 			equal(w, "to be cancelled", cancelled, []string{id})
 			equal(w, "committed", w.commit(w.a, held, end), store.Committed{State: eval.StateCancelled})

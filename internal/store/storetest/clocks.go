@@ -31,11 +31,10 @@ func clockSpecs(s *suite) {
 		w.advance(time.Hour) // waiting
 		w.deliver(w.a, payload(store.TriggerID(rollouts[0], "i", 0, 0), `1`))
 		w.advance(3 * time.Second) // from delivery to claim is queued
-		w.claim(w.a)
+		c = w.claim(w.a)
 		clocks(store.Clocks{Working: 9 * time.Second, Queued: 9 * time.Second, Waiting: time.Hour})
 		w.advance(11 * time.Second)
-		_, _, err := w.a.Renew(w.ctx) // the last sign of life
-		w.must(err)
+		w.renew(w.a, c)                   // the last sign of life
 		w.advance(lease + 20*time.Second) // after that it was only queued
 		c = w.claim(b)
 		clocks(store.Clocks{Working: 20 * time.Second, Queued: 9*time.Second + lease + 20*time.Second, Waiting: time.Hour})
@@ -122,7 +121,7 @@ func checkClocks(w *world, r *rand.Rand, jumps bool) {
 			w.advance(-time.Duration(r.IntN(100)) * time.Second)
 		}
 	}
-	holders := map[string]store.Store{}
+	holders, held := map[string]store.Store{}, map[string]store.Claim{}
 	before := store.Clocks{}
 	for step := range 40 {
 		pass()
@@ -135,8 +134,7 @@ func checkClocks(w *world, r *rand.Rand, jumps bool) {
 		case o.State == eval.StateSuspended && r.IntN(2) == 0:
 			w.deliver(s, payload(store.TriggerID(o.ID, "i", o.Suspensions-1, 0), `1`))
 		case holder != nil && r.IntN(3) == 0:
-			_, _, err := holder.Renew(w.ctx)
-			w.must(err)
+			w.renew(holder, held[o.ID])
 		case step > 35 && r.IntN(2) == 0:
 			_, err := s.Cancel(w.ctx, o.ID)
 			w.must(err)
@@ -144,7 +142,7 @@ func checkClocks(w *world, r *rand.Rand, jumps bool) {
 			claims, err := s.Claim(w.ctx, runID, 1)
 			w.must(err)
 			for _, c := range claims {
-				holders[o.ID] = s
+				holders[o.ID], held[o.ID] = s, c
 				if r.IntN(4) == 0 {
 					continue // dies
 				}

@@ -372,11 +372,9 @@ func deadlineSpecs(s *suite) {
 		rollout := suspendFor(w, time.Minute, polled("j", w.Now()))
 		held := w.claimTrigger(w.a)
 		w.advance(20 * time.Second)
-		_, _, err := w.a.Renew(w.ctx)
-		w.must(err)
+		w.renew(w.a, held)
 		w.advance(time.Minute - 20*time.Second - time.Microsecond)
-		_, _, err = w.a.Renew(w.ctx)
-		w.must(err)
+		w.renew(w.a, held)
 		w.advance(time.Second)
 		w.noTriggerDue(w.another()) // it is still being asked
 		w.must(w.a.TriggerPending(w.ctx, held.TriggerToken, time.Hour))

@@ -31,8 +31,7 @@ func leaseSpecs(s *suite) {
 		b := w.another()
 		for range 5 {
 			w.advance(lease - time.Second)
-			held, cancelled, err := w.a.Renew(w.ctx)
-			w.must(err)
+			held, cancelled := w.renew(w.a, claims)
 			slices.Sort(held)
 			slices.Sort(rollouts)
 			equal(w, "held", held, rollouts)
@@ -48,15 +47,15 @@ func leaseSpecs(s *suite) {
 
 	s.spec("one who has lost a rollout does not get it back by renewing", func(w *world) {
 		_, _ = w.create(1)
-		w.claim(w.a)
+		first := w.claim(w.a)
 		b := w.another()
 		w.advance(lease)
-		w.claim(b)
-		held, _, err := w.a.Renew(w.ctx)
-		w.must(err)
+		second := w.claim(b)
+		held, _ := w.renew(w.a, first, second)
 		equal(w, "held by the first", len(held), 0)
-		held, _, err = b.Renew(w.ctx)
-		w.must(err)
+		held, _ = w.renew(b, first)
+		equal(w, "held by the second with the token of the first", len(held), 0)
+		held, _ = w.renew(b, second)
 		equal(w, "held by the second", len(held), 1)
 	})
 
@@ -67,8 +66,7 @@ func leaseSpecs(s *suite) {
 		w.advance(time.Hour)
 		// when it goes on
 		w.claimsNothing(w.a)
-		held, _, err := w.a.Renew(w.ctx)
-		w.must(err)
+		held, _ := w.renew(w.a, c)
 		// then nothing was lost
 		equal(w, "held", held, []string{c.RolloutID})
 		w.claimsNothing(w.another())
@@ -90,9 +88,38 @@ func leaseSpecs(s *suite) {
 		w.suspend(w.a, claims[0], external("i"))
 		w.commit(w.a, claims[1], store.SegmentEnd{Outcome: store.OutcomeInterrupted})
 		w.commit(w.a, claims[2], store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}})
-		held, _, err := w.a.Renew(w.ctx)
-		w.must(err)
+		held, _ := w.renew(w.a, claims)
 		equal(w, "held", len(held), 0)
+	})
+
+	s.spec("a claim that its holder does not name, because it never got the answer with it, runs out", func(w *world) {
+		// given a process that knows of one of its claims of each kind
+		_, rollouts := w.create(2)
+		known, err := w.a.Claim(w.ctx, "", 1)
+		w.must(err)
+		_, err = w.a.Claim(w.ctx, "", 1)
+		w.must(err)
+		_, waiting := w.suspended(list(polled("i", time.Time{}), polled("j", time.Time{})))
+		checked, err := w.a.ClaimTriggers(w.ctx, "", 1)
+		w.must(err)
+		_, err = w.a.ClaimTriggers(w.ctx, "", 1)
+		w.must(err)
+		_, _ = w.create(1)
+		judged := w.claim(w.a)
+		w.commit(w.a, judged, completed)
+		w.waitForScores(w.a, judged, waits("judge", inBatch("k")))
+		w.claimBatch(w.a)
+		// when it renews what it knows of, and the lease ends
+		w.advance(lease - time.Second)
+		held, _ := w.renew(w.a, known, checked[0])
+		equal(w, "held", held, rollouts[:1])
+		w.advance(time.Second)
+		// then another process has the rest
+		b := w.another()
+		equal(w, "rollout", w.claim(b).RolloutID, rollouts[1])
+		other := map[string]string{store.TriggerID(waiting, "i", 0, 0): "j", store.TriggerID(waiting, "j", 0, 0): "i"}
+		equal(w, "trigger", w.claimTrigger(b).InterruptID, other[checked[0].TriggerID])
+		equal(w, "batch", w.claimBatch(b).Action, store.ActionResolve)
 	})
 
 	s.spec("a renewal is also one of the triggers that are held", func(w *world) {
@@ -100,8 +127,7 @@ func leaseSpecs(s *suite) {
 		c := w.claimTrigger(w.a)
 		b := w.another()
 		w.advance(lease - time.Second)
-		_, _, err := w.a.Renew(w.ctx)
-		w.must(err)
+		w.renew(w.a, c)
 		w.advance(lease - time.Second)
 		w.noTriggerDue(b)
 		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, store.Never))

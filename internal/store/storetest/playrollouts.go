@@ -171,23 +171,37 @@ func (p *player) applyCancel(s store.Store, r *modelRollout) error {
 	return nil
 }
 
-func (p *player) applyRenew(s store.Store, by int) error {
+// applyRenew renews some of the claims that any store has ever had.
+func (p *player) applyRenew(s store.Store, o op) error {
+	var tokens store.Tokens
 	var wantHeld, wantCancelled []string
-	for _, r := range p.model.rollouts {
-		if r.holder == by {
-			r.lease = p.model.now.Add(lease)
-			wantHeld = append(wantHeld, r.id)
-			if r.cancelled {
-				wantCancelled = append(wantCancelled, r.id)
+	for i, c := range p.claims {
+		if (i+o.a)%5 == 0 {
+			continue
+		}
+		tokens.Rollouts = append(tokens.Rollouts, c.token)
+		for _, r := range p.model.rollouts {
+			if r.id == c.token.RolloutID && r.fence == c.token.Fence && r.holder == o.store {
+				r.lease = p.model.now.Add(lease)
+				wantHeld = append(wantHeld, r.id)
+				if r.cancelled {
+					wantCancelled = append(wantCancelled, r.id)
+				}
 			}
 		}
 	}
-	for _, g := range p.model.triggers {
-		if g.holder == by {
-			g.due = p.model.now.Add(lease)
+	for i, c := range p.triggerClaims {
+		if (i+o.b)%5 == 0 {
+			continue
+		}
+		tokens.Triggers = append(tokens.Triggers, c.token)
+		for _, g := range p.model.triggers {
+			if g.id == c.token.TriggerID && g.fence == c.token.Fence && g.holder == o.store {
+				g.due = p.model.now.Add(lease)
+			}
 		}
 	}
-	held, cancelled, err := s.Renew(p.w.ctx)
+	held, cancelled, err := s.Renew(p.w.ctx, tokens)
 	for _, ids := range [][]string{wantHeld, wantCancelled, held, cancelled} {
 		slices.Sort(ids)
 	}

@@ -121,10 +121,9 @@ func retrySpecs(s *suite) {
 		w.commit(w.a, w.claim(w.a), failed(0))
 		w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeInterrupted})
 		start := w.Now()
-		w.claim(w.a)
+		c := w.claim(w.a)
 		w.advance(10 * time.Second)
-		_, _, err := w.a.Renew(w.ctx)
-		w.must(err)
+		w.renew(w.a, c)
 		w.advance(time.Hour)
 		files := []store.File{{Name: "trajectory.jsonl", Size: 3, SHA256: "ab"}}
 		b := w.another()

@@ -191,6 +191,29 @@ func (w *world) claim(s store.Store) store.Claim {
 	return claims[0]
 }
 
+// renew renews claims of rollouts, triggers and batches.
+func (w *world) renew(s store.Store, claims ...any) (held, cancelled []string) {
+	w.Helper()
+	var t store.Tokens
+	for _, c := range claims {
+		switch c := c.(type) {
+		case store.Claim:
+			t.Rollouts = append(t.Rollouts, c.Token)
+		case []store.Claim:
+			for _, c := range c {
+				t.Rollouts = append(t.Rollouts, c.Token)
+			}
+		case store.TriggerClaim:
+			t.Triggers = append(t.Triggers, c.TriggerToken)
+		case store.BatchClaim:
+			t.Batches = append(t.Batches, c.BatchToken)
+		}
+	}
+	held, cancelled, err := s.Renew(w.ctx, t)
+	w.must(err)
+	return held, cancelled
+}
+
 func (w *world) claimsNothing(s store.Store) {
 	w.Helper()
 	claims, err := s.Claim(w.ctx, "", 10)
