@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/input"
 )
 
@@ -54,7 +55,7 @@ func (e *EvalSet) chooseAgents(r *input.Reader) error {
 		if len(command) == 0 || len(names) > 0 {
 			return inputError("expected either --agent or a command after --")
 		}
-		a, err := e.startedIn(agent.FromCommand(command), e.req.WorkDir)
+		a, err := e.startedIn(function.FromCommand(command), e.req.WorkDir)
 		e.req.Agents = []agent.Entry{a}
 		return err
 	}
@@ -141,5 +142,5 @@ func (e *EvalSet) startedIn(a agent.Entry, dir string) (agent.Entry, error) {
 
 // needSandbox reports whether some agent does.
 func needSandbox(agents []agent.Entry) bool {
-	return slices.ContainsFunc(agents, agent.Entry.NeedsSandbox)
+	return slices.ContainsFunc(agents, func(a agent.Entry) bool { return a.Needs().Sandbox })
 }

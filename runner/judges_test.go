@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/judge"
 )
 
@@ -15,7 +16,7 @@ const judgedUpload = `{"version": "1.0", "id": "s", "name": "S", "agent": "echo"
 // loadJudged loads an uploaded set with a judge that asks this model, in a service with these judges.
 func loadJudged(t *testing.T, model string, judges *judge.Config, change func(*LoadOptions)) *EvalSet {
 	t.Helper()
-	echo := agent.FromCommand([]string{"cat"})
+	echo := function.FromCommand([]string{"cat"})
 	echo.Name = "echo"
 	o := LoadOptions{Upload: &Upload{Name: "upload.json", Data: []byte(strings.Replace(judgedUpload, "MODEL", model, 1)), Dir: t.TempDir()},
 		Catalog:   &Catalog{Dir: t.TempDir(), Agents: []agent.Entry{echo}, Judges: judges},
@@ -66,7 +67,7 @@ func TestAJudgeThatIsTheAgentsOwnModelIsSaid(t *testing.T) {
 	for model, want := range map[string]bool{"gpt-5": true, "same-as-agent": true, "gpt-5-mini": false} {
 		e := loadJudged(t, model, &c, func(o *LoadOptions) {
 			writer := &o.Catalog.Agents[0]
-			writer.ACP = &agent.ACP{Model: &agent.Model{Name: "gpt-5"}}
+			writer.Model = &agent.Model{Name: "gpt-5"}
 		})
 		if got := strings.Contains(e.Warnings, "the evaluator j judges the agent echo by its own model, gpt-5"); got != want {
 			t.Errorf("%s: %q", model, e.Warnings)

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/oracle"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -42,7 +42,7 @@ var ErrInterrupted = errors.New("interrupted")
 // CheckTasks runs task directories with their own solutions, which must get the reward 1, and with
 // an agent that does nothing, which must get 0. It uses a store of its own that it throws away.
 func CheckTasks(ctx context.Context, dirs []string, sandbox SandboxOptions, store OpenOptions, o Options) (checks []OracleCheck, err error) {
-	set, err := Load(dirs, LoadOptions{Agents: []string{agent.TypeOracle, agent.TypeNop}, Sandbox: sandbox, Variables: o.Variables, AllowUnset: true})
+	set, err := Load(dirs, LoadOptions{Agents: []string{oracle.Name, oracle.NopName}, Sandbox: sandbox, Variables: o.Variables, AllowUnset: true})
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func oracleChecks(ctx context.Context, st store.Reader, runID string) (checks []
 	err = st.Snapshot(ctx, runID, func(v store.View) error {
 		return v.Rollouts(func(r store.RolloutView) error {
 			c := OracleCheck{Task: r.EvaluationName, Agent: r.Agent, Reward: r.Score}
-			if r.Agent == agent.TypeOracle {
+			if r.Agent == oracle.Name {
 				c.Want = 1
 			}
 			switch {

@@ -128,7 +128,7 @@ func probedAgent(cmd *cobra.Command, name string) (agent.Entry, string, error) {
 	if !ok {
 		data, err := input.ReadFile(name, input.MaxFile)
 		if err != nil {
-			known := slices.DeleteFunc(agent.Names(), func(name string) bool { e, _ := agent.Registered(name); return e.Type != agent.TypeACP })
+			known := slices.DeleteFunc(agent.Names(), func(name string) bool { e, _ := agent.Registered(name); return !probe.Supports(e) })
 			return e, "", usageError("expected the name of one of the registry's agents (%s), or a file with an agent entry; %w%s",
 				strings.Join(known, ", "), input.Unreadable(name, err), input.Suggest(name, known))
 		}
@@ -146,7 +146,7 @@ func probedAgent(cmd *cobra.Command, name string) (agent.Entry, string, error) {
 		}
 		dir = filepath.Dir(name)
 	}
-	if e.Type != agent.TypeACP {
+	if !probe.Supports(e) {
 		return e, "", usageError("%s: agents of type %q do not speak the Agent Client Protocol; there is nothing to probe", name, e.Type)
 	}
 	dir, err := filepath.Abs(dir)

@@ -8,90 +8,51 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/input"
-	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // Entry is an agent as an eval set or the command line names it. It is stored with a run as JSON,
 // so that a run is resumed with the agent that it was started with; secrets stay ${VAR} in it.
 type Entry struct {
-	Name string `json:"name"`
-	// Type is TypeFunction, TypeACP, TypeOracle or TypeNop.
-	Type    string   `json:"type"`
-	Command []string `json:"command,omitempty"`
-	// Cwd is relative to Segment.BaseDir, which is the default: where a function agent starts, and
-	// where the program of an ACP agent is looked for if its path is relative.
-	Cwd string `json:"cwd,omitempty"`
+	Name string
+	// Type is the name of a registered [Type].
+	Type    string
+	Command []string
+	// Cwd is relative to Segment.BaseDir, which is the default: where an agent without a sandbox
+	// starts, and where the program of any other is looked for if its path is relative.
+	Cwd string
 	// Env is added to the environment; ${VAR} in a value is resolved for each segment.
-	Env map[string]string `json:"env,omitempty"`
-	// Stdin is what a function agent reads, Output where its document is.
-	Stdin  StdinMode  `json:"stdin,omitempty"`
-	Output OutputMode `json:"output,omitempty"`
-	// OutputFile is the name of the file that EVALRUN_OUTPUT_FILE points to with Output "file", for
-	// programs that want a certain extension. By default it is output.json.
-	OutputFile string `json:"outputFile,omitempty"`
-	// ACP is set in entries of TypeACP.
-	*ACP
+	Env map[string]string
+	// Extends is the registry's entry that gives what this one does not say.
+	Extends string
+	// Model is where the agent's model is. Without it, or without a key, the agent talks to its
+	// provider as it likes.
+	Model *Model
+	// Settings are what only entries of this type have, as the type's own Settings makes them; nil if
+	// it has none.
+	Settings any
 	// ResumeWhen says whether a rollout with several triggers resumes when any of them or when all
 	// have fired.
-	ResumeWhen ResumeWhen `json:"resumeWhen,omitempty"`
+	ResumeWhen ResumeWhen
 	// AcceptsFaults says that the agent takes a failed job as {"error":…} in place of a payload.
-	AcceptsFaults bool `json:"acceptsFaults"`
+	AcceptsFaults bool
 	// Timeout bounds each segment, beside Segment.Timeout; 0 means none.
-	Timeout wait.Duration `json:"timeout,omitzero"`
+	Timeout wait.Duration
 }
 
-// The types of agents.
-const (
-	TypeFunction = "function" // a program that reads a JSON document and prints one
-	TypeACP      = "acp"      // an agent that speaks the Agent Client Protocol
-	TypeOracle   = "oracle"   // runs a task's own solution
-	TypeNop      = "nop"      // does nothing
-)
-
-// types are those that an entry may have, laterTypes those of the design that this version does not
-// run.
-var (
-	types      = []string{TypeFunction, TypeACP, TypeOracle, TypeNop}
-	laterTypes = []string{"langgraph"}
-)
-
-// NeedsSandbox reports whether the agent runs in the sandbox of its rollout, and not as its owner's
-// own program.
-func (e Entry) NeedsSandbox() bool { return e.Type != TypeFunction }
+// Model is a model endpoint, which the agent reaches through evalrun's proxy.
+type Model struct {
+	// API is "openai", "anthropic" or "gemini".
+	API string `json:"api,omitempty"`
+	// URL is the base URL as the agent's own setting has it, and Key the key; both may hold ${VAR}.
+	URL string `json:"url,omitempty"`
+	Key string `json:"key,omitempty"`
+	// Name of the model.
+	Name string `json:"name,omitempty"`
+}
 
 // TimeoutOfEntry names the timeout of an entry.
 const TimeoutOfEntry = "timeout of the agent"
-
-// Check says why no agent can be made of the entry.
-func (e Entry) Check() error {
-	switch {
-	case !slices.Contains(types, e.Type):
-		return fmt.Errorf("agent %q: type %q is not supported by this version; supported: %s", e.Name, e.Type, strings.Join(types, ", "))
-	case (e.Type == TypeFunction || e.Type == TypeACP) && (len(e.Command) == 0 || e.Command[0] == ""):
-		return fmt.Errorf("agent %q has no command", e.Name)
-	}
-	return nil
-}
-
-// StdinMode is what a function agent reads.
-type StdinMode string
-
-// The stdin modes.
-const (
-	StdinEnvelope StdinMode = "envelope" // {"input":…,"resume":…,…}
-	StdinInput    StdinMode = "input"    // the evaluation's input alone; such an agent cannot be resumed
-)
-
-// OutputMode is where a function agent leaves its document.
-type OutputMode string
-
-// The output modes.
-const (
-	OutputStdout   OutputMode = "stdout"    // all of stdout is the document
-	OutputLastLine OutputMode = "last-line" // the last line of stdout that is not empty
-	OutputFile     OutputMode = "file"      // the file that EVALRUN_OUTPUT_FILE points to
-)
 
 // ResumeWhen says how many of its triggers a rollout waits for.
 type ResumeWhen string
@@ -104,18 +65,14 @@ const (
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// FromCommand is the entry of `-- COMMAND…`: a function agent named after its program.
-func FromCommand(args []string) Entry {
-	return Entry{Name: nameOf(args), Type: TypeFunction, Command: args, Stdin: StdinEnvelope, Output: OutputStdout, ResumeWhen: ResumeAny}
-}
-
 // ParseEntry reads the value of `agent`, or of one element of `agents`: an object, or a name from
 // the registry. What is wrong with it is recorded in r.
 func ParseEntry(r *input.Reader, n *input.Node) Entry {
 	if n.Kind == input.String {
 		e, ok := Registered(n.Text)
 		if !ok {
-			r.Errorf(n, "no agent has the name %q%s; the registry has %s; any other agent is an object with a \"type\"", n.Text, input.Suggest(n.Text, Names()), strings.Join(Names(), ", "))
+			r.Errorf(n, "no agent has the name %q%s; the registry has %s; any other agent is an object with a \"type\"",
+				n.Text, input.Suggest(n.Text, Names()), strings.Join(Names(), ", "))
 			return Entry{Name: n.Text}
 		}
 		return e
@@ -124,55 +81,38 @@ func ParseEntry(r *input.Reader, n *input.Node) Entry {
 	if n.Kind != input.Object {
 		return Entry{}
 	}
-	var e Entry
-	switch parseType(r, f) {
-	case TypeFunction:
-		e = parseFunction(r, f)
-	case TypeACP:
-		e = parseACP(r, f)
-	case TypeOracle:
-		e = Entry{Type: TypeOracle, Name: f.String("name", TypeOracle)}
-		f.Ignore("acceptsFaults") // stored with every entry
-	case TypeNop:
-		e = Entry{Type: TypeNop, Name: f.String("name", TypeNop)}
-		f.Ignore("acceptsFaults")
-	default:
+	e := Entry{Type: parseType(r, f)}
+	switch t := e.typeOf(); {
+	case t.Name == "":
 		return Entry{Name: f.String("name", ""), Type: f.String("type", "")}
+	case t.Parse == nil:
+		e.Name = f.String("name", t.Name)
+		f.Ignore("acceptsFaults") // stored with every entry
+	default:
+		e = t.Parse(r, f)
+		e.Type = t.Name
 	}
 	checkEnv(r, f)
 	f.Done()
 	return e
 }
 
-func parseFunction(r *input.Reader, f *input.Fields) Entry {
-	e := Entry{
-		Type:          TypeFunction,
-		Cwd:           f.String("cwd", ""),
-		Env:           f.StringMap("env"),
-		Stdin:         StdinMode(f.Enum("stdin", string(StdinEnvelope), string(StdinEnvelope), string(StdinInput))),
-		Output:        OutputMode(f.Enum("output", string(OutputStdout), string(OutputStdout), string(OutputLastLine), string(OutputFile))),
-		OutputFile:    f.String("outputFile", ""),
-		ResumeWhen:    ResumeWhen(f.Enum("resumeWhen", string(ResumeAny), string(ResumeAny), string(ResumeAll))),
-		AcceptsFaults: f.Bool("acceptsFaults", false),
-		Timeout:       wait.Duration(f.Duration("timeout", 0)),
+// CheckCommand is the [Type].Check of entries with a command.
+func CheckCommand(e Entry) error {
+	if len(e.Command) == 0 || e.Command[0] == "" {
+		return fmt.Errorf("agent %q has no command", e.Name)
 	}
-	e.Command = parseCommand(r, f, f.Required("command", input.Array))
-	if e.OutputFile != "" {
-		n := f.Get("outputFile")
-		if e.Output != OutputFile {
-			r.Errorf(n, `has a meaning only with "output": "file"`)
-		}
-		if filepath.Base(e.OutputFile) != e.OutputFile || !filepath.IsLocal(e.OutputFile) || slices.Contains([]string{record.FileStdout, record.FileStderr, record.FileTrace}, e.OutputFile) {
-			r.Errorf(n, "expected the name of a file, without a folder, that evalrun does not use itself; got %q", e.OutputFile)
-		}
-	}
-	e.Name = f.String("name", nameOf(e.Command))
-	return e
+	return nil
 }
 
-// parseCommand reads a program and its arguments; n is the value of "command", nil if there is
+// ParseResumeWhen reads "resumeWhen".
+func ParseResumeWhen(f *input.Fields, otherwise ResumeWhen) ResumeWhen {
+	return ResumeWhen(f.Enum("resumeWhen", string(otherwise), string(ResumeAny), string(ResumeAll)))
+}
+
+// ParseCommand reads a program and its arguments; n is the value of "command", nil if there is
 // none.
-func parseCommand(r *input.Reader, f *input.Fields, n *input.Node) []string {
+func ParseCommand(r *input.Reader, f *input.Fields, n *input.Node) []string {
 	if n == nil {
 		return nil
 	}
@@ -200,22 +140,22 @@ func checkEnv(r *input.Reader, f *input.Fields) {
 
 // parseType reads the type of an entry; empty if this version cannot run it.
 func parseType(r *input.Reader, f *input.Fields) string {
-	n := f.Required("type", input.String)
+	n, known := f.Required("type", input.String), typeNames()
 	switch {
 	case n == nil:
 		return ""
-	case slices.Contains(types, n.Text):
+	case slices.Contains(known, n.Text):
 		return n.Text
 	case slices.Contains(laterTypes, n.Text):
-		r.Errorf(n, "agents of type %q are not supported by this version; supported: %s", n.Text, strings.Join(types, ", "))
+		r.Errorf(n, "agents of type %q are not supported by this version; supported: %s", n.Text, strings.Join(known, ", "))
 	default:
-		r.Errorf(n, "unknown type %q; supported: %s%s", n.Text, strings.Join(types, ", "), input.Suggest(n.Text, types))
+		r.Errorf(n, "unknown type %q; supported: %s%s", n.Text, strings.Join(known, ", "), input.Suggest(n.Text, known))
 	}
 	return ""
 }
 
-// nameOf is the name of an agent that has none: that of its program.
-func nameOf(command []string) string {
+// NameOf is the name of an agent that has none: that of its program.
+func NameOf(command []string) string {
 	if len(command) == 0 {
 		return ""
 	}

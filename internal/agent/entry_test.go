@@ -1,4 +1,4 @@
-package agent
+package agent_test
 
 import (
 	"encoding/json"
@@ -8,31 +8,35 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/function"
+	_ "github.com/evalrun/evalrun/internal/agent/types"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-func parse(t *testing.T, text string) (Entry, input.Problems) {
+func parse(t *testing.T, text string) (agent.Entry, input.Problems) {
 	t.Helper()
 	n, err := input.Parse("set.json", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &input.Reader{}
-	return ParseEntry(r, n), r.Problems
+	return agent.ParseEntry(r, n), r.Problems
 }
 
 func TestEntry(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string
-		want Entry
+		want agent.Entry
 	}{
 		"with the defaults": {`{"type":"function","command":["./bin/agent","-v"]}`,
-			Entry{Name: "agent", Type: "function", Command: []string{"./bin/agent", "-v"}, Stdin: StdinEnvelope, Output: OutputStdout, ResumeWhen: ResumeAny}},
+			agent.Entry{Name: "agent", Type: "function", Command: []string{"./bin/agent", "-v"}, Settings: &function.Settings{Stdin: function.StdinEnvelope, Output: function.OutputStdout}, ResumeWhen: agent.ResumeAny}},
 		"with everything": {`{"name":"mine","type":"function","command":["python3","agent.py"],"cwd":"py","env":{"KEY":"${KEY}"},"stdin":"input",
 			"output":"file","outputFile":"answer.json","resumeWhen":"all","acceptsFaults":true,"timeout":"1m30s"}`,
-			Entry{Name: "mine", Type: "function", Command: []string{"python3", "agent.py"}, Cwd: "py", Env: map[string]string{"KEY": "${KEY}"}, Stdin: StdinInput,
-				Output: OutputFile, OutputFile: "answer.json", ResumeWhen: ResumeAll, AcceptsFaults: true, Timeout: wait.Duration(90 * time.Second)}},
+			agent.Entry{Name: "mine", Type: "function", Command: []string{"python3", "agent.py"}, Cwd: "py", Env: map[string]string{"KEY": "${KEY}"},
+				Settings: &function.Settings{Stdin: function.StdinInput, Output: function.OutputFile, OutputFile: "answer.json"}, ResumeWhen: agent.ResumeAll, AcceptsFaults: true, Timeout: wait.Duration(90 * time.Second)}},
 	} {
 		got, problems := parse(t, tt.text)
 		if len(problems) > 0 {
@@ -46,13 +50,31 @@ func TestEntry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var back Entry
+		var back agent.Entry
 		if err := json.Unmarshal(stored, &back); err != nil {
 			t.Fatal(err)
 		}
 		again, problems := parse(t, string(stored))
 		if diff := cmp.Diff(got, back) + cmp.Diff(got, again); diff != "" || len(problems) > 0 {
 			t.Errorf("%s: stored as %s: %s %v", name, stored, diff, problems)
+		}
+	}
+}
+
+// A plan has entries in this form, and its digest is one of these bytes.
+func TestStoredEntry(t *testing.T) {
+	for _, stored := range []string{
+		`{"name":"mine","type":"function","command":["a"],"cwd":"py","env":{"K":"${K}"},"stdin":"input","output":"file","outputFile":"o.json","resumeWhen":"all","acceptsFaults":true,"timeout":"1m30s"}`,
+		`{"name":"a","type":"acp","command":["a"],"extends":"qwen","model":{"url":"u","name":"m"},"files":{"f":"<&>"},"permissions":"allow","fs":true,"visible":["/srv"],"acceptsFaults":false}`,
+		`{"name":"nop","type":"nop","acceptsFaults":false}`,
+		`{"name":"later","type":"langgraph","acceptsFaults":false}`,
+	} {
+		var e agent.Entry
+		if err := json.Unmarshal([]byte(stored), &e); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := jsonobj.Marshal(e); err != nil || string(again) != stored {
+			t.Errorf("%s\nis stored again as %s, %v", stored, again, err)
 		}
 	}
 }
@@ -102,7 +124,7 @@ func TestEntryThatIsWrong(t *testing.T) {
 }
 
 func TestCheckRefusesWhatCannotRun(t *testing.T) {
-	for _, e := range []Entry{{Name: "a", Type: "langgraph", Command: []string{"a"}}, {Type: "acp"}, {Type: "function"}, {Type: "function", Command: []string{""}}} {
+	for _, e := range []agent.Entry{{Name: "a", Type: "langgraph", Command: []string{"a"}}, {Type: "acp"}, {Type: "function"}, {Type: "function", Command: []string{""}}} {
 		if err := e.Check(); err == nil {
 			t.Errorf("%+v was taken", e)
 		}

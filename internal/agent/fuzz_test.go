@@ -1,10 +1,11 @@
-package agent
+package agent_test
 
 import (
 	"encoding/json"
 	"reflect"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/input"
 )
 
@@ -22,7 +23,7 @@ func FuzzParseEntry(f *testing.F) {
 			return
 		}
 		var r input.Reader
-		e := ParseEntry(&r, n)
+		e := agent.ParseEntry(&r, n)
 		if r.Problems.Err(false) != nil {
 			return
 		}
@@ -33,7 +34,7 @@ func FuzzParseEntry(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again Entry
+		var again agent.Entry
 		if err := json.Unmarshal(stored, &again); err != nil || !reflect.DeepEqual(e, again) {
 			t.Errorf("stored as %s it comes back as %+v, %v", stored, again, err)
 		}

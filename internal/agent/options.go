@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"io"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/modelproxy"
 )
 
 // Options are what every agent needs beside its entry. The zero value is usable.
@@ -17,6 +20,12 @@ type Options struct {
 	Now func() time.Time
 	// Grace is the time between SIGTERM and SIGKILL; 0 means two seconds.
 	Grace time.Duration
+	// Models is where agents that need it find their models, Gateway the MCP gateway for segments that
+	// have their servers behind it.
+	Models  *modelproxy.Proxy
+	Gateway *gateway.Gateway
+	// Version is evalrun's own, which agents are told.
+	Version string
 }
 
 // RedactText passes a text through Options.Redact.

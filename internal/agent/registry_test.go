@@ -1,7 +1,8 @@
-package agent
+package agent_test
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -10,12 +11,23 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/acpagent"
+	"github.com/evalrun/evalrun/internal/agent/oracle"
+	_ "github.com/evalrun/evalrun/internal/agent/types"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
+// with puts variables over those of an entry.
+func with(env, own map[string]string) map[string]string {
+	env = maps.Clone(env)
+	maps.Copy(env, own)
+	return env
+}
+
 // stored is an entry as it comes back from a store: as JSON that is decoded, and as JSON that is
 // read as an eval set is.
-func stored(t *testing.T, e Entry) (decoded, read Entry) {
+func stored(t *testing.T, e agent.Entry) (decoded, read agent.Entry) {
 	t.Helper()
 	text, err := json.Marshal(e)
 	if err != nil {
@@ -32,7 +44,7 @@ func stored(t *testing.T, e Entry) (decoded, read Entry) {
 }
 
 func TestTheRegistryIsStoredAndReadBack(t *testing.T) {
-	for _, name := range Names() {
+	for _, name := range agent.Names() {
 		e, problems := parse(t, `"`+name+`"`)
 		if len(problems) > 0 || e.Name != name {
 			t.Errorf("%s: got %+v, %v", name, e, problems)
@@ -51,9 +63,9 @@ func TestTheRegistryIsStoredAndReadBack(t *testing.T) {
 }
 
 func TestWhoeverChangesAnEntryChangesNoOther(t *testing.T) {
-	first, _ := Registered("claude")
-	first.Env["ANTHROPIC_MODEL"], first.Model.URL, first.ResumeBy[0] = "x", "x", "x"
-	if second, _ := Registered("claude"); second.Env["ANTHROPIC_MODEL"] == "x" || second.Model.URL == "x" || second.ResumeBy[0] == "x" {
+	first, _ := agent.Registered("claude")
+	first.Env["ANTHROPIC_MODEL"], first.Model.URL, acpagent.SettingsOf(first).ResumeBy[0] = "x", "x", "x"
+	if second, _ := agent.Registered("claude"); second.Env["ANTHROPIC_MODEL"] == "x" || second.Model.URL == "x" || acpagent.SettingsOf(second).ResumeBy[0] == "x" {
 		t.Errorf("got %+v", second)
 	}
 }
@@ -65,15 +77,15 @@ func TestAnEntryThatExtendsOne(t *testing.T) {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	base, _ := Registered("claude")
+	base, _ := agent.Registered("claude")
 	want := base
-	acp := *base.ACP
-	want.ACP = &acp
-	want.Name, want.Cwd, want.ResumeWhen, want.Timeout = "mine", "bin", ResumeAny, wait.Duration(time.Hour)
-	want.Env = merge(base.Env, map[string]string{"ANTHROPIC_MODEL": "big", "OWN": "1"})
-	acp.Extends, acp.Files = "claude", map[string]string{".claude/settings.json": "{}"}
-	acp.Model = &Model{API: "anthropic", URL: "http://localhost:1", Name: "m"}
-	acp.Permissions, acp.Elicitation, acp.ResumeBy, acp.Mode = PolicySuspend, PolicySuspend, []ResumeBy{ByLoad}, "plan"
+	acp := *acpagent.SettingsOf(base)
+	want.Settings = &acp
+	want.Name, want.Cwd, want.ResumeWhen, want.Timeout = "mine", "bin", agent.ResumeAny, wait.Duration(time.Hour)
+	want.Env = with(base.Env, map[string]string{"ANTHROPIC_MODEL": "big", "OWN": "1"})
+	want.Extends, acp.Files = "claude", map[string]string{".claude/settings.json": "{}"}
+	want.Model = &agent.Model{API: "anthropic", URL: "http://localhost:1", Name: "m"}
+	acp.Permissions, acp.Elicitation, acp.ResumeBy, acp.Mode = acpagent.PolicySuspend, acpagent.PolicySuspend, []acpagent.ResumeBy{acpagent.ByLoad}, "plan"
 	acp.ConfigOptions, acp.AuthMethod, acp.FS, acp.Terminal = map[string]string{"a": "b"}, "key", true, true
 	acp.HandshakeTimeout = wait.Duration(3 * time.Minute) // T28
 	acp.IdleTimeout, acp.Visible = wait.Duration(90*time.Second), []string{"/srv/tools"}
@@ -88,8 +100,8 @@ func TestAnEntryThatExtendsOne(t *testing.T) {
 
 func TestAnEntryOfAnyACPAgent(t *testing.T) {
 	e, problems := parse(t, `{"type":"acp","command":["bin/agent","--acp"],"resumeBy":[]}`)
-	want := Entry{Name: "agent", Type: TypeACP, Command: []string{"bin/agent", "--acp"}, ResumeWhen: ResumeAll, AcceptsFaults: true,
-		ACP: &ACP{Permissions: PolicyAllow, Elicitation: PolicyDeny, ResumeBy: []ResumeBy{ByReplay}}}
+	want := agent.Entry{Name: "agent", Type: acpagent.Name, Command: []string{"bin/agent", "--acp"}, ResumeWhen: agent.ResumeAll, AcceptsFaults: true,
+		Settings: &acpagent.Settings{Permissions: acpagent.PolicyAllow, Elicitation: acpagent.PolicyDeny, ResumeBy: []acpagent.ResumeBy{acpagent.ByReplay}}}
 	if diff := cmp.Diff(want, e); diff != "" || len(problems) > 0 {
 		t.Errorf("%s%v", diff, problems)
 	}
@@ -102,7 +114,7 @@ func TestAnEntryOfAnyACPAgent(t *testing.T) {
 		t.Errorf("got %+v, stored %+v", e, decoded)
 	}
 	extended, problems := parse(t, `{"type":"acp","extends":"gemini","command":["my-gemini"]}`)
-	if len(problems) > 0 || extended.Name != "gemini" || !slices.Equal(extended.Command, []string{"my-gemini"}) || !slices.Equal(extended.ResumeBy, []ResumeBy{ByReplay}) {
+	if len(problems) > 0 || extended.Name != "gemini" || !slices.Equal(extended.Command, []string{"my-gemini"}) || !slices.Equal(acpagent.SettingsOf(extended).ResumeBy, []acpagent.ResumeBy{acpagent.ByReplay}) {
 		t.Errorf("got %+v, %v", extended, problems)
 	}
 }
@@ -112,19 +124,19 @@ func TestAnEntryOfAnyACPAgent(t *testing.T) {
 func TestAMissingKey(t *testing.T) {
 	none := func(string) (string, bool) { return "", false }
 	some := func(name string) (string, bool) { return "x", name == "OPENAI_API_KEY" }
-	codex, _ := Registered("codex")
+	codex, _ := agent.Registered("codex")
 	own := codex
-	own.Env = merge(own.Env, map[string]string{"CODEX_ACCESS_TOKEN": "${MINE}"})
+	own.Env = with(own.Env, map[string]string{"CODEX_ACCESS_TOKEN": "${MINE}"})
 	for name, c := range map[string]struct {
-		entry   Entry
+		entry   agent.Entry
 		resolve func(string) (string, bool)
 		want    []string
 	}{
 		"none":              {codex, none, []string{"OPENAI_API_KEY"}},
 		"one":               {codex, some, nil},
 		"its own":           {own, none, nil},
-		"no model at all":   {Entry{Type: TypeNop}, none, nil},
-		"a model of no key": {Entry{Type: TypeACP, ACP: &ACP{Model: &Model{URL: "http://x"}}}, none, nil},
+		"no model at all":   {agent.Entry{Type: oracle.NopName}, none, nil},
+		"a model of no key": {agent.Entry{Type: acpagent.Name, Model: &agent.Model{URL: "http://x"}, Settings: &acpagent.Settings{}}, none, nil},
 	} {
 		if got := c.entry.MissingKey(c.resolve); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %v", name, got)
@@ -135,12 +147,12 @@ func TestAMissingKey(t *testing.T) {
 // A25, A27: how the program of an agent of the registry is installed is known, but for one that
 // nobody has tested.
 func TestHowTheRegistrysAgentsAreInstalled(t *testing.T) {
-	for _, name := range Names() {
-		e, _ := Registered(name)
-		if e.ACP == nil || name == "goose" {
+	for _, name := range agent.Names() {
+		e, _ := agent.Registered(name)
+		if e.Type != acpagent.Name || name == "goose" {
 			continue
 		}
-		if how := HowToInstall(e.Command[0]); !strings.Contains(how, "the version that was tested; it needs ") {
+		if how := agent.HowToInstall(e.Command[0]); !strings.Contains(how, "the version that was tested; it needs ") {
 			t.Errorf("%s: %q", name, how)
 		}
 	}
@@ -157,7 +169,7 @@ func TestTheSchemaKnowsTheRegistry(t *testing.T) {
 	if err := json.Unmarshal(data, &schema); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(Names(), schema.AnyOf[0].Enum); diff != "" {
+	if diff := cmp.Diff(agent.Names(), schema.AnyOf[0].Enum); diff != "" {
 		t.Error(diff)
 	}
 }

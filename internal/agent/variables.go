@@ -19,7 +19,7 @@ func (e Entry) Required() []string { return e.variables(false) }
 
 func (e Entry) variables(all bool) []string {
 	values := slices.Collect(maps.Values(e.Env))
-	if e.ACP != nil && e.Model != nil {
+	if e.Model != nil {
 		values = append(values, e.Model.URL, e.Model.Key)
 	}
 	var names []string
@@ -38,15 +38,17 @@ func (e Entry) variables(all bool) []string {
 // does and the agent cannot have credentials of its own: its home is a new one, and its entry adds
 // nothing to the registry's. Nil if nothing is missing.
 func (e Entry) MissingKey(resolve func(name string) (string, bool)) (names []string) {
-	if e.ACP == nil || e.Model == nil || e.Model.Key == "" {
+	if e.Model == nil || e.Model.Key == "" {
 		return nil
 	}
 	if key, _ := (Options{Resolve: resolve}).Expand(e.Model.Key); key != "" {
 		return nil
 	}
-	base, _ := Registered(cmp.Or(e.Extends, e.Name))
-	same := func(value, registered string) bool { return value == registered }
-	if base.ACP == nil || !maps.EqualFunc(e.Env, base.Env, same) || !maps.EqualFunc(e.Files, base.Files, same) {
+	base, ok := Registered(cmp.Or(e.Extends, e.Name))
+	if !ok || base.Type != e.Type {
+		return nil
+	}
+	if other := e.typeOf().Credentials; other != nil && other(e, base) {
 		return nil
 	}
 	return VariablesIn(e.Model.Key)
@@ -62,7 +64,7 @@ func VariablesIn(value string) (names []string) {
 
 // BaseURLs are the variables that the URL of the agent's model is made of.
 func (e Entry) BaseURLs() []string {
-	if e.ACP != nil && e.Model != nil {
+	if e.Model != nil {
 		return VariablesIn(e.Model.URL)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
@@ -115,7 +116,7 @@ func fullRun(b *testing.B, command []string, n int) time.Duration {
 	if err != nil {
 		b.Fatal(err)
 	}
-	plan, err := plans.New(plans.Request{Set: set, Agents: []agent.Entry{agent.FromCommand(command)}, BaseDir: dir, WorkDir: dir}, s.Dir())
+	plan, err := plans.New(plans.Request{Set: set, Agents: []agent.Entry{function.FromCommand(command)}, BaseDir: dir, WorkDir: dir}, s.Dir())
 	if err != nil {
 		b.Fatal(err)
 	}

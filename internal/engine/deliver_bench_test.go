@@ -12,6 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
@@ -82,7 +83,7 @@ func suspendedRun(b *testing.B, s store.Store, dir string, i int) {
 	id, key := fmt.Sprint("run-", i), fmt.Sprint("key-", i)
 	set := &eval.Set{ID: "bench", Name: "Benchmark", Epochs: 1, Limits: eval.Limits{Suspensions: 100, OutputBytes: 1 << 20},
 		Evaluations: []eval.Evaluation{{ID: "e", Name: "E", Inputs: json.RawMessage(`{}`), Criteria: map[string]json.RawMessage{}}}}
-	plan, err := plans.New(plans.Request{RunID: id, Set: set, Agents: []agent.Entry{agent.FromCommand([]string{"echo", "{}"})}, BaseDir: dir, WorkDir: dir}, s.Dir())
+	plan, err := plans.New(plans.Request{RunID: id, Set: set, Agents: []agent.Entry{function.FromCommand([]string{"echo", "{}"})}, BaseDir: dir, WorkDir: dir}, s.Dir())
 	if err != nil {
 		b.Fatal(err)
 	}

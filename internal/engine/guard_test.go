@@ -13,6 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
@@ -58,7 +59,7 @@ func (p *poison) runOf(id string, n int, script string, change func(*plans.Reque
 		set.Evaluations = append(set.Evaluations, eval.Evaluation{ID: fmt.Sprint("e", i), Name: fmt.Sprint("E", i), Inputs: json.RawMessage(`{}`),
 			Criteria: map[string]json.RawMessage{"e": json.RawMessage(`{"expectedOutput":{}}`)}})
 	}
-	req := plans.Request{RunID: id, Set: set, Agents: []agent.Entry{agent.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})},
+	req := plans.Request{RunID: id, Set: set, Agents: []agent.Entry{function.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})},
 		BaseDir: p.dir, WorkDir: p.dir}
 	change(&req)
 	plan, err := plans.New(req, p.s.Dir())

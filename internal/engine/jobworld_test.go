@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -90,7 +91,7 @@ func (w *jobWorld) plan(jobs, script string, suspendTimeout time.Duration) {
 	if len(reader.Problems) > 0 {
 		w.t.Fatal(reader.Problems)
 	}
-	entry := agent.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})
+	entry := function.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})
 	plan, err := plans.New(plans.Request{Jobs: parsed, Agents: []agent.Entry{entry}, BaseDir: w.dir, WorkDir: w.dir, Set: &eval.Set{
 		ID: "set", Name: "Set", Epochs: 1, Limits: eval.Limits{Suspensions: 100, OutputBytes: 1 << 20, SuspendTimeout: suspendTimeout},
 		Evaluations: []eval.Evaluation{{ID: "e", Name: "E", Inputs: json.RawMessage(`{}`), Criteria: map[string]json.RawMessage{}}},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
@@ -56,7 +57,7 @@ func (p *project) plan(s store.Store, n int, script string, change func(*eval.Se
 	if change != nil {
 		change(set)
 	}
-	entry := agent.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})
+	entry := function.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})
 	entry.Env = map[string]string{"PROJECT": p.dir}
 	plan, err := plans.New(plans.Request{Set: set, Agents: []agent.Entry{entry}, BaseDir: p.dir, WorkDir: p.dir, KeepWorkspaces: true}, s.Dir())
 	if err != nil {

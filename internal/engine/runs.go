@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/gateway"
 	mcpsource "github.com/evalrun/evalrun/internal/gateway/source"
 	"github.com/evalrun/evalrun/internal/judge"
@@ -152,8 +151,8 @@ func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error)
 	if err != nil {
 		return nil, err
 	}
-	agents := acpagent.Options{Options: agent.Options{Resolve: c.o.Resolve, Now: c.o.Now}, Version: c.o.Version}
-	if slices.ContainsFunc(plan.Agents, func(e agent.Entry) bool { return e.Type == agent.TypeACP }) {
+	agents := agent.Options{Resolve: c.o.Resolve, Now: c.o.Now, Version: c.o.Version}
+	if slices.ContainsFunc(plan.Agents, func(e agent.Entry) bool { return e.Needs().Models || e.Needs().Gateway }) {
 		if agents.Models, agents.Gateway, err = c.listen(); err != nil {
 			return nil, err
 		}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/function"
+	_ "github.com/evalrun/evalrun/internal/agent/types"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -20,7 +22,7 @@ func digestPlan(t *testing.T, change func(*eval.Set)) store.Plan {
 			{ID: "b", Inputs: json.RawMessage(`{}`), Criteria: map[string]json.RawMessage{}}},
 	}
 	change(&set)
-	plan, err := New(Request{RunID: "r", Set: &set, Agents: []agent.Entry{{Name: "x", Type: agent.TypeFunction, Command: []string{"true"}}},
+	plan, err := New(Request{RunID: "r", Set: &set, Agents: []agent.Entry{{Name: "x", Type: function.Name, Settings: &function.Settings{}, Command: []string{"true"}}},
 		BaseDir: t.TempDir(), WorkDir: t.TempDir()}, t.TempDir())
 	if err != nil {
 		t.Fatal(err)

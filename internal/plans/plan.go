@@ -240,10 +240,10 @@ func plannedRollout(runID string, i int, e eval.Evaluation, a agent.Entry, epoch
 	why := e.NotRunnable
 	switch {
 	case why != "":
-	case e.Task == nil && (a.Type == agent.TypeOracle || a.Type == agent.TypeNop):
+	case e.Task == nil && a.Needs().Task:
 		why = "the agent " + a.Type + " is only for tasks"
-	case e.Task != nil && !a.NeedsSandbox():
-		why = "a function agent runs as its owner's program, not in the environment of a task"
+	case e.Task != nil && !a.Needs().Sandbox:
+		why = "a " + a.Type + " agent runs as its owner's program, not in the environment of a task"
 	}
 	if why != "" {
 		r.Fault = fault.New(fault.NotRunnable, why)
@@ -320,7 +320,7 @@ func relative(base, target string) (string, error) {
 
 // ModelOf is the name of an agent's model, empty if evalrun does not know it.
 func ModelOf(e agent.Entry) string {
-	if e.ACP == nil || e.Model == nil {
+	if e.Model == nil {
 		return ""
 	}
 	return e.Model.Name
@@ -342,7 +342,7 @@ func (p Plan) Redactor(secrets map[string]string, resolve func(string) (string, 
 				names = append(names, name)
 			}
 		}
-		if a.ACP != nil && a.Model != nil && a.Model.Key != "" && !strings.Contains(a.Model.Key, "${") {
+		if a.Model != nil && a.Model.Key != "" && !strings.Contains(a.Model.Key, "${") {
 			all["MODEL_KEY"] = a.Model.Key
 		}
 	}

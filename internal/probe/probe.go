@@ -8,6 +8,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/acpagent"
 )
 
 // DefaultTimeout is how long a check may take.
@@ -140,6 +142,9 @@ func Names() []string {
 	return names
 }
 
+// Supports reports whether an agent can be probed: whether it speaks the Agent Client Protocol.
+func Supports(e agent.Entry) bool { return acpagent.SettingsOf(e) != nil }
+
 // Run makes the checks, one after another: they measure times. It begins with initialize whatever
 // was asked for; the error is a [*StartError] if that fails, and the cause of ctx if it ends. What
 // was found out by then is in the report.
@@ -149,13 +154,13 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			return nil, fmt.Errorf("there is no check %q; there are %s", name, strings.Join(Names(), ", "))
 		}
 	}
-	if o.Entry.Type != agent.TypeACP || len(o.Entry.Command) == 0 {
+	if !Supports(o.Entry) || len(o.Entry.Command) == 0 {
 		return nil, fmt.Errorf("agent %q does not speak the Agent Client Protocol", o.Entry.Name)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
-	o.Entry.ACP = withScriptedModel(*o.Entry.ACP)
+	o.Entry.Model = scriptedModel(o.Entry.Model)
 	dir, err := os.MkdirTemp("", "evalrun-probe-")
 	if err != nil {
 		return nil, err
@@ -235,18 +240,13 @@ func whether(b bool) string {
 // models are names that agents take who know the models of their provider.
 var models = map[string]string{"anthropic": "claude-sonnet-4-5", "gemini": "gemini-2.5-pro"}
 
-// withScriptedModel makes an entry's model the scripted one: nothing is left of where its own is,
+// scriptedModel is the model of an entry as the scripted one: nothing is left of where its own is,
 // and it has a name.
-func withScriptedModel(a agent.ACP) *agent.ACP {
+func scriptedModel(own *agent.Model) *agent.Model {
 	m := agent.Model{Name: "gpt-5"}
-	if a.Model != nil {
-		if name, ok := models[a.Model.API]; ok {
-			m.Name = name
-		}
-		if m.API = a.Model.API; a.Model.Name != "" {
-			m.Name = a.Model.Name
-		}
+	if own != nil {
+		m.API = own.API
+		m.Name = cmp.Or(own.Name, models[own.API], m.Name)
 	}
-	a.Model = &m
-	return &a
+	return &m
 }

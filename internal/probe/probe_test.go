@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/peers/fakemcp"
 	"github.com/evalrun/evalrun/internal/peers/fakemodel"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -49,7 +50,7 @@ func options(t *testing.T, fault string, flags ...string) Options {
 		t.Fatal(err)
 	}
 	return Options{
-		Entry:     agent.Entry{Name: "fixture", Type: agent.TypeACP, Command: append([]string{own}, flags...), Env: map[string]string{"ACP_AGENT_FAULT": fault}, ACP: &agent.ACP{}},
+		Entry:     agent.Entry{Name: "fixture", Type: acpagent.Name, Command: append([]string{own}, flags...), Env: map[string]string{"ACP_AGENT_FAULT": fault}, Settings: &acpagent.Settings{}},
 		BaseDir:   t.TempDir(),
 		Isolation: sandbox.IsolationProcess, Executable: program, Version: "test", Timeout: 30 * time.Second,
 	}

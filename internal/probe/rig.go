@@ -138,7 +138,7 @@ func (r *rig) start(ctx context.Context) (*process, error) {
 	}
 	a.started = time.Since(began)
 	r.about.Name, r.about.Version, r.about.Initialize = a.initialized.Agent.Name, a.initialized.Agent.Version, a.initialized.Raw
-	if method := r.o.Entry.AuthMethod; method != "" {
+	if method := acpagent.SettingsOf(r.o.Entry).AuthMethod; method != "" {
 		return a, a.conn.Authenticate(ctx, method)
 	}
 	return a, nil
@@ -180,12 +180,12 @@ func (a *process) params(servers []*server) acp.SessionParams {
 }
 
 func (a *process) configure(ctx context.Context, sessionID string) error {
-	if mode := a.r.o.Entry.Mode; mode != "" {
+	if mode := acpagent.SettingsOf(a.r.o.Entry).Mode; mode != "" {
 		if err := a.conn.SetMode(ctx, sessionID, mode); err != nil {
 			return err
 		}
 	}
-	for id, value := range a.r.o.Entry.ConfigOptions {
+	for id, value := range acpagent.SettingsOf(a.r.o.Entry).ConfigOptions {
 		if _, err := a.conn.SetConfigOption(ctx, sessionID, id, value); err != nil {
 			return err
 		}

@@ -231,7 +231,7 @@ func (o Options) head(run store.Run) schemas.Head {
 	h.CommandLine = o.redacted(origin.CommandLine)
 	for i, a := range o.Plan.Agents {
 		one := schemas.Agent{Name: o.Redact.String(a.Name), Type: a.Type, Command: o.redacted(a.Command)}
-		if a.ACP != nil && a.Model != nil {
+		if a.Model != nil {
 			one.Model = o.Redact.String(a.Model.Name)
 		}
 		if len(origin.AgentOptions) == len(o.Plan.Agents) {

@@ -61,7 +61,7 @@ func (h *held) find() error {
 // missingVariables names the variables that the rollout needs and this process does not have.
 func (h *held) missingVariables() (names []string) {
 	needed := h.entry.Required()
-	if h.entry.NeedsSandbox() {
+	if h.entry.Needs().Sandbox {
 		needed = append(needed, h.run.Plan.Env...)
 	}
 	return h.host.withoutValue(append(needed, judgeKeys(h.run.Plan, h.entry)...))
@@ -114,7 +114,7 @@ func (h *held) attemptDir(segment, attempt int) string {
 // root is the folder of what the agent keeps. In a sandbox without isolation it lies outside of any
 // checkout, because the agent would pick up the AGENTS.md and the .git above it.
 func (h *held) root() string {
-	if h.entry.NeedsSandbox() && h.isolation() == sandbox.IsolationProcess {
+	if h.entry.Needs().Sandbox && h.isolation() == sandbox.IsolationProcess {
 		return filepath.Join(workspace.StateDir(), h.host.Store.ID(), h.claim.RolloutID)
 	}
 	return workspace.WorkDir(h.host.Store.Dir(), h.claim.RolloutID)

@@ -34,7 +34,7 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 	if err := s.readResults(); err != nil {
 		return err
 	}
-	if r.held.entry.NeedsSandbox() {
+	if r.held.entry.Needs().Sandbox {
 		if err := r.held.joinTrajectory(commit); err != nil {
 			return err
 		}

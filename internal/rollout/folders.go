@@ -37,7 +37,7 @@ func (k keptFolders) names() []string {
 	if k.held.hasServices() {
 		return append(slices.Clone(k.held.layout().Kept()), workspace.FolderVolumes)
 	}
-	if k.held.entry.NeedsSandbox() {
+	if k.held.entry.Needs().Sandbox {
 		return k.held.layout().Kept()
 	}
 	return []string{workspace.FolderWorkspace}
@@ -59,7 +59,7 @@ func (k keptFolders) prepare() error {
 		}
 		return nil
 	}
-	if h.entry.NeedsSandbox() && h.overImage() {
+	if h.entry.Needs().Sandbox && h.overImage() {
 		return layers{h}.restore(filepath.Base(h.segmentCopy()), k.names())
 	}
 	_, err := os.Lstat(h.segmentCopy())
@@ -98,7 +98,7 @@ func (k keptFolders) keep(out *agent.Outcome) error {
 	}
 	var err error
 	switch {
-	case !h.entry.NeedsSandbox() || !h.overImage():
+	case !h.entry.Needs().Sandbox || !h.overImage():
 		if err = workspace.Sync(h.root(), folders); err == nil && suspends {
 			err = emptyFolders{h.root()}.note(folders)
 		}

@@ -18,7 +18,7 @@ import (
 // behindGateway puts the MCP servers of the rollout behind the gateway. It is nil if the agent gets
 // them as they are declared.
 func (h *held) behindGateway(servers []tasks.MCPServer) *agent.Gateway {
-	if h.run.Plan.MCP == plans.MCPDirect || h.entry.Type != agent.TypeACP {
+	if h.run.Plan.MCP == plans.MCPDirect || !h.entry.Needs().Gateway {
 		return nil
 	}
 	g := &agent.Gateway{

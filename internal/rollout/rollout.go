@@ -174,7 +174,7 @@ func (r *Rollout) commitSegment(ctx context.Context, out agent.Outcome) error {
 	if done.State == eval.StatePending {
 		return err // another attempt needs the copy
 	}
-	if !scored && r.held.entry.NeedsSandbox() {
+	if !scored && r.held.entry.Needs().Sandbox {
 		err = errors.Join(err, r.held.joinTrajectory(commit)) // whoever evaluates does it himself
 	}
 	if r.held.claim.Segment == 1 {

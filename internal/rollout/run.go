@@ -7,7 +7,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/agent/acpagent"
+	_ "github.com/evalrun/evalrun/internal/agent/types" // makes them known
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -32,13 +32,13 @@ type Run struct {
 }
 
 // NewRun makes the agents and evaluators of a plan.
-func NewRun(plan plans.Plan, dir string, agents acpagent.Options, set *sources.Set, red *redact.Redactor) (*Run, error) {
+func NewRun(plan plans.Plan, dir string, agents agent.Options, set *sources.Set, red *redact.Redactor) (*Run, error) {
 	run := &Run{Plan: plan, Dir: dir, Agents: map[string]agent.Agent{}, agentErrs: map[string]error{}, Sources: set, Redact: red}
 	if red != nil {
 		agents.Redact = red.Writer
 	}
 	for _, e := range plan.Agents {
-		a, err := newAgent(e, agents)
+		a, err := e.New(agents)
 		if err != nil {
 			run.agentErrs[e.Name] = err // harms only its own rollouts
 			continue

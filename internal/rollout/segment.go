@@ -48,7 +48,7 @@ func (r *Rollout) runSegment(ctx context.Context) (agent.Outcome, error) {
 		return agent.Outcome{}, err
 	}
 	var spec *sandboxSpec
-	if r.held.entry.NeedsSandbox() { // an image may take minutes, for which no slot is held
+	if r.held.entry.Needs().Sandbox { // an image may take minutes, for which no slot is held
 		if spec, err = r.held.newSandboxSpec(ctx, seg.Number == 1); err != nil {
 			return faultOrError(err)
 		}

@@ -63,14 +63,15 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 			return agent.Outcome{}, err
 		}
 	}
-	if h.entry.Type == agent.TypeOracle {
+	needs := h.entry.Needs()
+	if needs.Solution {
 		if err := s.addSolution(stage, sb, &seg); err != nil {
 			return faultOrError(err)
 		}
 		defer func() { _ = workspace.Remove(spec.folders.Dir(workspace.FolderSolution)) }() // if a crash leaves it, no later sandbox shows it
 	}
 	for _, name := range h.run.Plan.Env {
-		if value, ok := h.host.Resolve(name); ok && h.entry.Type == agent.TypeACP {
+		if value, ok := h.host.Resolve(name); ok && needs.Env {
 			seg.Env = append(seg.Env, name+"="+value)
 		}
 	}
@@ -104,7 +105,7 @@ func (s *stageRunner) agentSandbox(stage *tasks.Stage, begins bool) (*agent.Sand
 	p := &agent.Sandbox{Config: cfg, Home: cfg.Path(home), Cwd: cfg.Path(workdir), Executable: s.held.host.Executable, Env: spec.environ(&cfg)}
 	switch {
 	case spec.image == nil:
-	case s.held.entry.Type == agent.TypeACP:
+	case s.held.entry.Needs().Home:
 		p.Config.Binds = append(p.Config.Binds, sandbox.Bind{Host: spec.folders.Dir(workspace.FolderHome), Inside: home, Writable: true})
 		p.Config.Own = []string{home}
 	default:

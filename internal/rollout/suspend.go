@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 
-	"github.com/evalrun/evalrun/internal/agent"
 	mcpsource "github.com/evalrun/evalrun/internal/gateway/source"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -27,7 +26,7 @@ func (r *Rollout) newTriggers(interrupts []wait.Interrupt) (out []store.NewTrigg
 				n.NextCheck = *spec.ResumeAt
 			}
 			if n.Source == wait.SourceMCP { // its server has to be asked for it
-				if spec.Watch, err = mcpsource.Watch(spec.CallID, r.declaration(spec.Server), r.held.entry.Elicitation == agent.PolicySuspend); err != nil {
+				if spec.Watch, err = mcpsource.Watch(spec.CallID, r.declaration(spec.Server), r.held.entry.AsksPeople()); err != nil {
 					return nil, err
 				}
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/oracle"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/record"
@@ -42,7 +43,7 @@ func newTaskWorld(t *testing.T, script string, lines ...string) *world {
 			t.Fatal(err)
 		}
 		req.Isolation = sandbox.IsolationProcess
-		req.Agents = []agent.Entry{{Name: "nop", Type: agent.TypeNop}}
+		req.Agents = []agent.Entry{{Name: "nop", Type: oracle.NopName}}
 		req.Set.Evaluators = []eval.Definition{eval.Verifier}
 		req.Set.Evaluations[0].Task = &eval.Task{Dir: "task", Digest: digest}
 	})

@@ -13,7 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/agent/acpagent"
+	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
@@ -49,7 +49,7 @@ func newWorld(t *testing.T, script string, change func(*plans.Request)) *world {
 	w.store = w.open()
 	set := &eval.Set{ID: "set", Name: "Set", Epochs: 1, Limits: eval.Limits{Suspensions: 100, OutputBytes: 1 << 20}}
 	set.Evaluations = []eval.Evaluation{{ID: "e", Name: "E", Inputs: json.RawMessage(`{}`), Criteria: map[string]json.RawMessage{}}}
-	entry := agent.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})
+	entry := function.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})
 	entry.Env = map[string]string{"WORLD": dir}
 	req := plans.Request{Set: set, Agents: []agent.Entry{entry}, BaseDir: dir, WorkDir: dir}
 	if change != nil {
@@ -106,7 +106,7 @@ func (w *world) loadRun(ctx context.Context, runID string) (*Run, error) {
 	}
 	set := sources.New(sources.Options{Exec: waitexec.Options{StoreDir: w.store.Dir()}, Resolve: w.resolve, Now: time.Now})
 	w.t.Cleanup(set.Close)
-	return NewRun(plan, w.dir, acpagent.Options{Options: agent.Options{Resolve: w.resolve, Now: time.Now}}, set, plan.Redactor(nil, w.resolve))
+	return NewRun(plan, w.dir, agent.Options{Resolve: w.resolve, Now: time.Now}, set, plan.Redactor(nil, w.resolve))
 }
 
 // freeSlot is a slot that is always free.

@@ -12,8 +12,6 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/fault"
-	"github.com/evalrun/evalrun/internal/gateway"
-	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/record"
 )
 
@@ -55,33 +53,28 @@ var defaultBounds = bounds{
 	handshake: time.Minute, cancel: 5 * time.Second, suspend: 2 * time.Minute, settle: time.Minute, fetch: 2 * time.Minute, tools: 30 * time.Second, idle: 10 * time.Minute, exit: 500 * time.Millisecond, wire: 1 << 30,
 }
 
-// Options are what an ACP agent needs beside its entry.
-type Options struct {
-	agent.Options
-	// Models is where agents find their models; nil for agents that have credentials of their own.
-	Models *modelproxy.Proxy
-	// Gateway is the MCP gateway for segments that have their servers behind it.
-	Gateway *gateway.Gateway
-	// Version is evalrun's own, which agents are told.
-	Version string
-}
-
 // acpAgent runs an agent over the Agent Client Protocol: one process for each segment.
 type acpAgent struct {
-	entry  agent.Entry
-	opts   Options
+	entry  entry
+	opts   agent.Options
 	bounds bounds
 }
 
-// New makes an agent of an entry of type acp.
-func New(e agent.Entry, opts Options) agent.Agent { return newACPAgent(e, opts) }
+// entry is an agent's entry with its settings at hand.
+type entry struct {
+	agent.Entry
+	*Settings
+}
 
-func newACPAgent(e agent.Entry, opts Options) *acpAgent {
+// New makes an agent of an entry of type acp.
+func New(e agent.Entry, opts agent.Options) agent.Agent { return newACPAgent(e, opts) }
+
+func newACPAgent(e agent.Entry, opts agent.Options) *acpAgent {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	a := &acpAgent{e, opts, defaultBounds}
-	if limit := time.Duration(e.HandshakeTimeout); limit > 0 {
+	a := &acpAgent{entry{e, SettingsOf(e)}, opts, defaultBounds}
+	if limit := time.Duration(a.entry.HandshakeTimeout); limit > 0 {
 		a.bounds.handshake = limit
 	}
 	return a

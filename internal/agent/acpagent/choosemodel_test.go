@@ -23,7 +23,7 @@ func TestTheModelIsChosenByAnOption(t *testing.T) {
 		"none is named":   {change: named("")},
 		"the entry sets the option": {change: func(r *rollout) {
 			named("large")(r)
-			r.entry.ConfigOptions = map[string]string{"model": "small"}
+			SettingsOf(r.entry).ConfigOptions = map[string]string{"model": "small"}
 		}, set: "small"},
 		"not offered by an agent with an account of its own": {change: named("huge")},
 		"not offered, and told in the environment": {change: func(r *rollout) {

@@ -6,14 +6,13 @@ import (
 	"sync"
 
 	"github.com/evalrun/evalrun/acp"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/record"
 )
 
 // client is our side of the conversation: it records what the agent does and answers what it asks.
 type client struct {
-	elicitation agent.Policy
+	elicitation Policy
 	// outputBytes is how much the agent may say.
 	outputBytes int64
 	trail       *record.Trajectory
@@ -121,10 +120,10 @@ func (c *client) RequestPermission(ctx context.Context, req acp.PermissionReques
 	}
 	call := c.calls.complete(req.ToolCall) // what the request leaves out the call may have said before
 	outcome, by := c.permissions.decide(ctx, call, req.Options)
-	if outcome.OptionID == "" || by == bySuspension || by == byPolicy && c.permissions.policy != agent.PolicyAllow {
+	if outcome.OptionID == "" || by == bySuspension || by == byPolicy && c.permissions.policy != PolicyAllow {
 		c.denied = true
 	}
-	if by == bySuspension || by == byPolicy && c.permissions.policy != agent.PolicyAllow {
+	if by == bySuspension || by == byPolicy && c.permissions.policy != PolicyAllow {
 		c.calls.reject(call.ID, by)
 	}
 	t := c.calls.tool(&call)
@@ -140,7 +139,7 @@ func (c *client) elicit(_ context.Context, req acp.ElicitationRequest) (acp.Elic
 	defer c.mu.Unlock()
 	c.idle.reset()
 	result := acp.ElicitationResult{Action: acp.ElicitDecline}
-	if c.elicitation == agent.PolicySuspend && !c.replaying {
+	if c.elicitation == PolicySuspend && !c.replaying {
 		in := req.Schema
 		if req.URL != "" {
 			in, _ = json.Marshal(map[string]string{"url": req.URL}) // a string always marshals

@@ -35,7 +35,7 @@ func TestTheEnvironmentOfAnAgent(t *testing.T) {
 			r := newRollout(t)
 			if isolation == sandbox.IsolationBwrap {
 				r.inBwrap() // without a network: the model is reached through a socket
-				r.entry.Visible = []string{filepath.Dir(must(os.Executable()))}
+				SettingsOf(r.entry).Visible = []string{filepath.Dir(must(os.Executable()))}
 			}
 			proxy, seen := model(t, http.StatusOK, nil)
 			r.useModel(proxy)
@@ -46,7 +46,7 @@ func TestTheEnvironmentOfAnAgent(t *testing.T) {
 				v, ok := map[string]string{"PROVIDER_KEY": providerKey, "FROM_RESOLVE": "resolved"}[name]
 				return v, ok
 			}
-			r.entry.Files = map[string]string{".agent/config.toml": `key = "{modelKey}" model = "{model}"`, "left-out": "{nonsense}"}
+			SettingsOf(r.entry).Files = map[string]string{".agent/config.toml": `key = "{modelKey}" model = "{model}"`, "left-out": "{nonsense}"}
 			seg := r.segment("[[RUN env]] [[RUN cat ~/.agent/config.toml; cat ~/left-out; test -d $TMPDIR && echo tmp]] [[RUN " + askFixture(t) + "]]")
 			seg.Env = []string{"PASSED=a-passed-secret", "PROVIDER_KEY=" + providerKey, "EXPANDED=by the run"}
 			seg.Sandbox.Env = []string{"OF_THE_PLACE=place", "EXPANDED=by the place"}
@@ -100,7 +100,7 @@ func TestWithoutAModelThePlaceholdersAreLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
 	r.useModel(provider{nil, "http://127.0.0.1:1"})
-	r.entry.Files = map[string]string{"config": "{modelKey}", "other": "{home}"}
+	SettingsOf(r.entry).Files = map[string]string{"config": "{modelKey}", "other": "{home}"}
 	env := environment(t, content(t, r.prompt("[[RUN env; test -e ~/config || echo NO_CONFIG=1; echo OTHER=$(cat ~/other)]]")))
 	if _, ok := env["MODEL_KEY"]; ok || env["NO_CONFIG"] != "1" || env["OTHER"] != r.home {
 		t.Errorf("got %v", env)

@@ -59,8 +59,10 @@ func TestAgentsThatMisbehave(t *testing.T) {
 			change: func(_ *rollout, seg *agent.Segment) { seg.OutputBytes = 1 << 20 }},
 		"says a little more than it may": {prompt: "[[SAY four]]", want: fault.OutputLimit, limit: true, change: func(_ *rollout, seg *agent.Segment) { seg.OutputBytes = 3 }},
 		"needs an unknown method of authentication": {want: fault.AgentError, // A24
-			text: `unknown authentication method oauth; the agent announces: "api-key" (API key); the "authMethod" of its entry is "oauth"`, change: func(r *rollout, _ *agent.Segment) { r.entry.AuthMethod = "oauth" }},
-		"has no such option": {want: fault.AgentError, text: "unknown option", change: func(r *rollout, _ *agent.Segment) { r.entry.ConfigOptions = map[string]string{"colour": "red"} }},
+			text: `unknown authentication method oauth; the agent announces: "api-key" (API key); the "authMethod" of its entry is "oauth"`, change: func(r *rollout, _ *agent.Segment) { SettingsOf(r.entry).AuthMethod = "oauth" }},
+		"has no such option": {want: fault.AgentError, text: "unknown option", change: func(r *rollout, _ *agent.Segment) {
+			SettingsOf(r.entry).ConfigOptions = map[string]string{"colour": "red"}
+		}},
 		"wants to be authenticated": {prompt: "", fault: "error:session/new=-32000", want: fault.AgentError, // A24
 			text: `the agent answered error -32000: failed on request; the agent announces: "api-key" (API key); its entry has no "authMethod"`},
 		"says that its turn was cancelled": {fault: `answer:session/prompt={"stopReason":"cancelled"}`, want: fault.AgentError, text: "nobody has cancelled it"}, // A26
@@ -232,7 +234,7 @@ func TestWhatAnAgentLeavesInItsHomeIsNoTrap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRollout(t)
-			r.entry.Files = map[string]string{".config/agent.json": `{"home":"{home}"}`}
+			SettingsOf(r.entry).Files = map[string]string{".config/agent.json": `{"home":"{home}"}`}
 			file := filepath.Join(r.home, ".config", "agent.json")
 			content(t, r.prompt("[[RUN "+tt.leave+"]]"))
 			out := r.prompt("again")
@@ -287,7 +289,7 @@ func TestFaultsInBwrap(t *testing.T) {
 // T28: how long an agent may take until its session is open is a setting.
 func TestTheHandshakeTimeoutOfAnEntry(t *testing.T) {
 	r := newRollout(t)
-	r.entry.HandshakeTimeout = wait.Duration(300 * time.Millisecond)
+	SettingsOf(r.entry).HandshakeTimeout = wait.Duration(300 * time.Millisecond)
 	r.bounds = newACPAgent(r.entry, r.opts).bounds
 	r.setenv("ACP_AGENT_FAULT", "hang:session/new")
 	mustFault(t, r.prompt(""), fault.Handshake, "the agent did not open its session within 300ms (handshakeTimeout)")

@@ -21,7 +21,7 @@ func TestFilesAndTerminalsOfTheClient(t *testing.T) {
 			if isolation == sandbox.IsolationBwrap {
 				r.inBwrap()
 			}
-			r.entry.FS, r.entry.Terminal = true, true
+			SettingsOf(r.entry).FS, SettingsOf(r.entry).Terminal = true, true
 			if err := os.WriteFile(filepath.Join(r.dir, "outside"), []byte("the store"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func entries(t *testing.T, dir string) (names []string) {
 func TestFilesOutsideTheWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
-	r.entry.FS = true
+	SettingsOf(r.entry).FS = true
 	if got := content(t, r.prompt("[[FAULT outside]]")); strings.Count(got, "error") != 3 || strings.Contains(got, "root:") {
 		t.Errorf("got %s", got)
 	}
@@ -108,7 +108,7 @@ func TestATerminalDoesNotSeeTheKeyOfTheModel(t *testing.T) {
 	r := newRollout(t)
 	proxy, _ := model(t, 200, nil)
 	r.useModel(proxy)
-	r.entry.Terminal = true
+	SettingsOf(r.entry).Terminal = true
 	seg := r.segment(`[[REQUEST terminal/create {"command":"env"}]] [[REQUEST terminal/wait_for_exit {"terminalId":"term-1"}]] [[REQUEST terminal/output {"terminalId":"term-1"}]]`)
 	seg.Env = []string{"PROVIDER_KEY=" + providerKey}
 	if got := content(t, r.run(seg)); !strings.Contains(got, "HOME="+r.home) || strings.Contains(got, "MODEL_KEY") || strings.Contains(got, "PROVIDER_KEY") {

@@ -71,7 +71,7 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	} else {
 		config.Visible = append(slices.Clone(config.Visible), shown...)
 	}
-	for _, dir := range l.Entry.Visible {
+	for _, dir := range SettingsOf(l.Entry).Visible {
 		config.Visible = append(config.Visible, filepath.Clean(dir))
 	}
 	// Where nothing is seen anyway nothing has to be hidden, however many tasks there are.
@@ -178,8 +178,8 @@ func (l *Launch) writeFiles(fill map[string]string) error {
 			return err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(l.Entry.Files)) {
-		content, ok := fillIn(l.Entry.Files[name], fill)
+	for _, name := range slices.Sorted(maps.Keys(SettingsOf(l.Entry).Files)) {
+		content, ok := fillIn(SettingsOf(l.Entry).Files[name], fill)
 		if !ok {
 			continue
 		}

@@ -15,13 +15,10 @@ func TestPlaceholdersOfTheRegistryAreKnown(t *testing.T) {
 	for _, name := range placeholderNames {
 		fill[name] = "x"
 	}
-	for _, name := range agent.Names() {
+	for name := range registry {
 		e, _ := agent.Registered(name)
-		if e.ACP == nil {
-			continue
-		}
 		values := maps.Clone(e.Env)
-		maps.Copy(values, e.Files)
+		maps.Copy(values, SettingsOf(e).Files)
 		for k, v := range values {
 			got, ok := fillIn(v, fill)
 			for _, word := range []string{"{home", "{model", "{server", "{tool"} {
@@ -30,8 +27,8 @@ func TestPlaceholdersOfTheRegistryAreKnown(t *testing.T) {
 				}
 			}
 		}
-		if !strings.Contains(e.ToolName, "{server}") || !strings.Contains(e.ToolName, "{tool}") {
-			t.Errorf("%s: toolName %q", name, e.ToolName)
+		if !strings.Contains(SettingsOf(e).ToolName, "{server}") || !strings.Contains(SettingsOf(e).ToolName, "{tool}") {
+			t.Errorf("%s: toolName %q", name, SettingsOf(e).ToolName)
 		}
 	}
 }

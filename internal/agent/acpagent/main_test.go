@@ -26,6 +26,7 @@ import (
 
 // TestMain lets the test binary be the init of a sandbox, and a program that asks a model.
 func TestMain(m *testing.M) {
+	agent.Register(Type)
 	sandbox.InitMain()
 	if len(os.Args) >= 3 && os.Args[1] == "ask-model" {
 		askModel(os.Args[2], append(os.Args[3:], `{"model":"m","tools":[{}]}`)[0])
@@ -64,7 +65,7 @@ type rollout struct {
 	t       *testing.T
 	dir     string
 	entry   agent.Entry
-	opts    Options
+	opts    agent.Options
 	bounds  bounds
 	sandbox sandbox.Config
 	home    string // of this machine
@@ -80,7 +81,7 @@ func newRollout(t *testing.T, flags ...string) *rollout {
 	t.Helper()
 	e := entryOf(t, map[string]any{"type": "acp", "command": append([]string{testenv.BuiltAgent(t)}, flags...)})
 	r := &rollout{t: t, dir: t.TempDir(), entry: e, bounds: defaultBounds, sandbox: sandbox.Config{Isolation: sandbox.IsolationProcess}}
-	r.opts = Options{Options: agent.Options{Grace: 300 * time.Millisecond}, Version: "test"}
+	r.opts = agent.Options{Grace: 300 * time.Millisecond, Version: "test"}
 	r.bounds.cancel = 2 * time.Second
 	r.home, r.cwd = testenv.Mkdir(t, r.dir, "home"), testenv.Mkdir(t, r.dir, "workspace")
 	r.sandbox.Binds = []sandbox.Bind{{Host: r.home, Inside: "/home/agent", Writable: true}, {Host: r.cwd, Inside: "/app", Writable: true}}

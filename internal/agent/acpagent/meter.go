@@ -56,7 +56,7 @@ func (s *segment) reported() {
 	kept := &s.conversation.record
 	if cost := s.client.lastCost(); cost != nil {
 		spent := *cost
-		if s.info.ResumedBy != string(agent.ByReplay) && spent >= kept.Cost { // less if the agent has begun anew
+		if s.info.ResumedBy != string(ByReplay) && spent >= kept.Cost { // less if the agent has begun anew
 			spent -= kept.Cost
 		}
 		u.Cost, kept.Cost = &spent, *cost

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/record"
 )
@@ -66,7 +65,7 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := offering(t)
-			r.entry.ToolName = c.form
+			SettingsOf(r.entry).ToolName = c.form
 			prompt := ""
 			for _, body := range c.asks {
 				prompt += offer(t, body)
@@ -95,7 +94,7 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 func TestToolsThatWereOfferedBefore(t *testing.T) {
 	t.Parallel()
 	r := offering(t)
-	r.entry.Permissions = agent.PolicySuspend
+	SettingsOf(r.entry).Permissions = PolicySuspend
 	waits := ids(t, r.prompt(offer(t, chat(function("read_record"), function("write_record"), function("send")))+`[[ASK edit Write {"path":"a"}]]`))
 	out := r.run(r.directed(waits[0], offer(t, chat())))
 	if out.Fault != nil || out.Info.MCPServers[0].Verdict != record.VerdictSent || out.Info.MCPServers[1].Verdict != record.VerdictSent {

@@ -15,11 +15,11 @@ import (
 )
 
 func TestPermissionsByPolicy(t *testing.T) {
-	for policy, want := range map[agent.Policy][2]string{agent.PolicyAllow: {"allowed", "always"}, agent.PolicyDeny: {"rejected", "deny"}} {
+	for policy, want := range map[Policy][2]string{PolicyAllow: {"allowed", "always"}, PolicyDeny: {"rejected", "deny"}} {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
 			r := newRollout(t)
-			r.entry.Permissions = policy
+			SettingsOf(r.entry).Permissions = policy
 			if got := content(t, r.prompt(`[[ASK edit Write a file {"path":"a"}]]`)); got != want[0] {
 				t.Errorf("got %q", got)
 			}
@@ -34,7 +34,7 @@ func TestPermissionsByPolicy(t *testing.T) {
 // suspending is a rollout whose permissions wait for a person.
 func suspending(t *testing.T, flags ...string) *rollout {
 	r := newRollout(t, flags...)
-	r.entry.Permissions = agent.PolicySuspend
+	SettingsOf(r.entry).Permissions = PolicySuspend
 	return r
 }
 
@@ -95,7 +95,7 @@ func TestAPermissionThatWaitsForAPerson(t *testing.T) {
 
 	// When one is allowed and one denied.
 	seg := r.resumed(map[string]agent.Delivery{waits[0]: delivered(`{"approved":true,"reason":"fine"}`), waits[1]: delivered(`{"action":"deny","reason":"too risky"}`)})
-	r.entry.ResumeBy = []agent.ResumeBy{agent.ByLoad}
+	SettingsOf(r.entry).ResumeBy = []ResumeBy{ByLoad}
 	out = r.run(seg)
 	content(t, out)
 	prompt := r.events(1, record.EventPrompt)[0].Text
@@ -207,7 +207,7 @@ func TestATurnThatGoesOnAfterItHasAskedIsEnded(t *testing.T) {
 func TestAQuestionThatWaitsForAPerson(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
-	r.entry.Elicitation = agent.PolicySuspend
+	SettingsOf(r.entry).Elicitation = PolicySuspend
 	const schema = `"requestedSchema":{"type":"object","properties":{"answer":{"type":"string"}}}`
 	out := r.prompt(`[[REQUEST elicitation/create {"mode":"form","message":"Which colour?",` + schema + `}]] [[REQUEST elicitation/create {"mode":"form","message":"Which size?",` + schema +
 		`}]] [[REQUEST elicitation/create {"mode":"url","message":"Sign in","url":"https://example.com/login"}]]`)

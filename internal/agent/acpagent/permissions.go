@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/evalrun/evalrun/acp"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/record"
 )
@@ -37,7 +36,7 @@ type deferral struct {
 
 // permissions answers an agent's requests for permission.
 type permissions struct {
-	policy agent.Policy
+	policy Policy
 	// consume is [agent.Segment.Consume].
 	consume func(ctx context.Context, triggerID string) (bool, error)
 	servers *servers
@@ -56,9 +55,9 @@ type permissions struct {
 // decide decides on a request; by says who did.
 func (p *permissions) decide(ctx context.Context, call acp.ToolCall, options []acp.PermissionOption) (outcome acp.PermissionOutcome, by string) {
 	switch p.policy {
-	case agent.PolicyAllow:
+	case PolicyAllow:
 		return acp.Allow(options), byPolicy
-	case agent.PolicySuspend:
+	case PolicySuspend:
 	default:
 		return acp.Deny(options), byPolicy
 	}

@@ -24,26 +24,26 @@ func redacting(secret string) func(io.Writer) io.WriteCloser {
 func TestTheWaysToGoOn(t *testing.T) {
 	for name, tt := range map[string]struct {
 		flags  []string // of the agent
-		by     []agent.ResumeBy
+		by     []ResumeBy
 		change func(r *rollout) // between the segments
-		want   agent.ResumeBy
+		want   ResumeBy
 		note   string
 	}{
-		"resume":               {want: agent.ByResume},
-		"load":                 {flags: []string{"-no-resume"}, want: agent.ByLoad},
-		"load by preference":   {by: []agent.ResumeBy{agent.ByLoad, agent.ByResume}, want: agent.ByLoad},
-		"replay":               {flags: []string{"-no-resume", "-no-load"}, want: agent.ByReplay},
-		"replay by preference": {by: []agent.ResumeBy{agent.ByReplay, agent.ByResume}, want: agent.ByReplay},
-		"resume is refused":    {change: forget, want: agent.ByReplay, note: "session/load: "},
-		"load is refused":      {flags: []string{"-no-resume"}, change: forget, want: agent.ByReplay, note: "there is no session"},
-		"the agent has another version": {change: func(r *rollout) { r.entry.Command = append(r.entry.Command, "-version", "2.0.0") }, want: agent.ByReplay,
+		"resume":               {want: ByResume},
+		"load":                 {flags: []string{"-no-resume"}, want: ByLoad},
+		"load by preference":   {by: []ResumeBy{ByLoad, ByResume}, want: ByLoad},
+		"replay":               {flags: []string{"-no-resume", "-no-load"}, want: ByReplay},
+		"replay by preference": {by: []ResumeBy{ByReplay, ByResume}, want: ByReplay},
+		"resume is refused":    {change: forget, want: ByReplay, note: "session/load: "},
+		"load is refused":      {flags: []string{"-no-resume"}, change: forget, want: ByReplay, note: "there is no session"},
+		"the agent has another version": {change: func(r *rollout) { r.entry.Command = append(r.entry.Command, "-version", "2.0.0") }, want: ByReplay,
 			note: "the session is of acp-agent 1.0.0, and this is acp-agent 2.0.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := suspending(t, tt.flags...)
 			if tt.by != nil {
-				r.entry.ResumeBy = tt.by
+				SettingsOf(r.entry).ResumeBy = tt.by
 			}
 			first := ids(t, r.prompt(`[[SAY I begin]] [[RUN echo kept > file; echo home > ~/file]] [[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t1","title":"look","status":"completed",`+
 				`"rawInput":{"q":1},"rawOutput":"seen it"}]] [[ASK edit Write {"path":"a"}]]`))
@@ -59,7 +59,7 @@ func TestTheWaysToGoOn(t *testing.T) {
 				t.Errorf("the files are gone: %q", said)
 			}
 			prompt := r.events(1, record.EventPrompt)[0].Text
-			if tt.want == agent.ByReplay {
+			if tt.want == ByReplay {
 				for _, want := range []string{"> User: [[SAY I begin]]", "> You: I begin", `> You called look {"q":1} (completed): seen it`, "> You: rejected", "\nYou asked for permission: Write\nA person has allowed it."} {
 					if !strings.Contains(prompt, want) {
 						t.Errorf("expected %q in %s", want, prompt)
@@ -75,7 +75,7 @@ func TestTheWaysToGoOn(t *testing.T) {
 			if calls := r.events(1, record.EventToolCall); len(calls) != 0 || slices.Contains(r.said(1), "I begin") || out.Info.ToolCalls != 0 {
 				t.Errorf("got %v, %q", calls, r.said(1))
 			}
-			if sent := len(r.sent(1, "agent", "I begin")) > 1; sent != (tt.want == agent.ByLoad) {
+			if sent := len(r.sent(1, "agent", "I begin")) > 1; sent != (tt.want == ByLoad) {
 				t.Errorf("the history was sent: %v", sent)
 			}
 			for kind, n := range map[string]int{record.EventSession: 1, record.EventResumed: 1, record.EventPrompt: 1, record.EventStop: 1} {
@@ -152,7 +152,7 @@ func TestGoingOnInBwrap(t *testing.T) {
 	first := ids(t, r.prompt(`[[RUN echo kept > /app/file; echo home > ~/file; ls / /home]] [[ASK edit Write {"path":"a"}]]`))
 	out := r.run(r.directed(first[0], `[[HISTORY]] [[RUN cat /app/file /home/agent/file; test -e `+r.dir+` && echo seen]]`))
 	said := strings.Join(r.said(1), "")
-	if content(t, out); out.Info.ResumedBy != string(agent.ByResume) || !strings.Contains(said, "earlier turns: 1") || !strings.Contains(said, "kept\nhome\n") || strings.Contains(said, "seen\n") {
+	if content(t, out); out.Info.ResumedBy != string(ByResume) || !strings.Contains(said, "earlier turns: 1") || !strings.Contains(said, "kept\nhome\n") || strings.Contains(said, "seen\n") {
 		t.Errorf("got %q, %q", out.Info.ResumedBy, said)
 	}
 	if out.Info.Isolation != sandbox.IsolationBwrap {

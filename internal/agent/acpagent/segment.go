@@ -143,7 +143,7 @@ func (s *segment) openGateway() error {
 		return nil
 	}
 	calls := &suspend.Hooks{
-		Ledger: g.Ledger, Check: g.Check, Jobs: g.Jobs, SoftWait: g.SoftWait, Person: s.entry.Elicitation == agent.PolicySuspend,
+		Ledger: g.Ledger, Check: g.Check, Jobs: g.Jobs, SoftWait: g.SoftWait, Person: s.entry.Elicitation == PolicySuspend,
 		Changed: s.workChanged, Permit: s.permissions.decideCall, Called: s.calls.saw,
 	}
 	return s.servers.open(s.opts.Gateway, g.Filters, func() (map[string]string, error) { return callHeader(s.seg, s.clock) }, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})

@@ -110,7 +110,7 @@ func (s *segment) wantedModel() string {
 		return ""
 	}
 	base, ok := agent.Registered(cmp.Or(s.entry.Extends, s.entry.Name))
-	if s.model == nil && ok && base.ACP != nil && base.Model != nil && base.Model.Name == s.entry.Model.Name {
+	if s.model == nil && ok && base.Model != nil && base.Model.Name == s.entry.Model.Name {
 		return ""
 	}
 	return s.entry.Model.Name
@@ -135,22 +135,22 @@ type historyError struct{ error }
 // tells what has arrived.
 func (s *segment) resumeSession(ctx context.Context, params acp.SessionParams, resumePrompt string) (session acp.Session, prompt string, err error) {
 	note := ""
-	for _, way := range append(slices.Clone(s.entry.ResumeBy), agent.ByReplay) {
+	for _, way := range append(slices.Clone(s.entry.ResumeBy), ByReplay) {
 		switch {
-		case way == agent.ByReplay:
+		case way == ByReplay:
 			history, err := s.conversation.transcript()
 			if err != nil {
 				return session, "", &historyError{err}
 			}
-			s.info.ResumedBy, s.info.ResumeNote = string(agent.ByReplay), note
+			s.info.ResumedBy, s.info.ResumeNote = string(ByReplay), note
 			session, err = s.conn.NewSession(ctx, params)
 			return session, history + resumePrompt, err
 		case s.info.AgentVersion != s.conversation.record.AgentVersion || s.info.AgentName != s.conversation.record.AgentName:
 			note = fmt.Sprintf("the session is of %s %s, and this is %s %s", s.conversation.record.AgentName, s.conversation.record.AgentVersion, s.info.AgentName, s.info.AgentVersion)
 			continue
-		case way == agent.ByResume && s.caps.Resume:
+		case way == ByResume && s.caps.Resume:
 			session, err = s.conn.ResumeSession(ctx, s.conversation.record.SessionID, params)
-		case way == agent.ByLoad && s.caps.LoadSession:
+		case way == ByLoad && s.caps.LoadSession:
 			s.client.replay(true)
 			session, err = s.conn.LoadSession(ctx, s.conversation.record.SessionID, params)
 			s.client.replay(false)

@@ -51,7 +51,7 @@ func (c *chained) Close() error { return errors.Join(c.WriteCloser.Close(), c.ou
 // launch is how the agent's process is started, with its way to its model.
 func (s *segment) launch() (*Launch, error) {
 	l := &Launch{
-		Entry: s.entry, Options: s.opts.Options, Sandbox: *s.seg.Sandbox, BaseDir: s.seg.BaseDir, RolloutID: s.seg.ProcessMarker(), Stderr: s.stderr,
+		Entry: s.entry.Entry, Options: s.opts, Sandbox: *s.seg.Sandbox, BaseDir: s.seg.BaseDir, RolloutID: s.seg.ProcessMarker(), Stderr: s.stderr,
 		Env: append([]string{agent.TraceparentVar + "=" + s.seg.Traceparent()}, s.seg.Env...),
 	}
 	if l.Sandbox.Setup == nil && len(l.Sandbox.Config.Spawns) > 0 {
@@ -125,8 +125,8 @@ func (s *segment) offer(l *Launch) (err error) {
 	return err
 }
 
-func elicitation(entry agent.Entry, c *client) func(context.Context, acp.ElicitationRequest) (acp.ElicitationResult, error) {
-	if entry.Elicitation != agent.PolicySuspend {
+func elicitation(entry entry, c *client) func(context.Context, acp.ElicitationRequest) (acp.ElicitationResult, error) {
+	if entry.Elicitation != PolicySuspend {
 		return nil // not advertised; an agent that asks all the same gets "method not found"
 	}
 	return c.elicit

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/acp"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
@@ -48,12 +47,12 @@ var namings = map[string]naming{
 // toolNames tells the tools of an agent's calls.
 type toolNames struct {
 	naming
-	// form is how the agent names a server's tool: see [agent.ACP.ToolName].
+	// form is how the agent names a server's tool: see [Settings.ToolName].
 	form    string
 	servers []string
 }
 
-func newToolNames(e agent.Entry, servers []acp.MCPServer) toolNames {
+func newToolNames(e entry, servers []acp.MCPServer) toolNames {
 	n := toolNames{naming: namings[cmp.Or(e.Extends, e.Name)], form: e.ToolName}
 	for _, s := range servers {
 		n.servers = append(n.servers, s.Name)

@@ -1,8 +1,6 @@
 package acpagent
 
 import (
-	"github.com/evalrun/evalrun/internal/agent"
-
 	stdcmp "cmp"
 	"encoding/json"
 	"testing"
@@ -38,7 +36,7 @@ func TestToolNames(t *testing.T) {
 		{"", acp.ToolCall{Kind: "fetch"}, "fetch", ""},
 		{"", acp.ToolCall{Title: "Read", Meta: json.RawMessage(`[1]`)}, "Read", ""},
 	} {
-		told := newToolNames(agent.Entry{ACP: &agent.ACP{ToolName: tt.form}}, servers).toolOf(&tt.call, "")
+		told := newToolNames(entry{Settings: &Settings{ToolName: tt.form}}, servers).toolOf(&tt.call, "")
 		if name := stdcmp.Or(told.Name, tt.call.Title, tt.call.Kind); name != tt.name || told.Server != tt.server {
 			t.Errorf("%s of %+v: got %q of %q", tt.form, tt.call, name, told.Server)
 		}

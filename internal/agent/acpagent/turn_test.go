@@ -181,9 +181,9 @@ func TestIdleness(t *testing.T) {
 		"a tool has ended": {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"quick","status":"completed"}]]` + blocked, want: fault.Idle},
 		// A23: so are terminals, and requests.
 		"a terminal runs": {prompt: `[[REQUEST terminal/create {"command":"sh","args":["-c","` + begin + `"]}]] [[REQUEST terminal/wait_for_exit {"terminalId":"term-1"}]]`,
-			change: func(r *rollout) { r.entry.Terminal = true }},
+			change: func(r *rollout) { SettingsOf(r.entry).Terminal = true }},
 		"a terminal has ended": {prompt: `[[REQUEST terminal/create {"command":"true"}]] [[REQUEST terminal/wait_for_exit {"terminalId":"term-1"}]]` + blocked, want: fault.Idle,
-			change: func(r *rollout) { r.entry.Terminal = true }},
+			change: func(r *rollout) { SettingsOf(r.entry).Terminal = true }},
 		"a model thinks":      {prompt: "[[RUN " + askFixture(t) + "]]", model: true, thinks: true},
 		"a model has thought": {prompt: "[[RUN " + askFixture(t) + "]]" + blocked, model: true, want: fault.Idle},
 	} {
@@ -192,7 +192,7 @@ func TestIdleness(t *testing.T) {
 			r := newRollout(t)
 			clock := &stoppedClock{now: time.Now()}
 			r.opts.Now = clock.Now
-			r.entry.IdleTimeout = wait.Duration(20 * time.Millisecond) // how often the timer looks at the clock, too
+			SettingsOf(r.entry).IdleTimeout = wait.Duration(20 * time.Millisecond) // how often the timer looks at the clock, too
 			if tt.change != nil {
 				tt.change(r)
 			}

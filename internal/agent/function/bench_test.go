@@ -28,7 +28,7 @@ func BenchmarkRun(b *testing.B) {
 		})
 	})
 	b.Run("agent", func(b *testing.B) {
-		a := New(agent.FromCommand([]string{program}), agent.Options{})
+		a := New(FromCommand([]string{program}), agent.Options{})
 		seg := segment(b)
 		i := 0
 		measure(b, func() {

@@ -27,8 +27,8 @@ func (f *function) capture(seg agent.Segment) *capture {
 	if c.limit <= 0 {
 		c.limit = agent.DefaultOutputBytes
 	}
-	c.stdout = &stdoutWriter{left: c.limit, keep: f.entry.Output != agent.OutputFile}
-	if f.entry.Output == agent.OutputLastLine || f.entry.Output == agent.OutputFile {
+	c.stdout = &stdoutWriter{left: c.limit, keep: f.settings.Output != OutputFile}
+	if f.settings.Output == OutputLastLine || f.settings.Output == OutputFile {
 		c.stdout.log = program.OpenLog(filepath.Join(seg.Dir, record.FileStdout), f.opts.Redact)
 	}
 	return c

@@ -48,7 +48,7 @@ func (f *function) environ(seg agent.Segment) ([]string, *fault.Fault) {
 	}
 	env = append(env, seg.Env...)
 	env = append(env, EnvTraceFile+"="+filepath.Join(seg.Dir, record.FileTrace), EnvWorkspace+"="+seg.Workspace)
-	if f.entry.Output == agent.OutputFile {
+	if f.settings.Output == OutputFile {
 		env = append(env, EnvOutputFile+"="+f.outputFile(seg))
 	}
 	return env, nil

@@ -29,12 +29,15 @@ const (
 
 // function runs a program once for each segment: a JSON document on stdin, another on stdout.
 type function struct {
-	entry agent.Entry
-	opts  agent.Options
+	entry    agent.Entry
+	settings *Settings
+	opts     agent.Options
 }
 
 // New makes an agent of an entry of type function.
-func New(e agent.Entry, opts agent.Options) agent.Agent { return &function{e, opts} }
+func New(e agent.Entry, opts agent.Options) agent.Agent {
+	return &function{e, e.Settings.(*Settings), opts}
+}
 
 // envelope is what the program reads.
 type envelope struct {
@@ -133,15 +136,15 @@ func usage(seg agent.Segment, document []byte) (*record.Info, error) {
 // document returns what should be the agent's document, having written it to output.json, or says
 // why there is none.
 func (f *function) document(seg agent.Segment, c *capture) (data []byte, missing string, err error) {
-	switch f.entry.Output {
-	case agent.OutputLastLine:
+	switch f.settings.Output {
+	case OutputLastLine:
 		data, missing = lastLine(c.stdout.buf), "the agent printed nothing on stdout"
-	case agent.OutputFile:
+	case OutputFile:
 		missing = fmt.Sprintf("the agent did not write the file that %s names", EnvOutputFile)
 		if data, err = record.ReadRegular(f.outputFile(seg), c.limit+1); err != nil {
 			return nil, "", err
 		}
-		if len(data) > 0 && f.opts.Redact == nil && f.entry.OutputFile == "" {
+		if len(data) > 0 && f.opts.Redact == nil && f.settings.OutputFile == "" {
 			return data, "", nil // it is where it belongs
 		}
 	default:
@@ -169,14 +172,14 @@ func (f *function) interrupted(doc json.RawMessage) agent.Outcome {
 		return agent.Outcome{Fault: fault.New(fault.InvalidInterrupt, interruptKey+": "+err.Error())}
 	case len(interrupts) == 0:
 		return agent.Outcome{Output: rest}
-	case f.entry.Stdin == agent.StdinInput:
+	case f.settings.Stdin == StdinInput:
 		return agent.Outcome{Fault: fault.New(fault.Unresumable, `the agent suspended, but with "stdin": "input" it could never read what it waits for; use "stdin": "envelope"`)}
 	}
 	return agent.Outcome{Interrupts: interrupts}
 }
 
 func (f *function) stdin(seg agent.Segment) ([]byte, *fault.Fault, error) {
-	if f.entry.Stdin == agent.StdinInput {
+	if f.settings.Stdin == StdinInput {
 		if seg.Resume != nil {
 			return nil, fault.New(fault.Unresumable, `an agent with "stdin": "input" cannot be resumed`), nil
 		}
@@ -193,8 +196,8 @@ func (f *function) stdin(seg agent.Segment) ([]byte, *fault.Fault, error) {
 }
 
 func (f *function) outputFile(seg agent.Segment) string {
-	if f.entry.OutputFile != "" {
-		return filepath.Join(seg.Dir, f.entry.OutputFile)
+	if f.settings.OutputFile != "" {
+		return filepath.Join(seg.Dir, f.settings.OutputFile)
 	}
 	return filepath.Join(seg.Dir, record.FileOutput)
 }

@@ -20,7 +20,13 @@ import (
 )
 
 // shell is a function agent that is a shell script.
-func shell(script string) agent.Entry { return agent.FromCommand([]string{"sh", "-c", script}) }
+func shell(script string) agent.Entry { return FromCommand([]string{"sh", "-c", script}) }
+
+// with is an entry with settings.
+func with(e agent.Entry, s Settings) agent.Entry {
+	e.Settings = &s
+	return e
+}
 
 func segment(t testing.TB) agent.Segment {
 	dir := t.TempDir()
@@ -79,8 +85,7 @@ func TestAgentReadsTheEnvelope(t *testing.T) {
 }
 
 func TestAgentThatReadsTheBareInput(t *testing.T) {
-	e := shell("cat")
-	e.Stdin = agent.StdinInput
+	e := with(shell("cat"), Settings{Stdin: StdinInput})
 	seg := segment(t)
 	if got := run(t, e, seg).Output; string(got) != `{"q":1}` {
 		t.Errorf("got %s", got)
@@ -144,7 +149,7 @@ func TestProgramIsFoundAsInTheAgentsOwnShell(t *testing.T) {
 		{Command: []string{"./tool"}, Cwd: "bin"},
 		{Command: []string{"tool"}, Env: map[string]string{"PATH": "bin:/usr/bin:/bin"}},
 	} {
-		e.Type = agent.TypeFunction
+		e.Type, e.Settings = Name, &Settings{}
 		if out := run(t, e, seg); string(out.Output) != "1" {
 			t.Errorf("%v: got %+v", e, out.Fault)
 		}
@@ -168,7 +173,7 @@ func TestSuspension(t *testing.T) {
 		`{"says":"__interrupt__"}`:                             `{"says":"__interrupt__"}`,
 		`["__interrupt__"]`:                                    `["__interrupt__"]`,
 	} {
-		e := agent.FromCommand([]string{"printf", "%s", document})
+		e := FromCommand([]string{"printf", "%s", document})
 		if got := run(t, e, segment(t)).Output; string(got) != want {
 			t.Errorf("%s: got %s, want %s", document, got, want)
 		}
@@ -176,10 +181,10 @@ func TestSuspension(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	lastLine := func(e agent.Entry) agent.Entry { e.Output = agent.OutputLastLine; return e }
-	toFile := func(e agent.Entry) agent.Entry { e.Output = agent.OutputFile; return e }
-	bare := func(e agent.Entry) agent.Entry { e.Stdin = agent.StdinInput; return e }
-	with := func(e agent.Entry, name, value string) agent.Entry { e.Env = map[string]string{name: value}; return e }
+	lastLine := func(e agent.Entry) agent.Entry { return with(e, Settings{Output: OutputLastLine}) }
+	toFile := func(e agent.Entry) agent.Entry { return with(e, Settings{Output: OutputFile}) }
+	bare := func(e agent.Entry) agent.Entry { return with(e, Settings{Stdin: StdinInput}) }
+	withEnv := func(e agent.Entry, name, value string) agent.Entry { e.Env = map[string]string{name: value}; return e }
 	for _, tt := range []struct {
 		name     string
 		entry    agent.Entry
@@ -203,12 +208,12 @@ func TestFaults(t *testing.T) {
 		{"no file", toFile(shell("echo '{}'")), fault.NoOutput, "EVALRUN_OUTPUT_FILE"},
 		{"link in place of the file", toFile(shell(`ln -s /etc/passwd "$EVALRUN_OUTPUT_FILE"`)), fault.NoOutput, "EVALRUN_OUTPUT_FILE"},
 		{"FIFO in place of the file", toFile(shell(`mkfifo "$EVALRUN_OUTPUT_FILE"`)), fault.NoOutput, "EVALRUN_OUTPUT_FILE"},
-		{"no such command", with(agent.FromCommand([]string{"no-such-program"}), "PATH", "/bin:/nowhere"), fault.Start, `there is no program "no-such-program" in the 2 folders of PATH`},
-		{"no such file", agent.FromCommand([]string{"./agent"}), fault.Start, "/base/agent, which does not exist"},
-		{"a folder", agent.FromCommand([]string{"/tmp"}), fault.Start, "is a directory"},
-		{"not executable", agent.FromCommand([]string{"/etc/passwd"}), fault.Start, "is not executable"},
-		{"no such folder", agent.Entry{Type: "function", Command: []string{"true"}, Cwd: "nowhere"}, fault.Start, "working directory"},
-		{"unknown variable", with(shell("echo 1"), "TOKEN", "a${NO_SUCH}b"), fault.Start, "TOKEN needs ${NO_SUCH}, which is not set"},
+		{"no such command", withEnv(FromCommand([]string{"no-such-program"}), "PATH", "/bin:/nowhere"), fault.Start, `there is no program "no-such-program" in the 2 folders of PATH`},
+		{"no such file", FromCommand([]string{"./agent"}), fault.Start, "/base/agent, which does not exist"},
+		{"a folder", FromCommand([]string{"/tmp"}), fault.Start, "is a directory"},
+		{"not executable", FromCommand([]string{"/etc/passwd"}), fault.Start, "is not executable"},
+		{"no such folder", agent.Entry{Type: Name, Command: []string{"true"}, Cwd: "nowhere", Settings: &Settings{}}, fault.Start, "working directory"},
+		{"unknown variable", withEnv(shell("echo 1"), "TOKEN", "a${NO_SUCH}b"), fault.Start, "TOKEN needs ${NO_SUCH}, which is not set"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			opts := agent.Options{Resolve: func(string) (string, bool) { return "", false }}
@@ -229,7 +234,7 @@ func TestScriptThatTheSystemCannotStart(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(seg.BaseDir, "agent"), []byte(content), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		out := run(t, agent.FromCommand([]string{"./agent"}), seg)
+		out := run(t, FromCommand([]string{"./agent"}), seg)
 		if out.Fault == nil || out.Fault.Category != fault.Start || !strings.Contains(out.Fault.Message, want) {
 			t.Errorf("%q: got %+v", content, out.Fault)
 		}
@@ -237,12 +242,9 @@ func TestScriptThatTheSystemCannotStart(t *testing.T) {
 }
 
 func TestOutputModes(t *testing.T) {
-	lastLine := shell("echo loading; echo '{\"a\":1}'; echo; echo '  '")
-	lastLine.Output = agent.OutputLastLine
-	file := shell(`echo loading; echo '{"a":1}' > "$EVALRUN_OUTPUT_FILE"`)
-	file.Output = agent.OutputFile
-	named := file
-	named.OutputFile = "answer.json"
+	lastLine := with(shell("echo loading; echo '{\"a\":1}'; echo; echo '  '"), Settings{Output: OutputLastLine})
+	file := with(shell(`echo loading; echo '{"a":1}' > "$EVALRUN_OUTPUT_FILE"`), Settings{Output: OutputFile})
+	named := with(file, Settings{Output: OutputFile, OutputFile: "answer.json"})
 	for name, e := range map[string]agent.Entry{"last-line": lastLine, "file": file, "named file": named} {
 		seg := segment(t)
 		out := run(t, e, seg)
@@ -297,10 +299,10 @@ func (u *upper) Close() error {
 
 func TestRedactionStandsBeforeEverythingThatIsWritten(t *testing.T) {
 	opts := agent.Options{Redact: func(w io.Writer) io.WriteCloser { return &upper{w: w} }}
-	for _, mode := range []agent.OutputMode{agent.OutputStdout, agent.OutputLastLine, agent.OutputFile} {
+	for _, mode := range []OutputMode{OutputStdout, OutputLastLine, OutputFile} {
 		seg := segment(t)
 		e := shell(`echo s3cret | tee "$EVALRUN_TRACE_FILE" >&2; test -z "$EVALRUN_OUTPUT_FILE" || exec > "$EVALRUN_OUTPUT_FILE"; echo s3cret`)
-		e.Output = mode
+		e.Settings = &Settings{Output: mode}
 		out := runWith(t, t.Context(), e, opts, seg)
 		if out.Fault == nil || strings.Contains(out.Fault.Message, "s3cret") || strings.Count(out.Fault.Message, "[redacted]") != 2 {
 			t.Errorf("%s: got %+v", mode, out.Fault)

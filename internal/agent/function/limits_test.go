@@ -16,10 +16,8 @@ import (
 )
 
 func TestOutputLimit(t *testing.T) {
-	toFile := shell(`yes | head -c 1000 > "$EVALRUN_OUTPUT_FILE"`)
-	toFile.Output = agent.OutputFile
-	lastLine := shell("yes; echo {}")
-	lastLine.Output = agent.OutputLastLine
+	toFile := with(shell(`yes | head -c 1000 > "$EVALRUN_OUTPUT_FILE"`), Settings{Output: OutputFile})
+	lastLine := with(shell("yes; echo {}"), Settings{Output: OutputLastLine})
 	for name, e := range map[string]agent.Entry{
 		"endless":         shell("exec yes"),
 		"endless logging": lastLine,

@@ -18,12 +18,32 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
+// The names of the two types, and of their entries in the registry.
+const (
+	Name    = "oracle"
+	NopName = "nop"
+)
+
+// Type is that of the oracle, Nop that of the agent that does nothing.
+var (
+	Type = agent.Type{
+		Name: Name, Needs: agent.Needs{Sandbox: true, Task: true, Solution: true}, Named: named(Name),
+		New: func(_ agent.Entry, o agent.Options) agent.Agent { return &oracle{o} },
+	}
+	Nop = agent.Type{
+		Name: NopName, Needs: agent.Needs{Sandbox: true, Task: true}, Named: named(NopName),
+		New: func(agent.Entry, agent.Options) agent.Agent { return nop{} },
+	}
+)
+
+// named are the entries of a type that says nothing of itself but its name.
+func named(name string) map[string]func() agent.Entry {
+	return map[string]func() agent.Entry{name: func() agent.Entry { return agent.Entry{} }}
+}
+
 // oracle runs a task's own solution in the place of an agent. A task that its oracle does not solve
 // is broken.
 type oracle struct{ opts agent.Options }
-
-// New makes the agent of an entry of type oracle.
-func New(opts agent.Options) agent.Agent { return &oracle{opts} }
 
 // Run implements Agent.
 func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
@@ -78,11 +98,11 @@ func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, err
 	return result, nil
 }
 
-// Nop does nothing, and a task that it solves is broken as well.
-type Nop struct{}
+// nop does nothing, and a task that it solves is broken as well.
+type nop struct{}
 
 // Run implements Agent.
-func (Nop) Run(_ context.Context, seg agent.Segment) (agent.Outcome, error) {
+func (nop) Run(_ context.Context, seg agent.Segment) (agent.Outcome, error) {
 	info := &record.Info{}
 	if seg.Sandbox != nil {
 		info.Isolation = seg.Sandbox.Config.Isolation

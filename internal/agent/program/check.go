@@ -30,7 +30,7 @@ func Check(e agent.Entry, dir string, passed map[string]string, o agent.Options)
 		}
 		own["PATH"] = value
 	}
-	if e.Type == agent.TypeFunction { // of which the variables that are passed count more
+	if !e.Needs().Sandbox { // then the variables that are passed count more
 		own, inherited = inherited, own
 	}
 	for _, vars := range []map[string]string{inherited, own} {
@@ -60,10 +60,10 @@ func folderOf(e agent.Entry, dir string) string {
 // interpreters are programs whose first argument is a file, if it is no option.
 var interpreters = regexp.MustCompile(`^(python|python3|python3\.\d+|node|bun|ruby|perl|sh|bash|zsh|php|Rscript)$`)
 
-// CheckScript says that the script of a function agent is not there, as in python3 agent.py; nil if it is,
+// CheckScript says that the script of an agent without a sandbox is not there, as in python3 agent.py; nil if it is,
 // or if the command names none. It knows some interpreters only, and so is good for a warning.
 func CheckScript(e agent.Entry, dir string) *fault.Fault {
-	if e.Type != agent.TypeFunction || len(e.Command) < 2 || !interpreters.MatchString(filepath.Base(e.Command[0])) {
+	if e.Needs().Sandbox || len(e.Command) < 2 || !interpreters.MatchString(filepath.Base(e.Command[0])) {
 		return nil
 	}
 	script := e.Command[1]

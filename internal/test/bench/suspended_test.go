@@ -17,6 +17,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
@@ -129,7 +130,7 @@ func suspendedStore(b *testing.B, waits func(i int) store.NewTrigger) string {
 	for i := range suspended {
 		set.Evaluations = append(set.Evaluations, eval.Evaluation{ID: fmt.Sprint("e", i), Name: fmt.Sprint("Evaluation ", i), Inputs: json.RawMessage(`{"x":1}`)})
 	}
-	plan, err := plans.New(plans.Request{Set: set, Agents: []agent.Entry{agent.FromCommand([]string{"true"})}, BaseDir: dir, WorkDir: dir}, dir)
+	plan, err := plans.New(plans.Request{Set: set, Agents: []agent.Entry{function.FromCommand([]string{"true"})}, BaseDir: dir, WorkDir: dir}, dir)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the agents of the registry that the lab beside the checkout does not have, at the versions that
-# internal/agent/registry.go names, from the registry of npm. It runs after the lab's own install.sh, which brings
+# internal/agent/acpagent/registry.go names, from the registry of npm. It runs after the lab's own install.sh, which brings
 # Node.js. Where: $LAB_HOME, default ~/.cache/evalrun-lab.
 set -euo pipefail
 home=${LAB_HOME:-$HOME/.cache/evalrun-lab}

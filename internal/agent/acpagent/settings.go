@@ -1,23 +1,34 @@
-package agent
+package acpagent
 
 import (
+	"cmp"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// ACP is what an entry says of an agent that speaks the Agent Client Protocol. Where a value may
-// hold placeholders these are {home}, {model}, {modelURL} and {modelKey}; a variable or a file that
-// names one for which there is nothing is left out.
-type ACP struct {
-	// Extends is the registry's entry that gives what this one does not say.
-	Extends string `json:"extends,omitempty"`
-	// Model is where the agent's model is. Without it, or without a key, the agent talks to its
-	// provider as it likes.
-	Model *Model `json:"model,omitempty"`
+// Name is the type of these agents.
+const Name = "acp"
+
+// Type is that of agents that speak the Agent Client Protocol.
+var Type = agent.Type{
+	Name:  Name,
+	Needs: agent.Needs{Sandbox: true, Home: true, Env: true, Models: true, Gateway: true},
+	Parse: parse, Settings: func() any { return new(Settings) }, Check: agent.CheckCommand, New: New,
+	Named: registry, Install: func(program string) string { return installs[program] },
+	Credentials: hasCredentials, Skills: skills,
+	AsksPeople: func(e agent.Entry) bool { return SettingsOf(e).Elicitation == PolicySuspend },
+}
+
+// Settings are what only the entries of ACP agents have. Where a value of an entry may hold
+// placeholders these are {home}, {model}, {modelURL} and {modelKey}; a variable or a file that names
+// one for which there is nothing is left out.
+type Settings struct {
 	// Files are written into the agent's home before each start, by their path there; values may
 	// hold placeholders.
 	Files map[string]string `json:"files,omitempty"`
@@ -48,15 +59,10 @@ type ACP struct {
 	Visible []string `json:"visible,omitempty"`
 }
 
-// Model is a model endpoint, which the agent reaches through evalrun's proxy.
-type Model struct {
-	// API is "openai", "anthropic" or "gemini".
-	API string `json:"api,omitempty"`
-	// URL is the base URL as the agent's own setting has it, and Key the key; both may hold ${VAR}.
-	URL string `json:"url,omitempty"`
-	Key string `json:"key,omitempty"`
-	// Name of the model.
-	Name string `json:"name,omitempty"`
+// SettingsOf are the settings of an entry; nil if it is of another type.
+func SettingsOf(e agent.Entry) *Settings {
+	s, _ := e.Settings.(*Settings)
+	return s
 }
 
 // Policy says how an agent's request is answered.
@@ -81,82 +87,84 @@ const (
 
 var ways = []string{string(ByResume), string(ByLoad), string(ByReplay)}
 
-// parseACP reads an ACP agent. What it does not say the entry says that it extends.
-func parseACP(r *input.Reader, f *input.Fields) Entry {
-	base := Entry{ACP: &ACP{Permissions: PolicyAllow, Elicitation: PolicyDeny, ResumeBy: []ResumeBy{ByResume, ByLoad, ByReplay}}}
+// parse reads an ACP agent. What it does not say the entry says that it extends.
+func parse(r *input.Reader, f *input.Fields) agent.Entry {
+	var base, e agent.Entry
+	inherited := &Settings{
+		Permissions: PolicyAllow, Elicitation: PolicyDeny, ResumeBy: []ResumeBy{ByResume, ByLoad, ByReplay},
+	}
 	if name := f.String("extends", ""); name != "" {
-		registered, ok := Registered(name)
-		if !ok || registered.ACP == nil {
-			r.Errorf(f.Get("extends"), "no ACP agent of the registry has the name %q%s", name, input.Suggest(name, Names()))
+		registered, ok := agent.Registered(name)
+		if !ok || registered.Type != Name {
+			r.Errorf(f.Get("extends"), "no ACP agent of the registry has the name %q%s",
+				name, input.Suggest(name, agent.Names()))
 		} else {
-			base = registered
-			base.Extends = name
+			base, inherited, e.Extends = registered, SettingsOf(registered), name
 		}
 	}
-	e := Entry{
-		Type:    TypeACP,
-		Command: base.Command,
-		Cwd:     f.String("cwd", ""),
-		Env:     merge(base.Env, f.StringMap("env")),
-		ACP: &ACP{
-			Extends:       base.Extends,
-			Files:         merge(base.Files, f.StringMap("files")),
-			Permissions:   Policy(f.Enum("permissions", string(base.Permissions), string(PolicyAllow), string(PolicyDeny), string(PolicySuspend))),
-			Elicitation:   Policy(f.Enum("elicitation", string(base.Elicitation), string(PolicyDeny), string(PolicySuspend))),
-			Mode:          f.String("mode", base.Mode),
-			ConfigOptions: merge(base.ConfigOptions, f.StringMap("configOptions")),
-			AuthMethod:    f.String("authMethod", base.AuthMethod),
-			ResumeBy:      base.ResumeBy,
-			ToolName:      f.String("toolName", base.ToolName),
-			FS:            f.Bool("fs", base.FS),
-			Terminal:      f.Bool("terminal", base.Terminal),
-			IdleTimeout:   wait.Duration(f.Duration("idleTimeout", 0)),
-			Visible:       f.Strings("visible"),
+	e.Command, e.Cwd, e.Env = base.Command, f.String("cwd", ""), merge(base.Env, f.StringMap("env"))
+	s := &Settings{
+		Files:         merge(inherited.Files, f.StringMap("files")),
+		Permissions:   parsePolicy(f, "permissions", inherited.Permissions, PolicyAllow, PolicyDeny, PolicySuspend),
+		Elicitation:   parsePolicy(f, "elicitation", inherited.Elicitation, PolicyDeny, PolicySuspend),
+		Mode:          f.String("mode", inherited.Mode),
+		ConfigOptions: merge(inherited.ConfigOptions, f.StringMap("configOptions")),
+		AuthMethod:    f.String("authMethod", inherited.AuthMethod),
+		ResumeBy:      inherited.ResumeBy,
+		ToolName:      f.String("toolName", inherited.ToolName),
+		FS:            f.Bool("fs", inherited.FS),
+		Terminal:      f.Bool("terminal", inherited.Terminal),
+		IdleTimeout:   wait.Duration(f.Duration("idleTimeout", 0)),
+		Visible:       f.Strings("visible"),
 
-			HandshakeTimeout: wait.Duration(f.Duration("handshakeTimeout", 0)),
-		},
-		ResumeWhen:    ResumeWhen(f.Enum("resumeWhen", string(ResumeAll), string(ResumeAny), string(ResumeAll))),
-		AcceptsFaults: f.Bool("acceptsFaults", true),
-		Timeout:       wait.Duration(f.Duration("timeout", 0)),
+		HandshakeTimeout: wait.Duration(f.Duration("handshakeTimeout", 0)),
 	}
+	e.Settings = s
+	e.ResumeWhen = agent.ParseResumeWhen(f, agent.ResumeAll)
+	e.AcceptsFaults = f.Bool("acceptsFaults", true)
+	e.Timeout = wait.Duration(f.Duration("timeout", 0))
 	if n := f.Optional("resumeBy", input.Array); n != nil {
-		e.ResumeBy = nil
+		s.ResumeBy = nil
 		for _, item := range n.Items {
 			if item.Kind != input.String || !slices.Contains(ways, item.Text) {
 				r.Errorf(item, "expected one of %q%s", ways, input.Suggest(item.Text, ways))
 				continue
 			}
-			e.ResumeBy = append(e.ResumeBy, ResumeBy(item.Text))
+			s.ResumeBy = append(s.ResumeBy, ResumeBy(item.Text))
 		}
 		f.Strings("resumeBy")
 		if len(n.Items) == 0 {
-			e.ResumeBy = []ResumeBy{ByReplay} // which is what is left
+			s.ResumeBy = []ResumeBy{ByReplay} // which is what is left
 		}
 	}
 	checkPaths(r, f)
 	switch n := f.Optional("command", input.Array); {
 	case n != nil:
-		e.Command = parseCommand(r, f, n)
+		e.Command = agent.ParseCommand(r, f, n)
 	case e.Command == nil && !f.Has("command"):
 		f.Required("command", input.Array)
 	}
-	if n := f.Get("permissions"); n != nil && e.Permissions == PolicySuspend {
+	if n := f.Get("permissions"); n != nil && s.Permissions == PolicySuspend {
 		if why := neverAsks(e); why != "" {
 			r.Warnf(n, "%s never asks for permission with these settings: %s", e.Extends, why)
 		}
 	}
 	e.Model = parseModel(f, r, base.Model)
-	name := base.Name
-	if name == "" {
-		name = nameOf(e.Command)
-	}
-	e.Name = f.String("name", name)
+	e.Name = f.String("name", cmp.Or(base.Name, agent.NameOf(e.Command)))
 	return e
+}
+
+func parsePolicy(f *input.Fields, key string, inherited Policy, allowed ...Policy) Policy {
+	var names []string
+	for _, p := range allowed {
+		names = append(names, string(p))
+	}
+	return Policy(f.Enum(key, string(inherited), names...))
 }
 
 // neverAsks says why an agent of the registry will not ask for permission, as far as its settings
 // tell, and what to change.
-func neverAsks(e Entry) string {
+func neverAsks(e agent.Entry) string {
 	switch e.Extends {
 	case "codex", "zed-codex":
 		if e.Env["INITIAL_AGENT_MODE"] == "agent-full-access" {
@@ -172,6 +180,24 @@ func neverAsks(e Entry) string {
 		}
 	}
 	return ""
+}
+
+// hasCredentials reports whether an entry adds something to base that may be credentials.
+func hasCredentials(e, base agent.Entry) bool {
+	return !maps.Equal(e.Env, base.Env) || !maps.Equal(SettingsOf(e).Files, SettingsOf(base).Files)
+}
+
+// skillFolders are where agents look for skills in their homes, by their names in the registry; it
+// is where Harbor copies them. All others have the folder on which agents have agreed.
+var skillFolders = map[string]string{
+	"claude": ".claude/skills", "gemini": ".gemini/skills", "opencode": ".config/opencode/skills", "qwen": ".qwen/skills",
+	"goose": ".config/goose/skills", "cursor": ".cursor/skills",
+}
+
+const commonSkills = ".agents/skills"
+
+func skills(e agent.Entry) string {
+	return cmp.Or(skillFolders[cmp.Or(e.Extends, e.Name)], commonSkills)
 }
 
 // checkPaths checks where an entry's files are to be, and what is to be visible.
@@ -192,20 +218,20 @@ func checkPaths(r *input.Reader, f *input.Fields) {
 	}
 }
 
-func parseModel(f *input.Fields, r *input.Reader, base *Model) *Model {
+func parseModel(f *input.Fields, r *input.Reader, base *agent.Model) *agent.Model {
 	n := f.Optional("model", input.Object)
 	if n == nil {
 		return base
 	}
 	if base == nil {
-		base = &Model{}
+		base = &agent.Model{}
 	}
 	m := r.Object(n)
 	key := base.Key
 	if m.Has("url") {
 		key = "" // the provider's own key is for nobody else
 	}
-	model := &Model{
+	model := &agent.Model{
 		API: m.Enum("api", base.API, "openai", "anthropic", "gemini"), URL: m.String("url", base.URL),
 		Key: m.String("key", key), Name: m.String("name", base.Name),
 	}

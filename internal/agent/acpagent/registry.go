@@ -1,65 +1,49 @@
-package agent
+package acpagent
 
 import (
 	"encoding/json"
-	"maps"
-	"slices"
+
+	"github.com/evalrun/evalrun/internal/agent"
 )
 
-// Names are the names of the registry, sorted.
-func Names() []string { return slices.Sorted(maps.Keys(registry)) }
-
-// Registered returns the registry's entry with a name. What the settings are for is measured:
+// registry are the entries that eval sets may call by a name. What the settings are for is measured:
 // docs/acp.md has a line for each.
-func Registered(name string) (Entry, bool) {
-	make, ok := registry[name]
-	if !ok {
-		return Entry{}, false
-	}
-	e := make()
-	e.Name = name
-	return e, true
-}
-
-// registry has a function for each name, so that nobody changes another's entry.
-var registry = map[string]func() Entry{
-	TypeOracle:   func() Entry { return Entry{Type: TypeOracle} },
-	TypeNop:      func() Entry { return Entry{Type: TypeNop} },
-	"claude":     func() Entry { return claude("claude-agent-acp") },
-	"zed-claude": func() Entry { return claude("claude-code-acp") },
-	"codex":      func() Entry { return codex("codex-acp") },
-	"zed-codex":  func() Entry { return codex("codex-acp") },
-	"gemini": func() Entry {
+var registry = map[string]func() agent.Entry{
+	"claude":     func() agent.Entry { return claude("claude-agent-acp") },
+	"zed-claude": func() agent.Entry { return claude("claude-code-acp") },
+	"codex":      func() agent.Entry { return codex("codex-acp") },
+	"zed-codex":  func() agent.Entry { return codex("codex-acp") },
+	"gemini": func() agent.Entry {
 		return registered([]string{"gemini", "--acp", "-m", "gemini-2.5-pro"}, "mcp_{server}_{tool}",
 			[]ResumeBy{ByReplay}, // a session that is loaded within the minute of its start is lost, and each load repeats old results
-			&Model{API: "gemini", URL: "${GOOGLE_GEMINI_BASE_URL:-https://generativelanguage.googleapis.com}", Key: "${GEMINI_API_KEY:-}"},
+			&agent.Model{API: "gemini", URL: "${GOOGLE_GEMINI_BASE_URL:-https://generativelanguage.googleapis.com}", Key: "${GEMINI_API_KEY:-}"},
 			map[string]string{
 				"GEMINI_API_KEY": "{modelKey}", "GOOGLE_GEMINI_BASE_URL": "{modelURL}", "GEMINI_CLI_HOME": "{home}", "GEMINI_CLI_NO_RELAUNCH": "true",
 			},
 			map[string]string{".gemini/settings.json": geminiSettings})
 	},
-	"opencode": func() Entry {
+	"opencode": func() agent.Entry {
 		return registered([]string{"opencode", "acp"}, "{server}_{tool}", []ResumeBy{ByResume, ByLoad, ByReplay}, openAI(),
 			map[string]string{
 				"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1", "OPENCODE_DISABLE_SHARE": "1",
 				"OPENCODE_CONFIG_CONTENT": opencodeConfig,
 			}, nil)
 	},
-	"qwen": func() Entry {
+	"qwen": func() agent.Entry {
 		return registered([]string{"qwen", "--acp", "--approval-mode", "yolo"}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
-			&Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}"},
+			&agent.Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}"},
 			map[string]string{
 				"OPENAI_API_KEY": "{modelKey}", "OPENAI_BASE_URL": "{modelURL}", "OPENAI_MODEL": "{model}", "QWEN_CODE_NO_RELAUNCH": "true",
 				"QWEN_CODE_LEGACY_MCP_BLOCKING": "1", // else the first request to the model has no MCP tools
 			},
 			map[string]string{".qwen/settings.json": `{"security":{"auth":{"selectedType":"openai"}},"tools":{"toolSearch":{"enabled":false}}}`})
 	},
-	"kimi": func() Entry {
+	"kimi": func() agent.Entry {
 		return registered([]string{"kimi", "acp"}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay}, openAI(),
 			map[string]string{"KIMI_CODE_NO_AUTO_UPDATE": "1", "KIMI_DISABLE_TELEMETRY": "1"},
 			map[string]string{".kimi-code/config.toml": kimiConfig})
 	},
-	"copilot": func() Entry {
+	"copilot": func() agent.Entry {
 		return registered([]string{"copilot", "--acp"}, "{server}-{tool}", []ResumeBy{ByLoad, ByReplay}, openAI(),
 			map[string]string{
 				"COPILOT_PROVIDER_TYPE": "openai", "COPILOT_PROVIDER_BASE_URL": "{modelURL}", "COPILOT_PROVIDER_API_KEY": "{modelKey}", "COPILOT_MODEL": "{model}",
@@ -67,23 +51,23 @@ var registry = map[string]func() Entry{
 				"COPILOT_AUTO_UPDATE": "false",
 			}, nil)
 	},
-	"vibe": func() Entry {
+	"vibe": func() agent.Entry {
 		return registered([]string{"vibe-acp", "--legacy-harness"}, // else its model has to find MCP tools by a search, and to call them in TypeScript
 			"{server}_{tool}", []ResumeBy{ByReplay}, // it does not ask its servers for their tools when it loads a session
 			openAI(), map[string]string{"OPENAI_API_KEY": "{modelKey}", "VIBE_HOME": "{home}/.vibe"},
 			map[string]string{".vibe/config.toml": vibeConfig})
 	},
-	"goose": func() Entry {
+	"goose": func() agent.Entry {
 		return registered([]string{"goose", "acp"}, "{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
-			&Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com}", Key: "${OPENAI_API_KEY:-}", Name: "gpt-5"},
+			&agent.Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com}", Key: "${OPENAI_API_KEY:-}", Name: "gpt-5"},
 			map[string]string{"GOOSE_PROVIDER": "openai", "OPENAI_HOST": "{modelURL}", "OPENAI_API_KEY": "{modelKey}", "GOOSE_MODEL": "{model}", "GOOSE_MODE": "auto"}, nil)
 	},
 }
 
 // claude is an agent that has Claude Code's own engine behind ACP.
-func claude(program string) Entry {
+func claude(program string) agent.Entry {
 	return registered([]string{program}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
-		&Model{API: "anthropic", URL: "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}", Key: "${ANTHROPIC_API_KEY:-}"},
+		&agent.Model{API: "anthropic", URL: "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}", Key: "${ANTHROPIC_API_KEY:-}"},
 		map[string]string{
 			"ANTHROPIC_BASE_URL": "{modelURL}", "ANTHROPIC_API_KEY": "{modelKey}", "ANTHROPIC_MODEL": "{model}", "CLAUDE_CONFIG_DIR": "{home}/.claude",
 			"ENABLE_TOOL_SEARCH":                       "false", // else MCP tools are deferred behind a search tool
@@ -93,7 +77,7 @@ func claude(program string) Entry {
 }
 
 // codex is an agent that has Codex's own engine behind ACP.
-func codex(program string) Entry {
+func codex(program string) agent.Entry {
 	return registered([]string{program}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay}, openAI(),
 		map[string]string{
 			"OPENAI_API_KEY": "{modelKey}", "CODEX_HOME": "{home}/.codex", "NO_BROWSER": "1",
@@ -103,14 +87,14 @@ func codex(program string) Entry {
 }
 
 // openAI is an endpoint of OpenAI's API, for agents that take any.
-func openAI() *Model {
-	return &Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}", Name: "gpt-5"}
+func openAI() *agent.Model {
+	return &agent.Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}", Name: "gpt-5"}
 }
 
-func registered(command []string, toolName string, by []ResumeBy, model *Model, env, files map[string]string) Entry {
-	return Entry{
-		Type: TypeACP, Command: command, Env: env, ResumeWhen: ResumeAll, AcceptsFaults: true,
-		ACP: &ACP{Model: model, Files: files, Permissions: PolicyAllow, Elicitation: PolicyDeny, ResumeBy: by, ToolName: toolName},
+func registered(command []string, toolName string, by []ResumeBy, model *agent.Model, env, files map[string]string) agent.Entry {
+	return agent.Entry{
+		Command: command, Env: env, Model: model, ResumeWhen: agent.ResumeAll, AcceptsFaults: true,
+		Settings: &Settings{Files: files, Permissions: PolicyAllow, Elicitation: PolicyDeny, ResumeBy: by, ToolName: toolName},
 	}
 }
 
@@ -205,7 +189,3 @@ var installs = map[string]string{
 func npm(name, node string) string {
 	return "npm install -g " + name + " (the version that was tested; it needs Node.js " + node + " or newer)"
 }
-
-// HowToInstall is the command that installs a program of an agent of the registry, and what it needs;
-// empty if none is known.
-func HowToInstall(program string) string { return installs[program] }

@@ -1,0 +1,11 @@
+// Package types knows all types of agents. Who imports it can read their entries, and run them.
+package types
+
+import (
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/acpagent"
+	"github.com/evalrun/evalrun/internal/agent/function"
+	"github.com/evalrun/evalrun/internal/agent/oracle"
+)
+
+func init() { agent.Register(function.Type, acpagent.Type, oracle.Type, oracle.Nop) }
