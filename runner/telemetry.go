@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/telemetry"
@@ -48,7 +49,7 @@ func (w work) exporting(ctx context.Context, runID string) (with work, finish fu
 	}
 	origin := t.origin
 	origin.Version = w.s.opts.Version
-	client := otlp.NewClient(t.endpoint, "evalrun/"+origin.Version)
+	client := otlp.NewClient(t.endpoint, "evalrun/"+origin.Version, time.Now)
 	runs := plannedRuns{s: w.s, v: w.o.Variables, known: map[string]telemetry.Run{}}
 	w.exporter = telemetry.Start(telemetry.Options{Client: client, Store: w.s.st, Origin: origin, Content: t.content, LeftOver: runID == "",
 		Planned: runs.get, Head: runs.head, Notice: func(text string) { w.o.notice("%s", text) }})

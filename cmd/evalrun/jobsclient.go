@@ -17,6 +17,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/serve/jobs"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/runner"
@@ -126,13 +127,13 @@ func (c *jobsClient) send(ctx context.Context, method, path string, body any, ou
 	if err != nil {
 		return internal(err)
 	}
-	for began, pause := time.Now(), 100*time.Millisecond; ; pause = min(2*pause, time.Second) {
+	for began, failures := time.Now(), 0; ; failures++ {
 		again, err := c.sendOnce(ctx, method, path, data, out, header)
 		if err == nil || !again || c.local || time.Since(began) > jobsPatience {
 			return err
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(retry.Backoff(100*time.Millisecond, time.Second, failures)):
 		case <-ctx.Done():
 			return &exitError{exitInterrupted, errors.New("interrupted")}
 		}
@@ -175,7 +176,7 @@ func (c *jobsClient) sendOnce(ctx context.Context, method, path string, body []b
 	switch {
 	case err != nil:
 		return true, internal(err)
-	case resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented:
+	case resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented: // conflicts are final here
 		return true, &exitError{exitInternal, errors.New(refusal(resp, data))}
 	case resp.StatusCode >= 400:
 		return false, usageError("%s", refusal(resp, data))

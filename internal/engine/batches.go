@@ -9,6 +9,7 @@ import (
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/grace"
 	"github.com/evalrun/evalrun/internal/judge"
+	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -48,7 +49,7 @@ func (h *batchHandler) handle(ctx context.Context, c store.BatchClaim) error {
 	if err != nil || failed == nil || c.Action == store.ActionCancel {
 		return unlessFenced(err)
 	}
-	pause := rollout.Backoff(firstRetry, lastRetry, c.Failures)
+	pause := retry.Backoff(firstRetry, lastRetry, c.Failures)
 	var said *judge.BatchError
 	if errors.As(failed, &said) {
 		pause = max(pause, said.After)

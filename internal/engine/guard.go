@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
@@ -94,7 +95,7 @@ func (g *guard) settle(ctx context.Context, ro *rollout.Rollout, c store.Claim, 
 	if attempt >= internalAttempts {
 		return ro.EndFaulted(commit, f)
 	}
-	return ro.PutBack(commit, f, rollout.Backoff(g.pause, lastRetry, attempt-1))
+	return ro.PutBack(commit, f, retry.Backoff(g.pause, lastRetry, attempt-1))
 }
 
 // handle has a claimed trigger handled, a few times if evalrun fails with it. The error that it
@@ -122,7 +123,7 @@ func (g *guard) handle(ctx context.Context, c store.TriggerClaim, handler func(c
 		case attempt == internalAttempts:
 			_, err = g.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusFaulted, By: c.Source, Fault: f})
 			return unlessFenced(err)
-		case !g.sleep(ctx, rollout.Backoff(g.pause, lastRetry, attempt-1)):
+		case !g.sleep(ctx, retry.Backoff(g.pause, lastRetry, attempt-1)):
 			return unlessFenced(g.o.putBack(ctx, c, 0, false)) // for whoever comes next
 		}
 	}

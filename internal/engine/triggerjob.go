@@ -10,6 +10,7 @@ import (
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/grace"
+	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -103,9 +104,9 @@ func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.Tr
 	case errors.As(err, &f) && (starting.Err() == nil || atMostOnce): // nobody could ask again whether that has started it
 		return h.deliverFault(commit, run, c, f.Category, f.Message)
 	case err != nil:
-		var retry *wait.RetryError
+		var asked *wait.RetryError
 		// If the start is being resolved, an earlier call may have begun the job.
-		notStarted := c.Action == store.ActionStart && (atMostOnce || errors.As(err, &retry) && retry.NotStarted)
+		notStarted := c.Action == store.ActionStart && (atMostOnce || errors.As(err, &asked) && asked.NotStarted)
 		return h.reschedule(starting, run, c, err, notStarted)
 	}
 	return h.o.Store.TriggerStarted(commit, c.TriggerToken, key, firstCheck)
@@ -196,15 +197,15 @@ func (h *triggerHandler) reschedule(ctx context.Context, run *rollout.Run, c sto
 		return h.o.putBack(ctx, c, 0, notStarted)
 	}
 	message := run.Redact.String(err.Error())
-	pause := rollout.Backoff(firstRetry, lastRetry, c.Failures)
-	var retry *wait.RetryError
+	pause := retry.Backoff(firstRetry, lastRetry, c.Failures)
+	var asked *wait.RetryError
 	switch left := c.OverdueSince.Add(overdueGrace(c)).Sub(h.o.Now()); {
 	case !c.OverdueSince.IsZero() && left <= 0:
 		return h.expire(commit, run, c, "its source could not be asked", message)
 	case !c.OverdueSince.IsZero():
 		pause = min(pause, left) // whatever the source's interval is: there is no other time
-	case errors.As(err, &retry):
-		pause = max(pause, retry.After)
+	case errors.As(err, &asked):
+		pause = max(pause, asked.After)
 	}
 	h.o.Logger.Warn("a source could not be asked; it will be again", "trigger", c.TriggerID, "source", c.Source, "action", c.Action, "after", pause, "error", message)
 	return h.o.Store.TriggerFailed(commit, c.TriggerToken, pause, store.TriggerFailure{Error: message, NotStarted: notStarted})

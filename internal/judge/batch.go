@@ -10,6 +10,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/retry"
 )
 
 // Batch is a batch of requests to one model.
@@ -194,8 +196,8 @@ func (c *batchCall) open(ctx context.Context, method, path, contentType string, 
 	defer func() { _ = response.Body.Close() }()                            // only read
 	c.response, _ = io.ReadAll(io.LimitReader(response.Body, mostAnswer))   // what it says only explains the status
 	out := &BatchError{Message: c.failed(response.StatusCode, nil).Message} // "the provider … refuses the request"
-	out.Final = !mayRepeat(response.StatusCode, nil)
-	out.After, _ = retryAfter(response.Header, c.j.o.Now())
+	out.Final = !retry.Temporary(response.StatusCode)
+	out.After, _ = retry.After(response.Header, c.j.o.Now())
 	return nil, out
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/retry"
 )
 
 const (
@@ -51,7 +52,7 @@ func (a *asked) exchange(ctx context.Context) (reply, error) {
 		if status == http.StatusTooManyRequests {
 			a.p.overloaded()
 		}
-		if !mayRepeat(status, err) {
+		if err == nil && !retry.Temporary(status) {
 			a.p.remember(a.q.Model, failed)
 			return reply{}, failed
 		}
@@ -169,15 +170,6 @@ func (a *asked) sent(name string) bool {
 	return ok
 }
 
-// mayRepeat reports whether the same request may be answered another time.
-func mayRepeat(status int, err error) bool {
-	switch status {
-	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
-		return true
-	}
-	return err != nil || status >= 500
-}
-
 // failed says what a request has come to.
 func (a *asked) failed(status int, err error) *eval.JudgeError {
 	said := a.said()
@@ -241,24 +233,8 @@ func ended(ctx context.Context, err error) error {
 // pauseBefore is how long to wait before the next try: what the provider asks for, else a random
 // part of a time that doubles.
 func pauseBefore(try int, header http.Header, now time.Time) time.Duration {
-	if after, asked := retryAfter(header, now); asked {
+	if after, asked := retry.After(header, now); asked {
 		return after
 	}
-	most := min(firstPause<<(try-1), mostPause)
-	return rand.N(most) //nolint:gosec // it only spreads requests
-}
-
-// retryAfter is how long a provider asks its clients to wait, if it does.
-func retryAfter(header http.Header, now time.Time) (_ time.Duration, asked bool) {
-	if ms, err := strconv.ParseFloat(header.Get("retry-after-ms"), 64); err == nil && ms >= 0 {
-		return time.Duration(ms * float64(time.Millisecond)), true
-	}
-	after := header.Get("Retry-After")
-	if s, err := strconv.ParseFloat(after, 64); err == nil && s >= 0 {
-		return time.Duration(s * float64(time.Second)), true
-	}
-	if at, err := http.ParseTime(after); err == nil {
-		return max(0, at.Sub(now)), true
-	}
-	return 0, false
+	return rand.N(retry.Backoff(firstPause, mostPause, try-1)) //nolint:gosec // it only spreads requests
 }

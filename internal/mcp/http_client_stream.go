@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/retry"
 )
 
 // How long to wait before a stream that ended is continued, where the server does not say: doubled
@@ -23,7 +25,7 @@ const clientListenWait = 500 * time.Millisecond
 
 // clientDelay is how long to wait after so many streams on which nothing came.
 func clientDelay(fruitless int) time.Duration {
-	return min(clientFirstDelay<<min(fruitless, 10), clientLastDelay)
+	return retry.Backoff(clientFirstDelay, clientLastDelay, fruitless)
 }
 
 // stream reads the stream of a call until its answer is there. A stream of Legacy that ends earlier
@@ -158,17 +160,10 @@ func (l *httpLink) listen(answered func()) {
 	}
 }
 
-// mayChange reports whether an error is a status that may be another the next time. A conflict is
-// one: the server has not noticed yet that the stream of whom we take the session over from has
-// ended.
+// mayChange reports whether an error is a status that may be another the next time. There is a
+// conflict where the server has not noticed yet that the stream of whom we take the session over
+// from has ended.
 func mayChange(err error) bool {
 	var status *StatusError
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch status.Status {
-	case http.StatusConflict, http.StatusRequestTimeout, http.StatusTooManyRequests:
-		return true
-	}
-	return status.Status >= 500
+	return errors.As(err, &status) && retry.Temporary(status.Status)
 }

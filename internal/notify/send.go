@@ -10,12 +10,12 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/wait/template"
 )
@@ -97,12 +97,13 @@ func (s *Sender) post(ctx context.Context, t Target, resolve template.Resolver, 
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, _ := io.ReadAll(io.LimitReader(resp.Body, kept)) // only for a message; the connection is used again if that was all
-	return judge(resp, answer)
+	return judge(resp, answer, s.o.Now())
 }
 
 // judge says what an answer means. Only 2xx is success. Redirects are not followed, for the message
-// is signed for its receiver. After 410 the receiver wants no more of it.
-func judge(resp *http.Response, answer []byte) *failure {
+// is signed for its receiver. After 410 the receiver wants no more of it. Everything else is tried
+// again, unlike elsewhere: a receiver may be mended in the days that the attempts take.
+func judge(resp *http.Response, answer []byte, now time.Time) *failure {
 	status := resp.StatusCode
 	if status >= 200 && status < 300 {
 		return nil
@@ -114,9 +115,7 @@ func judge(resp *http.Response, answer []byte) *failure {
 	f := failed("it answered %d %s%s", status, http.StatusText(status), hint)
 	f.quote, f.final = answer, status == http.StatusGone
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
-		if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 32); err == nil {
-			f.after = time.Duration(seconds) * time.Second
-		}
+		f.after, _ = retry.After(resp.Header, now)
 	}
 	return f
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -61,11 +62,11 @@ func (r *Rollout) failedEnd(ctx context.Context, end *store.SegmentEnd, f *fault
 	case ctx.Err() != nil:
 		end.Outcome = store.OutcomeInterrupted
 	default:
-		retry := r.held.run.Plan.Set.Retry
+		again := r.held.run.Plan.Set.Retry
 		hopeless := f.Category == fault.Timeout && r.timeSpent(end.Held)
-		end.Retry = r.held.claim.Failures < retry.Max && retryable(retry.On, f.Category) && !hopeless
+		end.Retry = r.held.claim.Failures < again.Max && retryable(again.On, f.Category) && !hopeless
 		if end.Retry {
-			end.RetryAfter = Backoff(retry.Backoff, retry.MaxBackoff, r.held.claim.Failures)
+			end.RetryAfter = retry.Backoff(again.Backoff, again.MaxBackoff, r.held.claim.Failures)
 		}
 	}
 }
@@ -86,15 +87,4 @@ func retryable(on []string, category fault.Category) bool {
 		}
 	}
 	return false
-}
-
-// Backoff is the pause after so many earlier failures. It doubles with each, up to the most.
-func Backoff(first, most time.Duration, failures int) time.Duration {
-	d := first
-	for range failures {
-		if d *= 2; d >= most {
-			return most
-		}
-	}
-	return min(d, most)
 }

@@ -2,23 +2,9 @@ package rollout
 
 import (
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/internal/fault"
 )
-
-func TestBackoffDoublesUpToItsLimit(t *testing.T) {
-	var got []time.Duration
-	for failures := range 6 {
-		got = append(got, Backoff(time.Second, 10*time.Second, failures))
-	}
-	want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, 10 * time.Second}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-}
 
 func TestRetryable(t *testing.T) {
 	for _, test := range []struct {

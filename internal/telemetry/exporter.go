@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/telemetry/otlp"
 	"github.com/evalrun/evalrun/schemas"
@@ -130,7 +131,7 @@ func named(runs []string) string {
 }
 
 func (e *Exporter) loop() {
-	pause := time.Duration(0)
+	pause, failures := time.Duration(0), 0
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -153,10 +154,11 @@ func (e *Exporter) loop() {
 			return
 		}
 		if left := e.flush(ctx, false); len(left) == 0 {
-			pause = 0
+			pause, failures = 0, 0
 			continue
 		}
-		pause = min(max(2*pause, firstPause, e.after), lastPause)
+		pause = max(retry.Backoff(firstPause, lastPause, failures), min(e.after, lastPause))
+		failures++
 		select {
 		case e.kicked <- struct{}{}:
 		default:

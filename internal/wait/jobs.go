@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/wait/template"
 )
 
@@ -53,11 +54,7 @@ func (c Polling) Next(checks int, waited, retryAfter time.Duration, rand func() 
 		most = max(defaultMaxInterval, least)
 	}
 	most = min(most, max(2*least, waited))
-	upper := least
-	for i := 0; i <= checks && upper < most; i++ {
-		upper *= 2
-	}
-	return least + time.Duration(rand()*float64(min(upper, most)-least))
+	return least + time.Duration(rand()*float64(retry.Backoff(least, most, checks+1)-least))
 }
 
 // ExecConfig is a job that is a local command.

@@ -9,12 +9,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	collectormetrics "go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1"
 	collectortrace "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/evalrun/evalrun/internal/retry"
 )
 
 // contentType is that of requests and answers.
@@ -45,12 +46,13 @@ func (e *Later) Error() string {
 type Client struct {
 	endpoint        Endpoint
 	agent           string
+	now             func() time.Time
 	traces, metrics *http.Client
 }
 
 // NewClient makes a client; agent is its User-Agent.
-func NewClient(e Endpoint, agent string) *Client {
-	return &Client{endpoint: e, agent: agent, traces: e.traces.client(), metrics: e.metrics.client()}
+func NewClient(e Endpoint, agent string, now func() time.Time) *Client {
+	return &Client{endpoint: e, agent: agent, now: now, traces: e.traces.client(), metrics: e.metrics.client()}
 }
 
 func (s signal) client() *http.Client {
@@ -122,8 +124,9 @@ func (c *Client) post(ctx context.Context, client *http.Client, to string, s sig
 		_ = proto.Unmarshal(text, answer) // it has taken everything if it says nothing else
 		return nil
 	case status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
-		after, _ := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16)
-		return &Later{Status: status, After: time.Duration(after) * time.Second}
+		// The protocol lists these four, and says that the others must not be sent again.
+		after, _ := retry.After(resp.Header, c.now())
+		return &Later{Status: status, After: after}
 	default:
 		return &Refused{Status: status}
 	}

@@ -70,7 +70,7 @@ func TestHeadersAndCompression(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewClient(e, "evalrun/1").Traces(t.Context(), request()); err != nil {
+	if _, err := NewClient(e, "evalrun/1", time.Now).Traces(t.Context(), request()); err != nil {
 		t.Fatal(err)
 	}
 	h := collector.Headers()[0]
@@ -89,7 +89,7 @@ func TestWhatAnswersMean(t *testing.T) {
 	if err != nil || e.traces.timeout != 5*time.Second {
 		t.Fatal(e.traces.timeout, err)
 	}
-	c := NewClient(e, "")
+	c := NewClient(e, "", time.Now)
 	defer c.Close()
 	for status, want := range map[int]string{0: "<nil>", 429: "*otlp.Later", 503: "*otlp.Later", 400: "*otlp.Refused", 404: "*otlp.Refused", 302: "*otlp.Refused"} {
 		collector.Fail(status)

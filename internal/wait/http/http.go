@@ -11,6 +11,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/httpcall"
 	"github.com/evalrun/evalrun/internal/wait/jq"
@@ -90,15 +91,12 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 		return "", s.Retry(j, a, err)
 	case a.OK(): // what has been answered is read, also if we are to stop
 		return s.startedKey(context.WithoutCancel(ctx), j, a)
-	case a.Status == http.StatusTooManyRequests, a.Status == http.StatusServiceUnavailable, a.Status == http.StatusRequestTimeout,
-		a.Status == http.StatusConflict, a.Status == http.StatusTooEarly:
-		return "", s.Retry(j, a, a.Err())
-	case a.Status < 500:
-		return "", fault.New(fault.Job, "the job could not be started: "+a.Err().Error())
-	case s.config.StartKind == wait.AtMostOnce:
+	case a.Status >= 500 && a.Status != http.StatusServiceUnavailable && s.config.StartKind == wait.AtMostOnce:
 		return "", fault.New(fault.StartUnknown, "the job may or may not have been started: "+a.Err().Error())
+	case retry.Temporary(a.Status):
+		return "", s.Retry(j, a, a.Err())
 	}
-	return "", s.Retry(j, a, a.Err())
+	return "", fault.New(fault.Job, "the job could not be started: "+a.Err().Error())
 }
 
 var defaultBody = json.RawMessage(`{"key":"{triggerId}","process":"{process}","folderPath":"{folderPath}","inputArguments":"{inputArguments}"}`)

@@ -12,12 +12,11 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 	"github.com/evalrun/evalrun/internal/wait/template"
@@ -146,7 +145,9 @@ func (c Caller) Do(ctx context.Context, q Call) (a Answer, err error) {
 	a.Status = resp.StatusCode
 	switch a.Status {
 	case http.StatusOK, http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable: // many APIs Answer 200 as long as a job goes on
-		a.RetryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), c.now())
+		if after, asked := retry.After(resp.Header, c.now()); asked {
+			a.RetryAfter = min(max(after, minRetryAfter), maxRetryAfter)
+		}
 	}
 	if a.Body, err = jsonvalue.ReadPayload(resp.Body); err != nil {
 		if errors.Is(err, jsonvalue.ErrTooLong) {
@@ -237,18 +238,4 @@ func (c Caller) Retry(j wait.Job, a Answer, err error) error {
 func values(j wait.Job) map[string]string {
 	return map[string]string{"triggerId": j.TriggerID, "rolloutId": j.RolloutID, "process": j.Spec.Process,
 		"folderPath": j.Spec.FolderPath, "folderKey": j.Spec.FolderKey, "itemKey": j.ItemKey, "webhookUrl": j.WebhookURL}
-}
-
-// parseRetryAfter reads seconds or a date; 0 if there is neither.
-func parseRetryAfter(s string, now time.Time) time.Duration {
-	s = strings.TrimSpace(s)
-	var d time.Duration
-	if seconds, err := strconv.ParseInt(s, 10, 32); err == nil && seconds >= 0 {
-		d = time.Duration(seconds) * time.Second
-	} else if at, err := http.ParseTime(s); err == nil {
-		d = at.Sub(now)
-	} else {
-		return 0
-	}
-	return min(max(d, minRetryAfter), maxRetryAfter)
 }

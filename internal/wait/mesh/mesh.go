@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/httpcall"
 	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
@@ -74,9 +75,7 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 // refused is the error of an answer to a submission. A submission that would be refused again is
 // not repeated.
 func (s *source) refused(j wait.Job, a httpcall.Answer) error {
-	switch {
-	case a.Status >= 500, a.Status < 400, a.Status == http.StatusTooManyRequests, a.Status == http.StatusRequestTimeout, a.Status == http.StatusTooEarly,
-		a.Status == http.StatusConflict: // there is a job of the key, which is found the next time
+	if a.Status < 400 || retry.Temporary(a.Status) { // on a conflict there is a job of the key, which is found the next time
 		return s.Retry(j, a, a.Err())
 	}
 	return fault.New(fault.Job, "the job could not be started: "+a.Err().Error())

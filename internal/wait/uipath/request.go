@@ -12,6 +12,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/httpcall"
 	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
@@ -95,8 +96,7 @@ func (s *source) refused(j wait.Job, a httpcall.Answer) error {
 	switch {
 	case a.OK():
 		return nil
-	case a.Status >= 500, a.Status < 400, a.Status == http.StatusTooManyRequests, a.Status == http.StatusRequestTimeout,
-		a.Status == http.StatusConflict, a.Status == http.StatusTooEarly:
+	case a.Status < 400, retry.Temporary(a.Status):
 		return s.Retry(j, a, a.Err())
 	}
 	return fault.New(fault.Job, "the job could not be started: "+explained(a).Error())
