@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/sse"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -21,7 +22,7 @@ type eventsAPI struct {
 	service *service.Service
 	// draining is closed when nobody is to wait any more.
 	draining <-chan struct{}
-	streams  *streams
+	streams  *sse.Slots
 }
 
 // eventTypes are the types that may be asked for.
@@ -38,7 +39,7 @@ func (a *eventsAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if q.err != nil {
 		return q.err
 	}
-	events, err := a.service.Read(r.Context(), r.PathValue("runId"))
+	events, err := a.service.Read(r.Context(), r.PathValue("runId"), after)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/evalrun/evalrun/internal/sse"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -20,7 +21,7 @@ type metrics struct {
 	seconds  *prometheus.HistogramVec
 }
 
-func newMetrics(st store.Reader, s *streams) *metrics {
+func newMetrics(st store.Reader, streams *sse.Slots) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -33,7 +34,7 @@ func newMetrics(st store.Reader, s *streams) *metrics {
 	}
 	m.registry.MustRegister(m.requests, m.seconds, backlogCollector{st}, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "evalrun_http_event_streams", Help: "Open streams of server-sent events.",
-	}, func() float64 { return float64(s.n.Load()) }), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}, func() float64 { return float64(streams.Taken()) }), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

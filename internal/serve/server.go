@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/serve/mcpserver"
 	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/sse"
 )
 
 const (
@@ -62,7 +63,7 @@ type Server struct {
 	// draining is closed when the server is to end: nobody waits any more.
 	draining  chan struct{}
 	drainOnce sync.Once
-	streams   streams
+	streams   sse.Slots
 	sessions  sessions
 	metrics   *metrics
 }
@@ -76,7 +77,7 @@ func New(o Options) (*Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.BodyTimeout = cmp.Or(o.BodyTimeout, bodyTimeout)
-	s := &Server{o: o, draining: make(chan struct{})}
+	s := &Server{o: o, draining: make(chan struct{}), streams: sse.Slots{Most: maxStreams}}
 	s.rates = newRates(&s.o)
 	s.sessions = sessions{o: &s.o, rates: s.rates}
 	s.metrics = newMetrics(o.Service.Store(), &s.streams)

@@ -39,7 +39,7 @@ type Service struct {
 	cfg  Config
 	o    Options
 
-	feeds     feeds
+	events    *Feed[tail]
 	redactors redactors
 	loader    loader
 }
@@ -47,7 +47,7 @@ type Service struct {
 // New makes a service for a store, which stays the caller's.
 func New(st *runner.Store, cfg Config, o Options) *Service {
 	s := &Service{runs: st, st: st.Internal(), cfg: cfg, o: o}
-	s.feeds = feeds{open: map[string]*feed{}}
+	s.events = NewFeed(s, 0, s.readTail)
 	s.redactors = redactors{st: s.st, variables: o.Variables, runs: map[string]planned{}}
 	s.loader = loader{cfg: cfg, o: o, storeDir: st.Dir()}
 	return s

@@ -14,21 +14,30 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
+// find finds a run by its id, or by what else names it; then exact is false.
+func (p *Pages) find(ctx context.Context, name string) (run store.Run, exact bool, err error) {
+	run, err = p.o.Service.Head(ctx, name)
+	if !errors.Is(err, service.ErrNotFound) {
+		return run, err == nil, err
+	}
+	other, err := p.o.Service.Runner().Find(ctx, name)
+	if err != nil {
+		return run, false, p.missing(ctx, name, err)
+	}
+	run, err = p.o.Service.Head(ctx, other.ID)
+	return run, false, err
+}
+
 // named finds the run that a URL names. If it is not its whole id, the reader is sent to the URL that
 // has that, and found is false.
 func (p *Pages) named(w http.ResponseWriter, r *http.Request) (run store.Run, found bool, err error) {
 	name := r.PathValue("run")
-	run, err = p.o.Service.Head(r.Context(), name)
-	if !errors.Is(err, service.ErrNotFound) {
-		return run, err == nil, err
+	run, found, err = p.find(r.Context(), name)
+	if !found && err == nil {
+		to := url.URL{Path: "/runs/" + run.ID + r.URL.Path[len("/runs/")+len(name):], RawQuery: r.URL.RawQuery}
+		http.Redirect(w, r, to.String(), http.StatusFound)
 	}
-	other, err := p.o.Service.Runner().Find(r.Context(), name)
-	if err != nil {
-		return run, false, p.missing(r.Context(), name, err)
-	}
-	to := url.URL{Path: "/runs/" + other.ID + r.URL.Path[len("/runs/")+len(name):], RawQuery: r.URL.RawQuery}
-	http.Redirect(w, r, to.String(), http.StatusFound)
-	return run, false, nil
+	return run, found, err
 }
 
 // missing is what is said of a name that means no run, with the run whose id is nearest.

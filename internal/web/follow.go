@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -12,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/report"
 )
 
-// followPause is how often a log that is followed is looked at: a file says to nobody that it has grown.
+// followPause is how often a log that is followed is looked at.
 const followPause = 500 * time.Millisecond
 
 // logEvent is what has been added to a log: texts with their class, and whether each is the name of a
@@ -44,13 +45,13 @@ func (p *Pages) follow(w http.ResponseWriter, r *http.Request) error {
 	} else if err != nil {
 		return err
 	}
-	s, err := p.newStream(w)
+	s, err := p.answerWith(w)(&p.streams, errManyStreams)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	grows := time.NewTicker(followPause)
-	defer grows.Stop()
+	defer s.Close()
+	always := make(chan struct{}) // a file says to nobody that it has grown
+	close(always)
 	for {
 		one, err := p.o.Service.Store().Rollout(r.Context(), id) // before the file, which grows no more after its end
 		if err != nil {
@@ -66,23 +67,16 @@ func (p *Pages) follow(w http.ResponseWriter, r *http.Request) error {
 				break
 			}
 			from = at + int64(len(data))
-			if s.send(from, "log", newLogEvent(d.Redact.String(string(data)))) != nil {
+			text, _ := json.Marshal(newLogEvent(d.Redact.String(string(data)))) // texts and truths
+			if tell(s, from, "log", text) != nil {
 				return nil
 			}
 		}
 		if ended {
-			_ = s.send(from, "end", string(one.State)) // nobody may listen any more
+			_ = tell(s, from, "end", strconv.AppendQuote(nil, string(one.State))) // nobody may listen any more
 			return nil
 		}
-		select {
-		case <-grows.C:
-		case <-s.pings.C:
-			if s.ping() != nil {
-				return nil
-			}
-		case <-p.o.Draining:
-			return nil
-		case <-r.Context().Done():
+		if !s.Wait(r.Context(), always, followPause) {
 			return nil
 		}
 	}

@@ -2,25 +2,19 @@ package web
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
-)
 
-// maxInboxes is how many browsers are told of changes of the inbox at once. The page of another one
-// can be read all the same.
-const maxInboxes = 256
+	"github.com/evalrun/evalrun/internal/sse"
+)
 
 // mostTold is how many questions are told of.
 const mostTold = 1000
 
-const (
-	// inboxPause is how long changes are gathered, inboxPing how often a stream says that it is there.
-	inboxPause = 250 * time.Millisecond
-	inboxPing  = 15 * time.Second
-)
+// inboxPause is how long changes are gathered.
+const inboxPause = 250 * time.Millisecond
 
 // openQuestions are the triggers of the questions that are open, each question by the one that has
 // waited longest.
@@ -35,18 +29,15 @@ type openQuestions struct {
 // inboxLive streams which questions are open, whenever that changes: those that the inbox shows with the
 // same filters.
 func (p *Pages) inboxLive(w http.ResponseWriter, r *http.Request) error {
-	select {
-	case p.inboxes <- struct{}{}:
-		defer func() { <-p.inboxes }()
-	default:
-		return &pageError{http.StatusServiceUnavailable, "too many browsers look at the inbox; load the page again to see what is new"}
+	return p.followInbox(r, p.answerWith(w))
+}
+
+func (p *Pages) followInbox(r *http.Request, open opener) error {
+	s, err := open(&p.inboxes, errManyInboxes)
+	if err != nil {
+		return err
 	}
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	stream := http.NewResponseController(w)
-	_ = stream.SetWriteDeadline(time.Time{}) // the server's deadline is for answers that end
-	ping := time.NewTicker(inboxPing)
-	defer ping.Stop()
+	defer s.Close()
 	var told []string
 	for first := true; ; first = false {
 		changed := p.o.Service.Store().Changed("")
@@ -66,28 +57,11 @@ func (p *Pages) inboxLive(w http.ResponseWriter, r *http.Request) error {
 			if err != nil {
 				return err
 			}
-			if _, err := fmt.Fprintf(w, "retry: 2000\nevent: open-questions\ndata: %s\n\n", data); err != nil || stream.Flush() != nil {
+			if s.Send(sse.Event{Name: "open-questions", Data: data}) != nil {
 				return nil
 			}
 		}
-	wait:
-		for {
-			select {
-			case <-changed:
-				break wait
-			case <-ping.C:
-				if _, err := fmt.Fprint(w, ": ping\n\n"); err != nil || stream.Flush() != nil {
-					return nil
-				}
-			case <-p.o.Draining:
-				return nil
-			case <-r.Context().Done():
-				return nil
-			}
-		}
-		select {
-		case <-time.After(inboxPause):
-		case <-r.Context().Done():
+		if !s.Wait(r.Context(), changed, inboxPause) {
 			return nil
 		}
 	}

@@ -4,24 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/schemas"
 )
 
 const (
-	// maxStreams is how many browsers are told of changes of runs at once. The pages of others can be
-	// read all the same.
-	maxStreams = 256
-	// livePause is how long changes are gathered at least, livePing how often a stream says that it is
-	// there.
+	// livePause is how long changes are gathered at least.
 	livePause = 250 * time.Millisecond
-	livePing  = 15 * time.Second
 	// maxGap is by how many revisions a browser may be behind that is told the changes alone.
 	maxGap = 5000
 )
@@ -95,49 +90,101 @@ func sinceOf(r *http.Request) int64 {
 	return 0
 }
 
-// live streams what changes of a run. The first event has what has changed since the revision that the
-// browser knows, and everything if this process does not know what that is: so a browser that comes back
-// after any time, or to another process, has missed nothing. An event "reload" says that it was away for
-// so long that what its page has besides is to be loaded again. The stream goes on when the run has
-// ended, because it may be scored again.
+// moment is a run at one revision, for all streams that tell of it.
+type moment struct {
+	*overview
+	// since is the revision of the moment before, and data what has changed after it, as JSON.
+	since int64
+	data  []byte
+}
+
+// moment reads what has changed of a run.
+func (p *Pages) moment(ctx context.Context, runID string, before moment) (moment, error) {
+	now, err := p.overviews.now(ctx, runID)
+	if err != nil || before.overview != nil && before.head.Revision == now.head.Revision {
+		return before, err
+	}
+	m := moment{overview: now, since: -1}
+	if before.overview != nil {
+		m.since = before.head.Revision
+	}
+	m.data = p.encode(ctx, patchOf(m.since, now))
+	return m, nil
+}
+
+// encode encodes a patch with how many rollouts wait for a person, which the head of every page says.
+func (p *Pages) encode(ctx context.Context, one patch) []byte {
+	p.addQuestions(ctx, one.Text)
+	data, _ := json.Marshal(one) // texts, numbers and truths
+	return data
+}
+
+// addQuestions adds how many rollouts wait for a person.
+func (p *Pages) addQuestions(ctx context.Context, text map[string]string) {
+	if n, err := p.o.openQuestions(ctx); err == nil { // without it the page keeps what it says
+		text["n-asked"] = strconv.Itoa(n)
+	}
+}
+
+// live streams what changes of a run, or answers with what has changed if the browser wants that alone.
 func (p *Pages) live(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.named(w, r)
 	if !found {
 		return err
 	}
-	if _, err := p.overviewOf(r.Context(), run); err != nil {
-		return err // before the stream has begun, so that the browser is told
-	}
 	if r.URL.Query().Has("once") {
 		return p.changes(w, r, run.ID)
 	}
-	s, err := p.newStream(w)
+	return p.followRun(r, run, p.answerWith(w))
+}
+
+// followRun streams what changes of a run. The first event has what has changed since the revision that
+// the browser knows, and everything if this process does not know what that is: so a browser that comes
+// back after any time, or to another process, has missed nothing. An event "reload" says that it was away
+// for so long that what its page has besides is to be loaded again. Who reads slowly is told at once what
+// has changed meanwhile. The stream goes on when the run has ended, because it may be scored again.
+func (p *Pages) followRun(r *http.Request, run store.Run, open opener) error {
+	if _, err := p.overviewOf(r.Context(), run); err != nil {
+		return err // before the stream has begun, so that the browser is told
+	}
+	s, err := open(&p.streams, errManyStreams)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	l, leave := p.feeds.join(run.ID, s.drop)
-	defer leave()
-	told, err := p.overviews.now(r.Context(), run.ID) // which has everything that the feed has told
+	defer s.Close()
+	follower := p.moments.Follow(run.ID, moment{})
+	defer follower.Close()
+	now, err := p.overviews.now(r.Context(), run.ID)
 	if err != nil {
 		return nil //nolint:nilerr // the browser comes again, and is told then
 	}
-	since, event := sinceOf(r), "patch"
-	if since > 0 && told.head.Revision-since > maxGap {
+	told, event := sinceOf(r), "patch"
+	if told > 0 && now.head.Revision-told > maxGap {
 		event = "reload"
 	}
-	first := patchOf(since, told)
-	p.addQuestions(r.Context(), first.Text)
-	if s.send(told.head.Revision, event, first) != nil {
+	if tell(s, now.head.Revision, event, p.encode(r.Context(), patchOf(told, now))) != nil {
 		return nil
 	}
-	for s.wait(r, l.at.followed, 0) {
-		m := p.feeds.next(l)
-		if m.data != nil && (m.last || m.revision > told.head.Revision) && s.sendText(m.revision, "patch", m.data) != nil || m.last {
+	for told = now.head.Revision; ; {
+		m, changed, err := follower.Now(r.Context())
+		switch {
+		case errors.Is(err, service.ErrNotFound):
+			gone := patch{Text: map[string]string{"newer": "This run was removed from the store."}, Set: [][3]any{}, Final: true, Gone: true}
+			data, _ := json.Marshal(gone)    // texts and truths
+			_ = tell(s, told, "patch", data) // nobody may listen any more
 			return nil
+		case err != nil:
+			return nil //nolint:nilerr // as above
+		case m.head.Revision <= told: // the moment is that of the first event, or an earlier one
+		case m.since == told:
+			err = tell(s, m.head.Revision, "patch", m.data)
+		default:
+			err = tell(s, m.head.Revision, "patch", p.encode(r.Context(), patchOf(told, m.overview)))
+		}
+		if told = max(told, m.head.Revision); err != nil || !s.Wait(r.Context(), changed, livePause) {
+			return nil //nolint:nilerr // the browser is gone
 		}
 	}
-	return nil
 }
 
 // changes answers with what has changed of a run since a revision.
@@ -146,128 +193,32 @@ func (p *Pages) changes(w http.ResponseWriter, r *http.Request, runID string) er
 	if err != nil {
 		return err
 	}
-	out := patchOf(sinceOf(r), now)
-	p.addQuestions(r.Context(), out.Text)
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(out) // a reader who is gone is told nothing
+	_, _ = w.Write(append(p.encode(r.Context(), patchOf(sinceOf(r), now)), '\n')) // a reader who is gone is told nothing
 	return nil
 }
 
 // runsLive tells the list of runs that something has changed.
 func (p *Pages) runsLive(w http.ResponseWriter, r *http.Request) error {
-	s, err := p.newStream(w)
+	return p.followRuns(r, p.answerWith(w))
+}
+
+func (p *Pages) followRuns(r *http.Request, open opener) error {
+	s, err := open(&p.streams, errManyStreams)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 	for n := int64(0); ; n++ {
 		changed := p.o.Service.Store().Changed("")
-		text := map[string]string{"newer": "Something has changed."}
-		p.addQuestions(r.Context(), text)
-		if n == 0 && s.ping() != nil || n > 0 && s.send(n, "patch", patch{Text: text, Set: [][3]any{}}) != nil {
-			return nil
+		if n == 0 {
+			err = s.Ping()
+		} else {
+			newer := patch{Text: map[string]string{"newer": "Something has changed."}, Set: [][3]any{}}
+			err = tell(s, n, "patch", p.encode(r.Context(), newer))
 		}
-		if !s.wait(r, changed, 4*livePause) {
-			return nil
-		}
-	}
-}
-
-// stream is an answer of server-sent events.
-type stream struct {
-	p       *Pages
-	w       http.ResponseWriter
-	control *http.ResponseController
-	pings   *time.Ticker
-
-	mu      sync.Mutex
-	dropped bool
-}
-
-func (p *Pages) newStream(w http.ResponseWriter) (*stream, error) {
-	select {
-	case p.streams <- struct{}{}:
-	default:
-		return nil, &pageError{http.StatusServiceUnavailable, fmt.Sprintf("%d browsers are told of changes, which is the most; load the page again to see what is new", maxStreams)}
-	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	s := &stream{p: p, w: w, control: http.NewResponseController(w), pings: time.NewTicker(livePing)}
-	_, _ = fmt.Fprint(w, "retry: 2000\n\n") // a browser that is gone is noticed by what follows
-	return s, nil
-}
-
-func (s *stream) close() {
-	s.pings.Stop()
-	<-s.p.streams
-}
-
-func (s *stream) send(id int64, event string, data any) error {
-	text, err := json.Marshal(data)
-	if err != nil {
-		return err
-	}
-	return s.sendText(id, event, text)
-}
-
-func (s *stream) sendText(id int64, event string, text []byte) error {
-	return s.write(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", id, event, text))
-}
-
-// addQuestions adds how many rollouts wait for a person, which the head of every page says.
-func (p *Pages) addQuestions(ctx context.Context, text map[string]string) {
-	if n, err := p.o.openQuestions(ctx); err == nil { // without it the page keeps what it says
-		text["n-asked"] = strconv.Itoa(n)
-	}
-}
-
-func (s *stream) ping() error { return s.write(": ping\n\n") }
-
-// errDropped means that a browser reads too slowly. It comes again by itself.
-var errDropped = errors.New("the browser is too far behind")
-
-// write sends a piece, for which the browser has a minute.
-func (s *stream) write(text string) error {
-	if !s.allow() {
-		return errDropped
-	}
-	if _, err := fmt.Fprint(s.w, text); err != nil {
-		return err
-	}
-	return s.control.Flush()
-}
-
-func (s *stream) allow() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_ = s.control.SetWriteDeadline(time.Now().Add(time.Minute)) // a writer without deadlines is a test's
-	return !s.dropped
-}
-
-// drop ends the stream, also while a piece of it is written.
-func (s *stream) drop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dropped = true
-	_ = s.control.SetWriteDeadline(time.Now()) // as above
-}
-
-// wait returns when something has changed and a pause is over, and whether to go on then.
-func (s *stream) wait(r *http.Request, changed <-chan struct{}, pause time.Duration) bool {
-	var paused <-chan time.Time
-	for {
-		select {
-		case <-changed:
-			changed, paused = nil, time.After(pause)
-		case <-paused:
-			return true
-		case <-s.pings.C:
-			if s.ping() != nil {
-				return false
-			}
-		case <-s.p.o.Draining:
-			return false
-		case <-r.Context().Done():
-			return false
+		if err != nil || !s.Wait(r.Context(), changed, 4*livePause) {
+			return nil //nolint:nilerr // the browser is gone
 		}
 	}
 }

@@ -195,6 +195,86 @@ func TestARunIsScoredAgainWhileItIsRead(t *testing.T) {
 	}
 }
 
+// unread is an answer of which the test reads one piece after the other.
+type unread struct{ pieces chan string }
+
+func (unread) Header() http.Header { return http.Header{} }
+func (unread) WriteHeader(int)     {}
+func (unread) Flush()              {}
+func (u unread) Write(data []byte) (int, error) {
+	u.pieces <- string(data)
+	return len(data), nil
+}
+
+// A browser that does not read is told at once what has changed meanwhile, when it reads again. Nothing
+// is kept for it, and the others do not wait for it.
+func TestABrowserThatReadsSlowlyIsToldTheRestAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 2, "account", "ask")
+	server := httptest.NewServer(s.pages)
+	defer server.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	slow, ended := unread{make(chan string)}, make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.pages.ServeHTTP(slow, httptest.NewRequestWithContext(ctx, http.MethodGet, "/runs/"+s.runID+"/live", nil))
+	}()
+	defer func() {
+		cancel()
+		for {
+			select {
+			case <-slow.pieces:
+			case <-ended:
+				return
+			}
+		}
+	}()
+	suspended := func(p map[string]any) string { return p["text"].(map[string]any)["n-suspended"].(string) }
+	next := func() map[string]any { // of the slow one
+		for {
+			if _, data, ok := strings.Cut(<-slow.pieces, "data: "); ok {
+				var p map[string]any
+				if err := json.Unmarshal([]byte(data), &p); err != nil {
+					t.Fatal(err)
+				}
+				return p
+			}
+		}
+	}
+	if p := next(); suspended(p) != "4" {
+		t.Fatalf("first it is told %v", p)
+	}
+	quick := patches(ctx, t, server.URL+"/runs/"+s.runID+"/live")
+	var waiting []string
+	if err := s.store.Triggers(t.Context(), s.runID, false, func(tr runner.Trigger) error {
+		waiting = append(waiting, tr.TriggerID)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range waiting {
+		if _, err := s.store.Deliver(t.Context(), id, runner.Delivery{Payload: json.RawMessage(`{"approved": true}`), By: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.store.Run(t.Context(), s.runID, runner.RunOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for want := fmt.Sprint(len(waiting) - i - 1); suspended(<-quick) != want; { //nolint:revive // until it is told
+		}
+	}
+	n, changed := 0, map[float64]bool{}
+	for done := false; !done; n++ {
+		p := next()
+		for _, set := range p["set"].([]any) {
+			changed[set.([]any)[0].(float64)] = true
+		}
+		done = suspended(p) == "0"
+	}
+	if n > 2 || len(changed) != len(waiting) {
+		t.Errorf("it is told of %d rollouts in %d events", len(changed), n)
+	}
+}
+
 // More browsers than the most are told so by an error, and read the page all the same. One that leaves
 // makes room.
 func TestMoreBrowsersThanTheMost(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/sse"
 )
 
 // Options are what the pages need.
@@ -38,7 +39,6 @@ type Pages struct {
 	overviews overviews
 	tallies   tallies
 	standings standings
-	feeds     feeds
 	setFiles  setFiles
 	// comparisons are the documents of comparisons, and rollouts the pages of rollouts that have ended as
 	// they are for everybody: both by the revisions of what they are made of.
@@ -46,10 +46,10 @@ type Pages struct {
 	rollouts    remembered[*rolloutPage]
 	// origins say where runs were started, which never changes.
 	origins remembered[service.Origin]
-	// streams has an element for each browser that is told of changes of runs.
-	streams chan struct{}
-	// inboxes has an entry for each browser that is told of changes of the inbox.
-	inboxes chan struct{}
+	// moments are what streams tell of runs, which all who look at a run share.
+	moments *service.Feed[moment]
+	// streams are those that tell of changes of runs, inboxes those that tell of changes of the inbox.
+	streams, inboxes sse.Slots
 }
 
 // Endpoint is one URL of the pages.
@@ -75,13 +75,13 @@ func New(o Options) *Pages {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pages{o: o, inboxes: make(chan struct{}, maxInboxes)}
-	p.streams = make(chan struct{}, maxStreams)
+	p := &Pages{o: o}
+	p.streams.Most, p.inboxes.Most = maxStreams, maxStreams
 	p.comparisons.most, p.rollouts.most, p.origins.most = maxRemembered, maxRemembered, maxStandings
 	p.overviews = newOverviews(o.Service)
 	p.tallies = tallies{service: o.Service, runs: map[string]tallied{}}
 	p.standings = standings{store: o.Service.Runner(), runs: map[string]ended{}}
-	p.feeds = feeds{p: p, runs: map[string]*feed{}}
+	p.moments = service.NewFeed(o.Service, livePause, p.moment)
 	return p
 }
 

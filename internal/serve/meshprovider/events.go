@@ -39,7 +39,7 @@ func (j *job) mirror(ctx context.Context) error {
 		}
 		j.mirrored = last
 	}
-	reader, err := j.o.Service.Read(ctx, j.runID)
+	reader, err := j.o.Service.Read(ctx, j.runID, j.mirrored)
 	if err != nil {
 		return err
 	}

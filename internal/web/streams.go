@@ -1,0 +1,56 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/sse"
+)
+
+// maxStreams is how many browsers are told of changes of runs at once, and as many of the inbox. The pages
+// of others can be read all the same.
+const maxStreams = 256
+
+// retry is how long a browser waits before it comes again.
+const retry = 2 * time.Second
+
+var (
+	errManyStreams = &pageError{http.StatusServiceUnavailable,
+		fmt.Sprintf("%d browsers are told of changes, which is the most; load the page again to see what is new", maxStreams)}
+	errManyInboxes = &pageError{http.StatusServiceUnavailable, "too many browsers look at the inbox; load the page again to see what is new"}
+)
+
+// opener opens a stream for a request: on the answer to it, or on a connection that several share. The
+// error many is returned if there are too many streams.
+type opener func(slots *sse.Slots, many error) (*sse.Stream, error)
+
+// answerWith makes a stream the answer to a request.
+func (p *Pages) answerWith(w http.ResponseWriter) opener {
+	open := p.openOn(sse.Answer(w), "")
+	return func(slots *sse.Slots, many error) (*sse.Stream, error) {
+		s, err := open(slots, many)
+		if err == nil {
+			_ = s.Retry(retry) // a browser that is gone is noticed by what follows
+		}
+		return s, err
+	}
+}
+
+// openOn opens streams on a connection. prefix tells the events of one from those of the others.
+func (p *Pages) openOn(c *sse.Connection, prefix string) opener {
+	return func(slots *sse.Slots, many error) (*sse.Stream, error) {
+		s, err := c.Open(slots, prefix, p.o.Draining)
+		if errors.Is(err, sse.ErrTooMany) {
+			return nil, many
+		}
+		return s, err
+	}
+}
+
+// tell sends an event with a number.
+func tell(s *sse.Stream, id int64, name string, data []byte) error {
+	return s.Send(sse.Event{ID: strconv.FormatInt(id, 10), Name: name, Data: data})
+}
