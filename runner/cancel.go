@@ -77,7 +77,7 @@ func (s *Store) nothingToCancel(ctx context.Context, runID, name string) error {
 // settle looks once after what is due of a run, starting at most so many agents at once, and brings
 // its events and its results document up to date.
 func (s *Store) settle(ctx context.Context, runID string, agents int) error {
-	p, err := s.planned(ctx, runID, Variables{})
+	p, err := readPlanned(ctx, s.st, runID, Variables{})
 	if err != nil {
 		return err
 	}

@@ -206,7 +206,7 @@ func (s *Store) afterFailure(ctx context.Context, runID string) error {
 	if run.Final() {
 		return s.settle(ctx, runID, 0)
 	}
-	p, err := s.planned(ctx, runID, Variables{})
+	p, err := readPlanned(ctx, s.st, runID, Variables{})
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ type ExecuteOptions struct {
 // closed. It costs next to nothing while nothing is due.
 func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 	docs := newDocuments(func(ctx context.Context, runID string) error {
-		p, err := s.planned(ctx, runID, o.Variables)
+		p, err := readPlanned(ctx, s.st, runID, o.Variables)
 		if err != nil {
 			return err
 		}

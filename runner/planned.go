@@ -19,17 +19,6 @@ type planned struct {
 	runID string
 	plan  plans.Plan
 	red   *redact.Redactor
-	// saved, if not nil, is called with what is saved.
-	saved func(*report.Report)
-}
-
-// planned reads the plan of a run that is to be saved.
-func (s *Store) planned(ctx context.Context, runID string, v Variables) (planned, error) {
-	p, err := readPlanned(ctx, s.st, runID, v)
-	if s.opts.Saved != nil {
-		p.saved = func(r *report.Report) { s.opts.Saved(ctx, s, newReport(r)) }
-	}
-	return p, err
 }
 
 // readPlanned reads the plan of a stored run.
@@ -63,16 +52,6 @@ func (p planned) saveAnd(ctx context.Context, also string, look func(*report.Rep
 		return err
 	}
 	own := documentPath(p.st, p.runID)
-	if p.saved != nil {
-		first := look
-		look = func(r *report.Report) error {
-			p.saved(r)
-			if first == nil {
-				return nil
-			}
-			return first(r)
-		}
-	}
 	err := report.SaveResults(ctx, p.st, p.runID, own, p.red, look)
 	if also != "" && !durable.SameFile(own, also) {
 		err = errors.Join(err, report.SaveResults(ctx, p.st, p.runID, also, p.red, nil))

@@ -76,7 +76,7 @@ type Scored struct {
 // is started, and nobody is asked again. If it is broken off, the same call goes on with it.
 func (s *Store) Score(ctx context.Context, runID string, o ScoreOptions) (Scored, error) {
 	out := Scored{Result: Result{RunID: runID}}
-	p, err := s.planned(ctx, runID, o.Variables)
+	p, err := readPlanned(ctx, s.st, runID, o.Variables)
 	if err != nil {
 		return out, err
 	}

@@ -49,9 +49,6 @@ type OpenOptions struct {
 	// Lease is how long a rollout stays with a process that no longer answers. 0 means 30 s; all
 	// processes of a store must use the same one.
 	Lease time.Duration
-	// Saved, if not nil, is called with what a results document that the store keeps was made of,
-	// before the document is written. It is for evalrun's own pages.
-	Saved func(context.Context, *Store, *Report)
 }
 
 // Open opens the store in a folder. A caller closes it.

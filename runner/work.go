@@ -89,7 +89,7 @@ func (s *Store) Resume(ctx context.Context, runID string, o RunOptions) (Result,
 
 func (s *Store) work(ctx context.Context, runID string, o RunOptions, askFirst bool) (Result, error) {
 	result := Result{RunID: runID}
-	p, err := s.planned(ctx, runID, o.Variables)
+	p, err := readPlanned(ctx, s.st, runID, o.Variables)
 	if err != nil {
 		return result, err
 	}

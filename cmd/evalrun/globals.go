@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/internal/report"
-	"github.com/evalrun/evalrun/internal/web"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -55,7 +54,7 @@ func (g *globals) storeDir() string { return cmp.Or(g.store, os.Getenv("EVALRUN_
 
 // openOptions are the options with which every command opens a store.
 func (g *globals) openOptions(cmd *cobra.Command) (o runner.OpenOptions, err error) {
-	o = runner.OpenOptions{Version: buildInfo().line(), Log: cmd.ErrOrStderr(), MustExist: true, Saved: web.Keep,
+	o = runner.OpenOptions{Version: buildInfo().line(), Log: cmd.ErrOrStderr(), MustExist: true,
 		Warn: func(text string) { printf(os.Stderr, "evalrun: %s\n", text) }}
 	if o.Lease, err = leaseForTests(); err != nil {
 		return o, err

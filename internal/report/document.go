@@ -109,18 +109,10 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 			return err
 		}
 		defer s.close()
-		var rows []Row
-		judge := Report{Pass: o.Plan.Set.Thresholds.Pass}
-		r, err := fromView(v, o, func(one *schemas.Rollout, text []byte) error {
-			if n := run.Counts.Total; look != nil && n >= Large && n <= maxRows {
-				rows = append(rows, judge.RowOf(one))
-			}
-			return s.add(text)
-		})
+		r, err := fromView(v, o, func(_ *schemas.Rollout, text []byte) error { return s.add(text) })
 		if err != nil {
 			return err
 		}
-		r.rows = rows
 		looked = show(r, look)
 		return durable.WriteFile(path, mode, func(w io.Writer) error { return r.writeResults(w, s.copyTo) })
 	})

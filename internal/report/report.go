@@ -34,8 +34,6 @@ type Report struct {
 	// storeDir is where the logs are, empty if that is not known.
 	storeDir string
 	each     func(parts, func(*schemas.Rollout) error) error
-	// rows has those of a large run whose rollouts were just read for its document; else nil.
-	rows []Row
 }
 
 // parts says which parts of a rollout are needed; an outline has the least.

@@ -34,23 +34,8 @@ type Row struct {
 	Reason string
 }
 
-// Large is how many rollouts a run has whose rows are remembered while its document is made, so that
-// who keeps them need not read the run again; of more than maxRows they are not.
-const (
-	Large   = 1000
-	maxRows = 100_000
-)
-
 // Rows calls f for every rollout in the order of the plan.
 func (r *Report) Rows(f func(Row) error) error {
-	if r.rows != nil {
-		for _, row := range r.rows {
-			if err := f(row); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 	return r.Rollouts(func(one *schemas.Rollout) error { return f(r.RowOf(one)) })
 }
 

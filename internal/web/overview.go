@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -175,10 +174,14 @@ func (o *overview) several() bool { return len(o.agents) > 1 }
 // agentSummary is what the statistics say of an agent.
 func (o *overview) agentSummaries() []eval.AgentSummary { return o.head.Statistics.PerAgent() }
 
-// maxOverviews is how many bytes the overviews that are kept may take.
-const maxOverviews = 64 << 20
+const (
+	// maxOverviews is how many bytes the overviews that are remembered may take.
+	maxOverviews = 64 << 20
+	// large is how many rollouts a run has that is not read at each change.
+	large = 1000
+)
 
-// overviews keeps the overviews of the runs that were looked at last. Each is made once for a
+// overviews remembers the overviews of the runs that were looked at last. Each is made once for a
 // revision, however many ask for it.
 type overviews struct {
 	service *service.Service
@@ -203,27 +206,15 @@ func newOverviews(s *service.Service) overviews {
 }
 
 // lately is the overview of a run as it is or was a moment ago: of a large run, which may change all the
-// time, one is made at most each ten times as long as that takes. The first time it is the one that was
-// kept last, which the live updates of its page and whoever comes next bring up to date.
+// time, one is made at most each ten times as long as that takes.
 func (q *overviews) lately(ctx context.Context, run store.Run) (*overview, error) {
 	c := q.entry(run.ID)
 	q.mu.Lock()
 	have := c.have
-	current := have != nil && len(have.rows) >= report.Large && !have.head.Final && time.Since(c.madeAt) < 10*c.took
+	current := have != nil && len(have.rows) >= large && !have.head.Final && time.Since(c.madeAt) < 10*c.took
 	q.mu.Unlock()
 	if current {
 		return have, nil
-	}
-	if have == nil && !run.Final() {
-		if o := q.kept(ctx, run); o != nil && !o.head.Final {
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			if c.have == nil {
-				c.have = o
-				q.shrink(run.ID)
-			}
-			return c.have, nil
-		}
 	}
 	return q.of(ctx, run)
 }
@@ -257,7 +248,7 @@ func (q *overviews) of(ctx context.Context, run store.Run) (*overview, error) {
 		return o, nil
 	}
 	began := time.Now()
-	o, err := q.read(ctx, run)
+	o, err := q.read(ctx, run.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -271,57 +262,15 @@ func (q *overviews) of(ctx context.Context, run store.Run) (*overview, error) {
 	return o, nil
 }
 
-// read makes the overview of a run: of what was kept if that is of its revision, else of everything.
-func (q *overviews) read(ctx context.Context, run store.Run) (o *overview, err error) {
-	if o := q.kept(ctx, run); o != nil && o.head.Revision == run.Revision {
-		return o, nil
-	}
-	if err := q.service.Report(ctx, run.ID, func(r *runner.Report) (err error) {
+// read makes the overview of a run.
+func (q *overviews) read(ctx context.Context, runID string) (o *overview, err error) {
+	if err := q.service.Report(ctx, runID, func(r *runner.Report) (err error) {
 		o, err = newOverview(r)
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	if err := o.addWaits(ctx, q.service); err != nil {
-		return nil, err
-	}
-	if st := q.service.Store(); len(o.rows) >= report.Large && st.InPlace() == nil {
-		_ = keep(st.Dir(), o) // without it the next server makes it again
-	}
-	return o, nil
-}
-
-// kept is the overview of a large run that was kept last, nil if there is none.
-func (q *overviews) kept(ctx context.Context, run store.Run) *overview {
-	dir := q.service.Store().Dir()
-	if _, err := os.Stat(keptPath(dir, run.ID)); err != nil {
-		return nil
-	}
-	red, err := q.service.Redactor(ctx, run.ID)
-	if err != nil {
-		return nil
-	}
-	o, err := readKept(dir, run.ID, red)
-	if err != nil || o.head.Revision > run.Revision {
-		return nil
-	}
-	return o
-}
-
-// Keep keeps the overview of a large run, so that its page opens at once. It is called with the report
-// that a results document is made of, while nothing of it has to be read again.
-func Keep(ctx context.Context, s *runner.Store, r *runner.Report) {
-	if h := r.Head(); h.Statistics == nil || h.Statistics.Rollouts.Total < report.Large {
-		return
-	}
-	o, err := newOverview(r)
-	if err != nil {
-		return // as below
-	}
-	if err := o.addWaits(ctx, s); err != nil {
-		return
-	}
-	_ = keep(s.Dir(), o) // without it the server makes it
+	return o, o.addWaits(ctx, q.service)
 }
 
 // entry finds the place of a run, and notes that it was asked for.
