@@ -24,10 +24,10 @@ type EvalSets struct {
 // extensions are those that the file of an eval set may have, in the order in which they are tried.
 var extensions = []string{".json", ".yaml", ".yml"}
 
-var setNamePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+var setNamePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 
 // setName reports whether a text may be the name of an eval set. It then leads to no other folder.
-func setName(name string) bool { return setNamePattern.MatchString(name) }
+func setName(name string) bool { return len(name) <= 128 && setNamePattern.MatchString(name) }
 
 // Names are the names of the sets, sorted.
 func (e EvalSets) Names() ([]string, error) {

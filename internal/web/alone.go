@@ -22,7 +22,7 @@ func WriteComparison(w io.Writer, doc *compare.Document) error {
 	if err != nil {
 		return err
 	}
-	script := "\n" + string(assets["app.js"].data) + "\n"
+	script := "\n" + string(assets()["app.js"].data) + "\n"
 	out := &reportWriter{w: w}
 	out.body(page.Title, alone(body, ""), script)
 	out.end(script)
@@ -43,7 +43,7 @@ func (w *reportWriter) write(text string) {
 
 // body writes a file up to the end of its body. script is what end will write.
 func (w *reportWriter) body(title, body, script string) {
-	style := string(assets["style.css"].data)
+	style := string(assets()["style.css"].data)
 	policy := fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'; img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'", hashOf(style), hashOf(script))
 	w.write(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="Content-Security-Policy" content="` + policy +
 		`"><meta name="referrer" content="no-referrer"><link rel="icon" href="data:,"><title>` + html.EscapeString(plain(title)) + " – evalrun</title><style>" + style + "</style></head><body class=\"file\">\n" + body)
@@ -61,7 +61,7 @@ func hashOf(text string) string {
 // bodyOf is the body of a page of the server.
 func bodyOf(name string, page any) (string, error) {
 	var made bytes.Buffer
-	if err := templates.ExecuteTemplate(&made, name, page); err != nil {
+	if err := templates().ExecuteTemplate(&made, name, page); err != nil {
 		return "", err
 	}
 	const first = `<a class="skip"`

@@ -118,7 +118,7 @@ func (o ReportOptions) waiting(r *runner.Report, run *overview) (out []string, e
 func reportID(id string) string { return id[max(0, len(id)-12):] }
 
 func reportScript() string {
-	return "\n" + string(assets["report.js"].data) + "\n" + string(assets["app.js"].data) + "\n"
+	return "\n" + string(assets()["report.js"].data) + "\n" + string(assets()["app.js"].data) + "\n"
 }
 
 // block writes a value as base64 of raw deflate of JSON. Nothing in base64 can end the element.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"html/template"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/report"
@@ -20,11 +21,15 @@ var templateFiles embed.FS
 var staticFiles embed.FS
 
 // templates are the pages, a file each, and the parts that they share in layout.html. No function
-// here returns markup: html/template escapes everything.
-var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"visible": visible, "plain": plain, "score": formatScore, "pValue": report.PValue, "duration": formatDuration, "ms": formatMs, "counted": counted, "shortID": shortID, "kind": kindOf,
-	"utc": func(t time.Time) time.Time { return t.UTC() }, "asset": assetURL, "parts": valueParts, "deliverer": deliverer,
-}).ParseFS(templateFiles, "templates/*.html"))
+// here returns markup: html/template escapes everything. They are read when a page is first shown,
+// because every command links them and few show a page.
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"visible": visible, "plain": plain, "score": formatScore, "pValue": report.PValue, "duration": formatDuration,
+		"ms": formatMs, "counted": counted, "shortID": shortID, "kind": kindOf, "asset": assetURL, "parts": valueParts,
+		"deliverer": deliverer, "utc": func(t time.Time) time.Time { return t.UTC() },
+	}).ParseFS(templateFiles, "templates/*.html"))
+})
 
 // frame is what every page has around it.
 type frame struct {
@@ -73,7 +78,7 @@ func (frame) Sections() []section {
 }
 
 // assets are the style and the script with their digests, which are part of their URLs.
-var assets = func() map[string]asset {
+var assets = sync.OnceValue(func() map[string]asset {
 	out := map[string]asset{}
 	for _, name := range []string{"style.css", "app.js", "inbox.js", "report.js"} {
 		data, err := staticFiles.ReadFile("static/" + name)
@@ -84,19 +89,19 @@ var assets = func() map[string]asset {
 		out[name] = asset{data, hex.EncodeToString(sum[:6])}
 	}
 	return out
-}()
+})
 
 type asset struct {
 	data   []byte
 	digest string
 }
 
-func assetURL(name string) string { return "/static/" + name + "?" + assets[name].digest }
+func assetURL(name string) string { return "/static/" + name + "?" + assets()[name].digest }
 
 // static answers with the style or the script.
 func static(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	one, ok := assets[name]
+	one, ok := assets()[name]
 	if !ok {
 		Refuse(w, http.StatusNotFound, "there is nothing at this path")
 		return

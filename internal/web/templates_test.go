@@ -39,7 +39,7 @@ func TestNothingMakesMarkupOfText(t *testing.T) {
 func TestScriptAndStyleAreSmall(t *testing.T) {
 	t.Parallel()
 	size := 0
-	for _, one := range assets {
+	for _, one := range assets() {
 		size += len(one.data)
 	}
 	if size > 70_000 {
