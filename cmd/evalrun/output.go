@@ -24,12 +24,6 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// The times between two ticks of a display: of one that is drawn, and of one that is written.
-const (
-	redrawEvery = 100 * time.Millisecond
-	beatEvery   = time.Second
-)
-
 // output shows progress while a command works, writes the event stream of --events, and writes the
 // reports at the end. Its methods may be called from several goroutines.
 type output struct {
@@ -166,10 +160,10 @@ func (o *output) catchUp(e schemas.Event) error {
 
 // ticking lets the display go on without events, until the returned function is called.
 func (o *output) ticking() (stop func()) {
-	tick, every := func() error { return nil }, beatEvery
+	var tick func() (time.Duration, error)
 	switch {
 	case o.live != nil:
-		tick, every = o.live.Tick, redrawEvery
+		tick = o.live.Tick
 	case o.lines != nil:
 		tick = o.lines.Tick
 	default:
@@ -178,16 +172,17 @@ func (o *output) ticking() (stop func()) {
 	quit := make(chan struct{})
 	var done sync.WaitGroup
 	done.Go(func() {
-		ticker := time.NewTicker(every)
-		defer ticker.Stop()
+		timer := time.NewTimer(0)
+		defer timer.Stop()
 		for {
 			select {
 			case <-quit:
 				return
-			case <-ticker.C:
+			case <-timer.C:
 				o.mu.Lock()
-				_ = tick() // the next one will show it
+				next, _ := tick() // what cannot be written now the next one will show
 				o.mu.Unlock()
+				timer.Reset(next)
 			}
 		}
 	})

@@ -16,7 +16,7 @@ const logWidth = 400
 
 // Log shows progress where no line can be redrawn: one line for every rollout that is suspended,
 // resumed, repeated or finished, and after a minute of silence what is waited for. It is safe for
-// concurrent use and has no goroutine: call Tick from time to time.
+// concurrent use and has no goroutine: call Tick when it says.
 type Log struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -32,17 +32,18 @@ func NewLog(w io.Writer, x *Execution, o ProgressOptions) *Log {
 	return &Log{w: w, o: o, x: x, spoke: o.Now()}
 }
 
-// Tick says what is worked on and waited for, if nothing has been said for a minute.
-func (l *Log) Tick() error {
+// Tick says what is worked on and waited for, if nothing has been said for a minute. It returns when
+// to call it next.
+func (l *Log) Tick() (next time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.o.Now()
-	if l.o.Look == nil || now.Sub(l.spoke) < beatAfter {
-		return nil
+	if silent := now.Sub(l.spoke); l.o.Look == nil || silent < beatAfter {
+		return max(beatAfter-silent, time.Second), nil
 	}
 	standing, err := l.o.Look()
 	if err != nil {
-		return err
+		return time.Second, err
 	}
 	var out []string
 	if standing.Running > 0 {
@@ -57,10 +58,10 @@ func (l *Log) Tick() error {
 	l.spoke = now
 	if l.x.runID == "" {
 		_, err = fmt.Fprintln(l.w, standing.Watching(now))
-		return err
+		return beatAfter, err
 	}
 	_, err = fmt.Fprintf(l.w, "[%d/%d] %s\n", l.x.Finished(), max(l.x.Total, l.x.Finished()), strings.Join(out, ", "))
-	return err
+	return beatAfter, err
 }
 
 // Event adds an event and, if it is of interest, writes its line.

@@ -58,7 +58,7 @@ func columns() int {
 }
 
 // Live shows one line on a terminal, redrawn at most ten times a second. It is safe for concurrent
-// use and has no goroutine: call Tick from time to time.
+// use and has no goroutine: call Tick when it says.
 type Live struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -109,14 +109,14 @@ func (l *Live) failure(v verdict, data eventData, name string) string {
 	return Terminal{Color: l.o.Color}.paint(v, fit(redact.Line(l.o.Redact.String(text)), max(l.o.Width()-1, 1)))
 }
 
-// Tick draws, if something has changed or a second has passed.
-func (l *Live) Tick() error {
+// Tick draws, if something has changed or a second has passed. It returns when to call it next.
+func (l *Live) Tick() (next time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.o.Now().Sub(l.drawn) >= time.Second {
 		l.stale = true
 	}
-	return l.draw(false)
+	return redrawAfter, l.draw(false)
 }
 
 // Write prints text, such as log lines, above the live line. The text must be whole lines.

@@ -187,14 +187,14 @@ func TestLive(t *testing.T) {
 	event(schemas.EventRolloutStarted, "2", `{"evaluationName":"Two"}`)
 	shown("") // too soon
 	now = now.Add(900 * time.Millisecond)
-	_ = l.Tick()
+	_, _ = l.Tick()
 	shown("\r\x1b[K[0/10]  1 running")
 	standing = Standing{Running: 1, Scoring: 1} // which events do not say
 	now = now.Add(100 * time.Millisecond)
-	_ = l.Tick()
+	_, _ = l.Tick()
 	shown("") // nothing has changed
 	now = now.Add(900 * time.Millisecond)
-	_ = l.Tick()
+	_, _ = l.Tick()
 	shown("\r\x1b[K[0/10]  1 running  1 scoring")
 	_, _ = l.Write([]byte("a log line\n"))
 	shown("\r\x1b[Ka log line\n\r\x1b[K[0/10]  1 running  1 scoring")
@@ -215,16 +215,16 @@ func TestLive(t *testing.T) {
 	// While nothing runs it says what is waited for, and counts down.
 	standing = Standing{Runs: 1, Awaited: Awaited{Jobs: 2, People: 1}, NextCheck: now.Add(13 * time.Second)}
 	now = now.Add(time.Second)
-	_ = l.Tick()
+	_, _ = l.Tick()
 	shown("\r\x1b[K[5/10] ✓2 ✗1 ?1 ⏸1 ⚠1  waiting: 2 jobs, 1 person")
 	columns = 100
 	now = now.Add(time.Second)
-	_ = l.Tick()
+	_, _ = l.Tick()
 	shown("\r\x1b[K[5/10] ✓2 ✗1 ?1 ⏸1 ⚠1  waiting: 2 jobs, 1 person; next check in 11 s")
 	_ = l.Close()
 	shown("\r\x1b[K")
 	event(schemas.EventRolloutFinished, "1", `{"state":"completed","score":0}`)
-	_ = l.Tick()
+	_, _ = l.Tick()
 	shown("")
 }
 
@@ -237,7 +237,7 @@ func TestHeartbeat(t *testing.T) {
 	after := func(d time.Duration, want string) {
 		t.Helper()
 		now = now.Add(d)
-		if err := l.Tick(); err != nil || b.String() != want {
+		if _, err := l.Tick(); err != nil || b.String() != want {
 			t.Errorf("got %q, want %q; %v", &b, want, err)
 		}
 		b.Reset()
