@@ -66,7 +66,7 @@ func (s *Store) Logs(ctx context.Context, w io.Writer, runID string, rolloutIDs 
 }
 
 // ended reports whether none of the rollouts can change any more.
-func ended(ctx context.Context, st store.Store, rolloutIDs []string) (bool, error) {
+func ended(ctx context.Context, st store.Listing, rolloutIDs []string) (bool, error) {
 	for _, id := range rolloutIDs {
 		r, err := st.Rollout(ctx, id)
 		if err != nil || !r.State.IsTerminal() {

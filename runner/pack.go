@@ -28,22 +28,12 @@ const (
 	databaseFile                       = "store.db"
 )
 
-// packable is a store whose runs can be copied into another.
-type packable interface {
-	Export(ctx context.Context, runIDs []string, dir string) error
-	Import(ctx context.Context, dir string) error
-}
-
 // Pack writes runs with all that belongs to them into one file, which must not exist. They stay in the
 // store as they are. One that a process works on is refused. notice is called with what a person should
 // know.
 func (s *Store) Pack(ctx context.Context, runs []Run, file string, notice func(text string)) (err error) {
 	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(err, inputError("%s exists already; give another name with -o", file))
-	}
-	from, ok := s.st.(packable)
-	if !ok {
-		return inputError("runs of this kind of store cannot be packed")
 	}
 	dir, err := os.MkdirTemp("", "evalrun-pack-")
 	if err != nil {
@@ -56,7 +46,7 @@ func (s *Store) Pack(ctx context.Context, runs []Run, file string, notice func(t
 		ids = append(ids, run.ID)
 		m.Runs = append(m.Runs, pack.Run{ID: run.ID, Name: run.EvaluationSetName, Status: string(run.Status)})
 	}
-	if err := from.Export(ctx, ids, dir); errors.Is(err, store.ErrHeld) {
+	if err := s.st.Export(ctx, ids, dir); errors.Is(err, store.ErrHeld) {
 		return inputError("%w; end it first, then pack again", err)
 	} else if err != nil {
 		return err
@@ -351,10 +341,6 @@ func (u *unpacking) into(ctx context.Context, o OpenOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	to, ok := s.st.(packable)
-	if !ok {
-		return inputError("this kind of store takes no packed runs")
-	}
 	for _, id := range u.runs {
 		if _, err := s.st.Run(ctx, id); err == nil {
 			return inputError("run %s is in the store %s already; nothing was unpacked", id, u.dir)
@@ -362,7 +348,7 @@ func (u *unpacking) into(ctx context.Context, o OpenOptions) (err error) {
 	}
 	undo, err := u.move(u.folders, s.ID())
 	if err == nil {
-		err = to.Import(ctx, u.tmp)
+		err = s.st.Import(ctx, u.tmp)
 	}
 	if errors.Is(err, store.ErrRunExists) {
 		err = inputError("%w; nothing was unpacked", err)

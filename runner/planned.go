@@ -11,18 +11,19 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
 // planned is a stored run with its plan, and what takes secrets out of all that is said of it.
 type planned struct {
-	st    store.Store
+	st    *sqlite.Store
 	runID string
 	plan  plans.Plan
 	red   *redact.Redactor
 }
 
 // readPlanned reads the plan of a stored run.
-func readPlanned(ctx context.Context, st store.Store, runID string, v Variables) (planned, error) {
+func readPlanned(ctx context.Context, st *sqlite.Store, runID string, v Variables) (planned, error) {
 	plan, err := readPlan(ctx, st, runID)
 	if err != nil {
 		return planned{}, err

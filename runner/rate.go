@@ -44,7 +44,7 @@ func (s *Store) Rate(ctx context.Context, name string, r Rating) (Receipt, error
 
 // checkAnswer refuses what the evaluator does not take that waits for the delivery. What comes
 // before its trigger is checked by the evaluator itself.
-func checkAnswer(ctx context.Context, st store.Store, d store.Delivery) error {
+func checkAnswer(ctx context.Context, st store.Reader, d store.Delivery) error {
 	id := d.TriggerID
 	if id == "" { // the keys of tasks for people end with the trigger's id
 		if id = d.ItemKey; strings.Count(id, "-") > 4 {
@@ -70,7 +70,7 @@ func wrongAnswer(t store.Trigger, err error) error {
 }
 
 // evaluatorOf is the evaluator that waits for a trigger, if it is one.
-func evaluatorOf(ctx context.Context, st store.Store, t store.Trigger) (def eval.Definition, ok bool, err error) {
+func evaluatorOf(ctx context.Context, st store.Reader, t store.Trigger) (def eval.Definition, ok bool, err error) {
 	if t.EvaluatorID == "" {
 		return def, false, nil
 	}

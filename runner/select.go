@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -166,7 +167,7 @@ func (s *Store) toRepeat(ctx context.Context, setID string, o CreateOptions) (Ru
 }
 
 // keepFailed keeps the evaluations that have failed in another run, for each agent those of its own.
-func keepFailed(ctx context.Context, st store.Store, req *plans.Request, other string) error {
+func keepFailed(ctx context.Context, st *sqlite.Store, req *plans.Request, other string) error {
 	failed, err := failedIn(ctx, st, other)
 	if err != nil {
 		return err
@@ -186,7 +187,7 @@ func keepFailed(ctx context.Context, st store.Store, req *plans.Request, other s
 
 // failedIn are the evaluations that have not passed in a run, had a fault, or an evaluator that failed.
 // What is still open has not failed, nor what was cancelled.
-func failedIn(ctx context.Context, st store.Store, runID string) (map[evaluationOf]bool, error) {
+func failedIn(ctx context.Context, st *sqlite.Store, runID string) (map[evaluationOf]bool, error) {
 	p, err := readPlanned(ctx, st, runID, Variables{})
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ var ErrMoved = store.ErrMoved
 // be called from several goroutines. It has more methods than other types have here, because it is
 // the program as a library: one for each thing that one can do with a store.
 type Store struct {
-	st      store.Store
+	st      *sqlite.Store
 	opts    OpenOptions
 	engines engines
 	commits commits
@@ -87,7 +87,7 @@ func (s *Store) Dir() string { return s.st.Dir() }
 func (s *Store) ID() string { return s.st.ID() }
 
 // Internal is the store behind this one, for evalrun's own packages; nobody else can use its type.
-func (s *Store) Internal() store.Store { return s.st }
+func (s *Store) Internal() *sqlite.Store { return s.st }
 
 // DocumentPath is where the store keeps the results document of a run.
 func (s *Store) DocumentPath(runID string) string { return documentPath(s.st, runID) }

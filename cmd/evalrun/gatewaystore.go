@@ -12,7 +12,7 @@ import (
 
 // openGatewayStore opens the store in which the gateway keeps tasks and sessions, and makes it if
 // it is not there.
-func openGatewayStore(dir string) (store.Store, error) {
+func openGatewayStore(dir string) (*sqlite.Store, error) {
 	dir = cmp.Or(dir, runner.DefaultDir)
 	if err := store.CheckDir(dir); err != nil {
 		return nil, usageError("%w", err)

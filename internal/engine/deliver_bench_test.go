@@ -78,7 +78,7 @@ func deliverAmong(b *testing.B, open int) time.Duration {
 }
 
 // suspendedRun makes a run of one rollout that waits for a key. No agent is run for that.
-func suspendedRun(b *testing.B, s store.Store, dir string, i int) {
+func suspendedRun(b *testing.B, s *sqlite.Store, dir string, i int) {
 	ctx := context.Background()
 	id, key := fmt.Sprint("run-", i), fmt.Sprint("key-", i)
 	set := &eval.Set{ID: "bench", Name: "Benchmark", Epochs: 1, Limits: eval.Limits{Suspensions: 100, OutputBytes: 1 << 20},

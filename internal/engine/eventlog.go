@@ -63,7 +63,7 @@ func newEventLog(o *Options, runs *runCache, failFast func(context.Context, stor
 
 // WriteEvents brings the events.jsonl of a run up to date, for a process that has changed the run and
 // runs nothing. red takes secrets out of it.
-func WriteEvents(ctx context.Context, s store.Store, runID string, red *redact.Redactor) error {
+func WriteEvents(ctx context.Context, s Store, runID string, red *redact.Redactor) error {
 	o := &Options{Store: s}
 	runs := newRunCache(o)
 	runs.load = func(context.Context, string) (*rollout.Run, error) { return &rollout.Run{Redact: red}, nil }

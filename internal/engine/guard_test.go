@@ -38,7 +38,7 @@ func (panickyEvaluator) Evaluate(context.Context, eval.Subject) eval.Verdict { p
 type poison struct {
 	t   *testing.T
 	dir string
-	s   store.Store
+	s   *sqlite.Store
 }
 
 // run plans a run of n evaluations with a shell script as its agent.

@@ -20,7 +20,7 @@ import (
 )
 
 // openIn opens the store of a folder until the test ends.
-func openIn(t *testing.T, dir string) store.Store {
+func openIn(t *testing.T, dir string) *sqlite.Store {
 	t.Helper()
 	s, err := sqlite.Open(dir, store.Options{})
 	if err != nil {

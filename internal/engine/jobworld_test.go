@@ -29,7 +29,7 @@ import (
 // only when it is told to.
 type jobWorld struct {
 	*project
-	store store.Store
+	store *sqlite.Store
 	runID string
 
 	mu       sync.Mutex
@@ -66,7 +66,7 @@ func newJobWorld(t *testing.T, jobs, script string, suspendTimeout time.Duration
 }
 
 // openAs opens the store as another process would.
-func (w *jobWorld) openAs() store.Store {
+func (w *jobWorld) openAs() *sqlite.Store {
 	w.t.Helper()
 	s, err := sqlite.Open(filepath.Join(w.dir, ".evalrun"), store.Options{Now: w.Now})
 	if err != nil {

@@ -30,7 +30,7 @@ type project struct {
 func newProject(t *testing.T) *project { return &project{t, t.TempDir()} }
 
 // open opens the project's store, as a process of its own would.
-func (p *project) open() store.Store {
+func (p *project) open() *sqlite.Store {
 	p.t.Helper()
 	s, err := sqlite.Open(filepath.Join(p.dir, ".evalrun"), store.Options{})
 	if err != nil {
@@ -46,7 +46,7 @@ func (p *project) open() store.Store {
 
 // plan stores a run of n evaluations whose agent is a shell script. The script finds the input in
 // $in and the project's folder in $PROJECT.
-func (p *project) plan(s store.Store, n int, script string, change func(*eval.Set)) string {
+func (p *project) plan(s *sqlite.Store, n int, script string, change func(*eval.Set)) string {
 	p.t.Helper()
 	set := &eval.Set{ID: "set", Name: "Set", Epochs: 1, Limits: eval.Limits{Suspensions: 100, OutputBytes: 1 << 20},
 		Retry: eval.Retry{Backoff: time.Millisecond, MaxBackoff: time.Millisecond}}
@@ -69,12 +69,12 @@ func (p *project) plan(s store.Store, n int, script string, change func(*eval.Se
 	return plan.RunID
 }
 
-func (p *project) runner(s store.Store, runID string) *engine.Runner {
+func (p *project) runner(s *sqlite.Store, runID string) *engine.Runner {
 	return engine.New(engine.Options{Store: s, RunID: runID, Concurrency: 4, WorkDir: p.dir, Resolve: os.LookupEnv})
 }
 
 // rollouts returns the rollouts of a run as they stand.
-func (p *project) rollouts(s store.Store, runID string) (out []store.RolloutView) {
+func (p *project) rollouts(s *sqlite.Store, runID string) (out []store.RolloutView) {
 	p.t.Helper()
 	err := s.Snapshot(p.t.Context(), runID, func(v store.View) error {
 		return v.Rollouts(func(o store.RolloutView) error {
@@ -102,7 +102,7 @@ func TestTwoProcessesShareARun(t *testing.T) {
 	a, b := p.open(), p.open()
 	runID := p.plan(a, 40, `echo "$in" >> "$PROJECT/ran"; echo '{}'`, nil)
 	var both sync.WaitGroup
-	for _, s := range []store.Store{a, b} {
+	for _, s := range []*sqlite.Store{a, b} {
 		both.Go(func() {
 			if err := p.runner(s, runID).Run(t.Context(), engine.UntilFinal); err != nil {
 				t.Error(err)

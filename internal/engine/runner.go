@@ -23,7 +23,8 @@ type Store interface {
 	store.Mailbox
 	store.Batches
 	store.Questions
-	// Wake is that of [store.Store].
+	// Wake returns a channel that receives after another process committed something that may concern
+	// a dispatcher. Wake-ups are folded together and may be lost.
 	Wake() <-chan store.WakeUp
 }
 

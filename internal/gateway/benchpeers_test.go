@@ -235,7 +235,7 @@ func forwardLines(from io.Reader, to io.Writer) {
 
 // diskLedger keeps the calls of a rollout in a store.
 type diskLedger struct {
-	store store.Store
+	store *sqlite.Store
 	token store.Token
 }
 

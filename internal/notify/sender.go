@@ -57,7 +57,7 @@ type Parcel struct {
 type Options struct {
 	Store interface {
 		store.Outbox
-		Changed(runID string) <-chan struct{}
+		store.Changes
 	}
 	// Known are the targets of this process, beside those of the runs' own plans. Run keeps them
 	// known to the store, for so long.

@@ -24,7 +24,7 @@ import (
 // world is a store with a clock, and a run whose events targets are told of.
 type world struct {
 	*testing.T
-	store   store.Store
+	store   *sqlite.Store
 	targets Targets
 	runID   string
 

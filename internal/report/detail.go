@@ -44,7 +44,10 @@ type Folder struct {
 }
 
 // FolderOf is the folder of a rollout of a run; store.ErrNotFound if the run has none with the id.
-func FolderOf(ctx context.Context, st store.Store, runID, rolloutID string, red *redact.Redactor) (Folder, error) {
+func FolderOf(ctx context.Context, st interface {
+	store.Place
+	store.Listing
+}, runID, rolloutID string, red *redact.Redactor) (Folder, error) {
 	one, err := st.Rollout(ctx, rolloutID)
 	if err == nil && (one.RunID != runID || one.ID != rolloutID) {
 		err = fmt.Errorf("rollout %s: %w", rolloutID, store.ErrNotFound)

@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -26,7 +27,7 @@ func (r *testRun) events(after int64) []schemas.Event {
 
 func (r *testRun) eventLog() EventLog { return storeEvents{r.st} }
 
-type storeEvents struct{ st store.Store }
+type storeEvents struct{ st *sqlite.Store }
 
 func (s storeEvents) Events(ctx context.Context, runID string, after int64, limit int) (out []schemas.Event, err error) {
 	events, err := s.st.Events(ctx, runID, after, limit)

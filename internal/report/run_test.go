@@ -34,7 +34,7 @@ type testRun struct {
 	t      testing.TB
 	dir    string
 	now    time.Time
-	st     store.Store
+	st     *sqlite.Store
 	set    eval.Set
 	claims map[string]store.Claim // by evaluation id and agent
 	red    *redact.Redactor

@@ -28,7 +28,7 @@ import (
 type world struct {
 	t     *testing.T
 	dir   string
-	store store.Store
+	store *sqlite.Store
 	host  *Host
 	runID string
 	// secrets are the values of ${VAR}s.
@@ -71,7 +71,7 @@ func newWorld(t *testing.T, script string, change func(*plans.Request)) *world {
 }
 
 // open opens the store as another process would.
-func (w *world) open() store.Store {
+func (w *world) open() *sqlite.Store {
 	w.t.Helper()
 	s, err := sqlite.Open(filepath.Join(w.dir, ".evalrun"), store.Options{})
 	w.check(err)

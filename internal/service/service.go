@@ -32,10 +32,21 @@ type Options struct {
 	Sandbox   runner.SandboxOptions
 }
 
+// Store is what a service, and what is served by it, needs of the store behind it.
+type Store interface {
+	store.Reader
+	store.Listing
+	store.Standings
+	store.Jobs
+	store.MCPTasks
+	store.AccessTokens
+	store.Changes
+}
+
 // Service does what callers ask for. Its methods may be called from several goroutines.
 type Service struct {
 	runs *runner.Store
-	st   store.Store
+	st   Store
 	cfg  Config
 	o    Options
 
@@ -57,7 +68,7 @@ func New(st *runner.Store, cfg Config, o Options) *Service {
 func (s *Service) Runner() *runner.Store { return s.runs }
 
 // Store is the store behind it.
-func (s *Service) Store() store.Store { return s.st }
+func (s *Service) Store() Store { return s.st }
 
 // Config is what the service was configured with.
 func (s *Service) Config() Config { return s.cfg }

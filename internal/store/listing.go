@@ -16,7 +16,15 @@ type Listing interface {
 	Rollout(ctx context.Context, id string) (Rollout, error)
 	// ListTriggers returns triggers, the oldest first, and the place of the last one of them.
 	ListTriggers(ctx context.Context, q TriggerQuery) (triggers []Trigger, last int64, err error)
+	// RunHead returns a run without its Counts. It costs the same however many rollouts there are.
+	RunHead(ctx context.Context, runID string) (Run, error)
+	// Parked returns up to limit deliveries that are parked, the oldest first. One by source and item
+	// key stays parked when triggers have taken it, because others may follow.
+	Parked(ctx context.Context, limit int) ([]Delivered, error)
 }
+
+// ParkedFor is how long a delivery that matches nothing is kept.
+const ParkedFor = 7 * 24 * time.Hour
 
 // RunQuery chooses runs.
 type RunQuery struct {

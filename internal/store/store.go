@@ -1,7 +1,7 @@
 // Package store defines how runs are stored: the words (runs, rollouts, segments, triggers,
-// deliveries, results, events) and the interfaces by which the rest of the program uses a store.
-// Package sqlite is the implementation; the suite in storetest says what any implementation must
-// do.
+// deliveries, results, events) and, in small interfaces, what one can do with a store. Whoever uses a
+// store asks for those that it needs; there is none of everything. Package sqlite is the
+// implementation; the suite in storetest says what any implementation must do.
 //
 // Every method that changes something is one transaction, durable when it returns; only Claim and
 // TriggerPending need not survive a power cut. A rollout is changed only by its holder, who got a
@@ -43,44 +43,21 @@ var (
 // from now by the clock of the store, because the callers' clocks may differ.
 const Never time.Duration = math.MaxInt64
 
-// Store is the durable state of runs. Implementations are safe for concurrent use by several
-// goroutines and, as far as their kind allows, by several processes. The conformance suite in
-// storetest says what they must do.
-type Store interface {
-	Reader
-	Listing
-	Queue
-	Scoring
-	Batches
-	Ledger
-	Mailbox
-	Questions
-	MCPTasks
-	AccessTokens
-	Jobs
-	Outbox
-	Rescorings
-	Standings
-	Heads
-	ParkedMail
-
+// Runs makes runs and removes them.
+type Runs interface {
 	// CreateRun stores a plan. If a run with the id exists already nothing is changed and created
 	// is false.
 	CreateRun(ctx context.Context, p Plan) (created bool, err error)
 	// Remove removes everything that the store knows of a final run; ErrNotFinal of any other.
 	Remove(ctx context.Context, runID string) error
-	// Holder is the id under which this process claims.
-	Holder() string
-	// Wake returns a channel that receives after another process committed something that may
-	// concern a dispatcher. Wake-ups are folded together and may be lost.
-	Wake() <-chan WakeUp
+}
+
+// Changes tells those who wait for it that something has changed.
+type Changes interface {
 	// Changed returns a channel that is closed at the next commit of any process that changes a
 	// run, or any run if runID is empty. Take it before you read the run. It may be closed for
 	// nothing, and up to 5 s late for a commit of another process.
 	Changed(runID string) <-chan struct{}
-	// Close ends every claim's goroutines and closes the store. Claims that are still held stay
-	// until their lease is void.
-	Close() error
 }
 
 // Place says which store it is, and where its files are.

@@ -49,7 +49,7 @@ type allGateway struct {
 	t       *testing.T
 	dir     string
 	options gateway.AccessOptions
-	store   store.Store
+	store   *sqlite.Store
 
 	gateway   *gateway.Gateway
 	access    *gateway.Access

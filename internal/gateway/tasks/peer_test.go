@@ -24,7 +24,7 @@ type taskGateway struct {
 	limits  Options
 	all     string // the name of the endpoint for all servers; empty for none
 
-	store   store.Store
+	store   *sqlite.Store
 	gateway *gateway.Gateway
 	access  *gateway.Access
 	tasks   *Manager

@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/internal/serve/servetest"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/webhook"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -27,7 +28,7 @@ import (
 type world struct {
 	*testing.T
 	runs   *runner.Store
-	store  store.Store
+	store  *sqlite.Store
 	key    webhook.Key
 	server *httptest.Server
 }

@@ -84,7 +84,7 @@ func TestUc21Tc06CancelRunning(t *testing.T) {
 	w.execute()
 	id := w.running("")
 	r := w.send("POST", "/jobs/"+id+"/cancel", `{"reason":"enough"}`)
-	if r.status != 200 || !strings.Contains(r.body, w.service.Store().Holder()) {
+	if r.status != 200 || !strings.Contains(r.body, w.service.Runner().Internal().Holder()) {
 		t.Errorf("%+v", r)
 	}
 	if j := w.get(id); j.Status != store.JobCancelled || j.reason() != "cancelled: enough" {

@@ -44,10 +44,16 @@ type Options struct {
 	Log *slog.Logger
 }
 
+// records are what the handler needs of the store.
+type records interface {
+	store.Jobs
+	store.Changes
+}
+
 // handler serves the requests.
 type handler struct {
 	o       Options
-	st      store.Store
+	st      records
 	mux     *http.ServeMux
 	tails   *watches[tail]
 	states  *watches[store.Job]
@@ -73,7 +79,7 @@ func New(o Options) http.Handler {
 	}
 	st := o.Service.Store()
 	h := &handler{o: o, st: st, mux: http.NewServeMux(), results: newResults(o.Service)}
-	h.tails, h.states = newWatches(st, h.readTail), newWatches(st, h.readStatus)
+	h.tails, h.states = newWatches(st.Changed, h.readTail), newWatches(st.Changed, h.readStatus)
 	for _, e := range Endpoints {
 		if e.serve == nil {
 			h.mux.HandleFunc(e.Pattern, noPage)

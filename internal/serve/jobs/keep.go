@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -45,7 +44,7 @@ func Keep(ctx context.Context, runs *runner.Store, retention time.Duration, log 
 
 type keeper struct {
 	runs      *runner.Store
-	st        store.Store
+	st        records
 	retention time.Duration
 	// forgotten is when jobs were last forgotten.
 	forgotten time.Time

@@ -3,14 +3,13 @@ package jobs
 import (
 	"context"
 	"sync"
-
-	"github.com/evalrun/evalrun/internal/store"
 )
 
 // watches let those who wait for something of a job share what is read of it: however many there
 // are, each change of its run is read once. Nothing polls.
 type watches[T any] struct {
-	st store.Store
+	// changed is that of the store.
+	changed func(runID string) <-chan struct{}
 	// read reads what has changed since known. moved says that those who wait may care, and last
 	// that nothing will follow.
 	read func(ctx context.Context, id string, known T) (now T, moved, last bool, err error)
@@ -31,8 +30,8 @@ type watch[T any] struct {
 	err   error
 }
 
-func newWatches[T any](st store.Store, read func(context.Context, string, T) (T, bool, bool, error)) *watches[T] {
-	return &watches[T]{st: st, read: read, open: map[string]*watch[T]{}}
+func newWatches[T any](changed func(string) <-chan struct{}, read func(context.Context, string, T) (T, bool, bool, error)) *watches[T] {
+	return &watches[T]{changed: changed, read: read, open: map[string]*watch[T]{}}
 }
 
 // join begins to wait for a job of a run. known is what the caller has read of it.
@@ -64,7 +63,7 @@ func (ws *watches[T]) leave(id string, w *watch[T]) {
 func (ws *watches[T]) follow(ctx context.Context, w *watch[T], id, runID string) {
 	known := w.state
 	for {
-		changed := ws.st.Changed(runID)
+		changed := ws.changed(runID)
 		now, moved, last, err := ws.read(ctx, id, known)
 		if moved || err != nil {
 			w.set(now, err)

@@ -26,7 +26,7 @@ const deliverSchema = `{"type":"object","additionalProperties":false,"required":
 // deliveries is the tool that hands in what triggers wait for.
 type deliveries struct {
 	service *service.Service
-	st      store.Store
+	st      store.Reader
 	changed func(ctx context.Context, action, object string)
 }
 

@@ -24,7 +24,7 @@ const runsSchema = `{"type":"object","additionalProperties":false,"properties":{
 // lists are the tools that list runs and triggers.
 type lists struct {
 	service *service.Service
-	st      store.Store
+	st      store.Reader
 }
 
 func (l *lists) tools() []tool {

@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/store"
 )
 
 const (
@@ -50,6 +51,14 @@ type Server struct {
 	sessions *sessions
 	tasks    *tasks
 	tools    *toolbox
+}
+
+// records are what tasks and sessions need of the store.
+type records interface {
+	store.Reader
+	store.Jobs
+	store.MCPTasks
+	store.Changes
 }
 
 // New makes a server.

@@ -38,7 +38,7 @@ const (
 // results is the tool that reads the results of a run, and waits for its end.
 type results struct {
 	service *service.Service
-	st      store.Store
+	st      records
 }
 
 func (r *results) tools() []tool {

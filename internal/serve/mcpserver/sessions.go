@@ -17,7 +17,7 @@ const sessionAccess = "evalrun serve"
 
 // sessions are the legacy sessions.
 type sessions struct {
-	st    store.Store
+	st    records
 	tasks *tasks
 
 	mu sync.Mutex
@@ -25,7 +25,7 @@ type sessions struct {
 	here map[string]*session
 }
 
-func newSessions(st store.Store, tasks *tasks) *sessions {
+func newSessions(st records, tasks *tasks) *sessions {
 	return &sessions{st: st, tasks: tasks, here: map[string]*session{}}
 }
 

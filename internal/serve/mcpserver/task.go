@@ -38,7 +38,7 @@ func owner(caller access.Identity) string { return "mcp:" + caller.ID }
 // taskwire.Backend.
 type tasks struct {
 	service   *service.Service
-	st        store.Store
+	st        records
 	results   *results
 	questions *questions
 	changed   func(ctx context.Context, action, object string)

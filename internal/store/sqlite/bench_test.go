@@ -24,7 +24,7 @@ func benchPlan(n int) store.Plan {
 
 // claimAll calls work for every rollout that can be claimed, from two goroutines that claim one at
 // a time.
-func claimAll(tb testing.TB, s store.Store, runID string, work func(store.Claim) error) {
+func claimAll(tb testing.TB, s *sqlite.Store, runID string, work func(store.Claim) error) {
 	tb.Helper()
 	var group sync.WaitGroup
 	for range 2 {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(t testing.TB, dir string, o store.Options) store.Store {
+	storetest.Run(t, func(t testing.TB, dir string, o store.Options) storetest.Store {
 		t.Helper()
 		s, err := sqlite.Open(dir, o)
 		if err != nil {

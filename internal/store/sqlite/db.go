@@ -98,7 +98,7 @@ type failed struct{ err error }
 
 func (f failed) Scan(...any) error { return f.err }
 
-// InPlace implements Store.
+// InPlace implements Place.
 func (d *db) InPlace() error {
 	for i, path := range []string{d.dir, d.file} {
 		if now, err := os.Stat(path); err != nil || !os.SameFile(now, d.place[i]) {
@@ -108,22 +108,24 @@ func (d *db) InPlace() error {
 	return nil
 }
 
-// ID implements Store.
+// ID implements Place.
 func (d *db) ID() string { return d.id }
 
-// Dir implements Store.
+// Dir implements Place.
 func (d *db) Dir() string { return d.dir }
 
-// Holder implements Store.
+// Holder is the id under which this process claims.
 func (d *db) Holder() string { return d.holder }
 
-// Wake implements Store.
+// Wake returns a channel that receives after another process committed something that may concern a
+// dispatcher. Wake-ups are folded together and may be lost.
 func (d *db) Wake() <-chan store.WakeUp { return d.wake.received }
 
-// Changed implements Store.
+// Changed implements Changes.
 func (d *db) Changed(runID string) <-chan struct{} { return d.changes.of(runID) }
 
-// Close implements Store. Closing twice is no error.
+// Close ends what waits for changes and closes the store. Claims that are still held stay until their
+// lease is void. Closing twice is no error.
 func (d *db) Close() error {
 	d.closing.Do(func() {
 		d.commit.stop()

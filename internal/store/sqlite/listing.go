@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
@@ -113,4 +114,33 @@ func (s listing) ListTriggers(ctx context.Context, q store.TriggerQuery) (out []
 		return err
 	})
 	return out, last, err
+}
+
+// RunHead implements Listing.
+func (s listing) RunHead(ctx context.Context, runID string) (store.Run, error) {
+	run, err := scanRun(s.db.read.QueryRowContext(ctx, selectRun+" WHERE r.run_id = ?", runID))
+	if errors.Is(err, sql.ErrNoRows) {
+		err = fmt.Errorf("run %s: %w", runID, store.ErrNotFound)
+	}
+	return run, s.db.describe(err)
+}
+
+const selectParked = "SELECT trigger_id, source, item_key, status, delivered_by, person, received_at FROM deliveries WHERE disposition = 'parked' AND received_at >= ? ORDER BY received_at, id LIMIT ?"
+
+// Parked implements Listing.
+func (s listing) Parked(ctx context.Context, limit int) (out []store.Delivered, err error) {
+	defer func() { err = s.db.describe(err) }()
+	rows, err := s.db.read.QueryContext(ctx, selectParked, s.db.now().Add(-store.ParkedFor).UnixMicro(), limit)
+	if err != nil {
+		return nil, err
+	}
+	err = each(rows, func(r scanner) error {
+		d := store.Delivered{Disposition: store.Parked}
+		var at int64
+		err := r.Scan(&d.TriggerID, &d.Source, &d.ItemKey, &d.Status, &d.By, &d.Person, &at)
+		d.ReceivedAt = time.UnixMicro(at).UTC()
+		out = append(out, d)
+		return err
+	})
+	return out, err
 }

@@ -57,7 +57,7 @@ func asNobody(t *testing.T, cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 }
 
-func open(tb testing.TB, dir string) store.Store {
+func open(tb testing.TB, dir string) *sqlite.Store {
 	tb.Helper()
 	s, err := sqlite.Open(dir, store.Options{})
 	if err != nil {

@@ -142,7 +142,7 @@ func work(dir string) (err error) {
 	}
 }
 
-func workOn(ctx context.Context, s store.Store, c store.Claim) error {
+func workOn(ctx context.Context, s *sqlite.Store, c store.Claim) error {
 	fmt.Println("claimed", c.RolloutID)
 	trigger := store.TriggerID(c.RolloutID, "i", 0, 0)
 	if c.State == eval.StateRunning && c.Segment == 1 {
@@ -177,7 +177,7 @@ func workOn(ctx context.Context, s store.Store, c store.Claim) error {
 
 // deliverAll delivers for everything that waits; also what a killed process suspended and did not
 // come to deliver for.
-func deliverAll(ctx context.Context, s store.Store, runID string) error {
+func deliverAll(ctx context.Context, s *sqlite.Store, runID string) error {
 	var keys []string
 	if err := s.Triggers(ctx, runID, false, func(g store.Trigger) error { keys = append(keys, g.ItemKey); return nil }); err != nil {
 		return err
@@ -250,7 +250,7 @@ func TestKilledProcesses(t *testing.T) {
 	}
 }
 
-func checkEvents(t *testing.T, s store.Store, runID string) {
+func checkEvents(t *testing.T, s *sqlite.Store, runID string) {
 	t.Helper()
 	events, err := s.Events(t.Context(), runID, 0, 10_000)
 	if err != nil {

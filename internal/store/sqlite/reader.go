@@ -148,7 +148,7 @@ func (s reader) RunOf(ctx context.Context, rolloutID string) (runID string, err 
 // Plan implements Reader.
 func (s reader) Plan(ctx context.Context, runID string) (p store.Plan, err error) {
 	defer func() { err = s.db.describe(err) }()
-	run, err := heads(s).RunHead(ctx, runID)
+	run, err := listing(s).RunHead(ctx, runID)
 	if err != nil {
 		return store.Plan{}, err
 	}

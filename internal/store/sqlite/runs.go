@@ -11,7 +11,7 @@ import (
 // runs makes and removes runs.
 type runs struct{ db *db }
 
-// CreateRun implements Store.
+// CreateRun implements Runs.
 func (s runs) CreateRun(ctx context.Context, p store.Plan) (created bool, err error) {
 	err = s.db.writeOp(ctx, func(w *write) error {
 		created = false
@@ -36,7 +36,7 @@ func (s runs) CreateRun(ctx context.Context, p store.Plan) (created bool, err er
 	return created && err == nil, err
 }
 
-// Remove implements Store.
+// Remove implements Runs.
 func (s runs) Remove(ctx context.Context, runID string) error {
 	return s.db.writeOp(ctx, func(w *write) error {
 		var final bool

@@ -39,11 +39,7 @@ type Store struct {
 	outbox
 	rescorings
 	standings
-	heads
-	parkedMail
 }
-
-var _ store.Store = (*Store)(nil)
 
 // Open opens the store in a folder, and makes both if they are not there. What is in it is for its
 // owner only. A file that is damaged, locked, newer or no store at all is an error and is left as
@@ -110,7 +106,7 @@ func Open(dir string, opts store.Options) (*Store, error) {
 		return nil, errors.Join(err, d.closeDatabases())
 	}
 	d.commit = startCommitter(d)
-	return &Store{d, runs{d}, queue{d}, scoring{d}, batches{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d}, mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d}, heads{d}, parkedMail{d}}, nil
+	return &Store{d, runs{d}, queue{d}, scoring{d}, batches{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d}, mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d}}, nil
 }
 
 // ignoreInGit keeps a new store out of the repository that it is made in. A folder that has

@@ -14,7 +14,7 @@ import (
 )
 
 // woken waits for a wake-up.
-func woken(t *testing.T, s store.Store) store.WakeUp {
+func woken(t *testing.T, s *sqlite.Store) store.WakeUp {
 	t.Helper()
 	return testenv.Receive(t, s.Wake(), "the wake-up")
 }

@@ -8,14 +8,14 @@ import (
 )
 
 func backlogSpecs(s *suite) {
-	backlog := func(w *world, s store.Store, runID string) store.Backlog {
+	backlog := func(w *world, s Store, runID string) store.Backlog {
 		w.Helper()
 		b, err := s.Backlog(w.ctx, runID)
 		w.must(err)
 		return b
 	}
 
-	nextDue := func(w *world, s store.Store, runID string) time.Time {
+	nextDue := func(w *world, s Store, runID string) time.Time {
 		w.Helper()
 		at, err := s.NextDue(w.ctx, runID)
 		w.must(err)

@@ -14,7 +14,7 @@ func inBatch(key string) store.NewTrigger {
 }
 
 // claimBatch claims the only batch that is due.
-func (w *world) claimBatch(s store.Store) store.BatchClaim {
+func (w *world) claimBatch(s Store) store.BatchClaim {
 	w.Helper()
 	claims, err := s.ClaimBatches(w.ctx, "", 10)
 	w.must(err)
@@ -24,7 +24,7 @@ func (w *world) claimBatch(s store.Store) store.BatchClaim {
 	return claims[0]
 }
 
-func (w *world) noBatch(s store.Store) {
+func (w *world) noBatch(s Store) {
 	w.Helper()
 	claims, err := s.ClaimBatches(w.ctx, "", 10)
 	w.must(err)

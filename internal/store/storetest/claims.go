@@ -97,7 +97,7 @@ func claimSpecs(s *suite) {
 	s.spec("no rollout is claimed twice by those who claim at once", func(w *world) {
 		const n = 30
 		_, _ = w.create(n)
-		stores := []store.Store{w.a, w.another(), w.another()}
+		stores := []Store{w.a, w.another(), w.another()}
 		var mu sync.Mutex
 		seen := map[string]int{}
 		var group sync.WaitGroup

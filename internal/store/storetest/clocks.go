@@ -111,7 +111,7 @@ func clockSpecs(s *suite) {
 // checkClocks takes a rollout through a random life.
 func checkClocks(w *world, r *rand.Rand, jumps bool) {
 	runID, rollouts := w.create(1)
-	stores := []store.Store{w.a, w.another()}
+	stores := []Store{w.a, w.another()}
 	var forward time.Duration
 	pass := func() {
 		d := time.Duration(r.IntN(50)) * time.Second
@@ -121,7 +121,7 @@ func checkClocks(w *world, r *rand.Rand, jumps bool) {
 			w.advance(-time.Duration(r.IntN(100)) * time.Second)
 		}
 	}
-	holders, held := map[string]store.Store{}, map[string]store.Claim{}
+	holders, held := map[string]Store{}, map[string]store.Claim{}
 	before := store.Clocks{}
 	for step := range 40 {
 		pass()

@@ -10,26 +10,26 @@ import (
 )
 
 func fenceSpecs(s *suite) {
-	rolloutWrites := map[string]func(*world, store.Store, store.Token) error{
-		"CommitSegment completed": func(w *world, s store.Store, t store.Token) error {
+	rolloutWrites := map[string]func(*world, Store, store.Token) error{
+		"CommitSegment completed": func(w *world, s Store, t store.Token) error {
 			_, err := s.CommitSegment(w.ctx, t, completed)
 			return err
 		},
-		"CommitSegment suspended": func(w *world, s store.Store, t store.Token) error {
+		"CommitSegment suspended": func(w *world, s Store, t store.Token) error {
 			_, err := s.CommitSegment(w.ctx, t, store.SegmentEnd{Outcome: store.OutcomeSuspended, Triggers: list(external("i"))})
 			return err
 		},
-		"CommitSegment interrupted": func(w *world, s store.Store, t store.Token) error {
+		"CommitSegment interrupted": func(w *world, s Store, t store.Token) error {
 			_, err := s.CommitSegment(w.ctx, t, store.SegmentEnd{Outcome: store.OutcomeInterrupted})
 			return err
 		},
-		"RecordResult": func(w *world, s store.Store, t store.Token) error {
+		"RecordResult": func(w *world, s Store, t store.Token) error {
 			return s.RecordResult(w.ctx, t, store.Result{EvaluatorID: "late", Data: []byte(`[]`)})
 		},
-		"FinishFaulted": func(w *world, s store.Store, t store.Token) error {
+		"FinishFaulted": func(w *world, s Store, t store.Token) error {
 			return s.FinishFaulted(w.ctx, t, fault.Fault{Category: "verifier"})
 		},
-		"Finish": func(w *world, s store.Store, t store.Token) error { return s.Finish(w.ctx, t, nil) },
+		"Finish": func(w *world, s Store, t store.Token) error { return s.Finish(w.ctx, t, nil) },
 	}
 	for name, write := range rolloutWrites {
 		s.spec(name+" is refused after a take-over and changes nothing", func(w *world) {
@@ -90,14 +90,14 @@ func fenceSpecs(s *suite) {
 		}
 	})
 
-	triggerWrites := map[string]func(*world, store.Store, store.TriggerToken) error{
-		"TriggerStarted": func(w *world, s store.Store, t store.TriggerToken) error {
+	triggerWrites := map[string]func(*world, Store, store.TriggerToken) error{
+		"TriggerStarted": func(w *world, s Store, t store.TriggerToken) error {
 			return s.TriggerStarted(w.ctx, t, "stale", store.Never)
 		},
-		"TriggerPending": func(w *world, s store.Store, t store.TriggerToken) error {
+		"TriggerPending": func(w *world, s Store, t store.TriggerToken) error {
 			return s.TriggerPending(w.ctx, t, store.Never)
 		},
-		"Deliver with a fence": func(w *world, s store.Store, t store.TriggerToken) error {
+		"Deliver with a fence": func(w *world, s Store, t store.TriggerToken) error {
 			_, err := s.Deliver(w.ctx, store.Delivery{TriggerID: t.TriggerID, Fence: t.Fence, Status: store.StatusFaulted})
 			return err
 		},

@@ -11,7 +11,7 @@ import (
 
 func jobEndSpecs(s *suite) {
 	failed := store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: fault.New(fault.Exit, "exit status 3")}
-	finish := func(w *world, by store.Store) {
+	finish := func(w *world, by Store) {
 		w.Helper()
 		c := w.claim(by)
 		w.commit(by, c, completed)

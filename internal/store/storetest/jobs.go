@@ -256,7 +256,7 @@ func jobEventSpecs(s *suite) {
 	s.spec("events are numbered from 1 in each job, whoever posts them", func(w *world) {
 		first, _ := w.create(1, asJob())
 		other, _ := w.create(1, asJob())
-		stores := []store.Store{w.a, w.another()}
+		stores := []Store{w.a, w.another()}
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {

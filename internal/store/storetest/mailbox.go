@@ -190,7 +190,7 @@ func mailboxSpecs(s *suite) {
 			triggers = append(triggers, external(string(rune('a'+i))))
 		}
 		_, rollout := w.suspended(triggers, needsAll)
-		stores := []store.Store{w.a, w.another()}
+		stores := []Store{w.a, w.another()}
 		won := [n][2]store.Disposition{}
 		var group sync.WaitGroup
 		for i, g := range triggers {

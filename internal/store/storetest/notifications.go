@@ -18,7 +18,7 @@ func notifies(targets ...string) func(*store.Plan) {
 const hold = time.Minute
 
 // claimNotifications claims what is due for the targets of runs.
-func (w *world) claimNotifications(s store.Store, busy ...string) []store.Notification {
+func (w *world) claimNotifications(s Store, busy ...string) []store.Notification {
 	w.Helper()
 	claimed, err := s.ClaimNotifications(w.ctx, nil, busy, 10, hold)
 	w.must(err)
@@ -26,7 +26,7 @@ func (w *world) claimNotifications(s store.Store, busy ...string) []store.Notifi
 }
 
 // notification claims the one that is due.
-func (w *world) notification(s store.Store) store.Notification {
+func (w *world) notification(s Store) store.Notification {
 	w.Helper()
 	claimed := w.claimNotifications(s)
 	if len(claimed) != 1 {
@@ -44,7 +44,7 @@ func (w *world) told(all []store.Notification) (out []string) {
 	return out
 }
 
-func (w *world) nextNotification(s store.Store, known ...string) time.Time {
+func (w *world) nextNotification(s Store, known ...string) time.Time {
 	w.Helper()
 	next, err := s.NextNotification(w.ctx, known)
 	w.must(err)

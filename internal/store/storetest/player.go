@@ -13,7 +13,7 @@ type player struct {
 	w      *world
 	model  model
 	runID  string
-	stores []store.Store
+	stores []Store
 	claims []playedClaim
 	// triggerClaims are never taken out of the list; most of them are stale.
 	triggerClaims []playedTrigger

@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-func (p *player) applyClaim(s store.Store, o op) error {
+func (p *player) applyClaim(s Store, o op) error {
 	limit := 1 + o.a%3
 	want := p.model.claimable(o.store)
 	claims, err := s.Claim(p.w.ctx, p.runID, limit)
@@ -155,7 +155,7 @@ func (p *player) applyWrite(o op, by playedClaim) error {
 	return nil
 }
 
-func (p *player) applyCancel(s store.Store, r *modelRollout) error {
+func (p *player) applyCancel(s Store, r *modelRollout) error {
 	want := 1
 	switch {
 	case r.state.IsTerminal():
@@ -172,7 +172,7 @@ func (p *player) applyCancel(s store.Store, r *modelRollout) error {
 }
 
 // applyRenew renews some of the claims that any store has ever had.
-func (p *player) applyRenew(s store.Store, o op) error {
+func (p *player) applyRenew(s Store, o op) error {
 	var tokens store.Tokens
 	var wantHeld, wantCancelled []string
 	for i, c := range p.claims {

@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-func (p *player) applyDeliver(s store.Store, o op) error {
+func (p *player) applyDeliver(s Store, o op) error {
 	d := &modelDelivery{status: store.StatusSuccessful, payload: strconv.Itoa(o.c), at: p.model.now, holder: nobody}
 	if o.c%6 == 0 {
 		d.status = []store.Status{store.StatusFaulted, store.StatusCancelled, store.StatusExpired}[o.c%3]
@@ -55,7 +55,7 @@ func (p *player) applyAnswer(o op, by playedTrigger) error {
 	return nil
 }
 
-func (p *player) applyClaimTriggers(s store.Store, o op) error {
+func (p *player) applyClaimTriggers(s Store, o op) error {
 	limit := 1 + o.a%3
 	want := p.model.dueTriggers(o.store)
 	claims, err := s.ClaimTriggers(p.w.ctx, p.runID, limit)

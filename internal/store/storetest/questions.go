@@ -27,7 +27,7 @@ func (w *world) asked(triggerID string) []store.Trigger {
 }
 
 // dueTriggers counts the triggers that can be claimed, and takes them.
-func (w *world) dueTriggers(s store.Store) int {
+func (w *world) dueTriggers(s Store) int {
 	w.Helper()
 	claims, err := s.ClaimTriggers(w.ctx, "", 10)
 	w.must(err)

@@ -145,7 +145,7 @@ func rescoringSpecs(s *suite) {
 
 	s.spec("a rescoring may ask evaluations for something else", func(w *world) {
 		runID, rollouts := w.scored(2)
-		read := func(st store.Store, number int) store.Rescorable {
+		read := func(st Store, number int) store.Rescorable {
 			all, err := st.Rescorables(w.ctx, number, rollouts[1], rollouts[0])
 			w.must(err)
 			equal(w, "rollouts", []string{all[0].ID, all[1].ID}, []string{rollouts[1], rollouts[0]})

@@ -79,7 +79,7 @@ func retrySpecs(s *suite) {
 
 	s.spec("failures of evalrun itself are counted over all processes", func(w *world) {
 		_, rollouts := w.create(1)
-		count := func(s store.Store, c store.Claim, want int) {
+		count := func(s Store, c store.Claim, want int) {
 			w.Helper()
 			got, err := s.CountFailure(w.ctx, c.Token)
 			w.must(err)

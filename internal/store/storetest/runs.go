@@ -70,7 +70,7 @@ func runSpecs(s *suite) {
 
 	s.spec("of several that make one run at once exactly one makes it", func(w *world) {
 		p := plan(5)
-		stores := []store.Store{w.a, w.another()}
+		stores := []Store{w.a, w.another()}
 		var made atomic.Int32
 		var group sync.WaitGroup
 		for i := range 8 {

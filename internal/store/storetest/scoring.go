@@ -18,7 +18,7 @@ func waits(evaluator string, n ...store.NewTrigger) []store.NewTrigger {
 }
 
 // waitForScores puts a rollout that is being evaluated into the state scoring.
-func (w *world) waitForScores(s store.Store, c store.Claim, triggers []store.NewTrigger, results ...string) store.Committed {
+func (w *world) waitForScores(s Store, c store.Claim, triggers []store.NewTrigger, results ...string) store.Committed {
 	w.Helper()
 	wait := store.ScoreWait{Triggers: triggers}
 	for _, id := range results {

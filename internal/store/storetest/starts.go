@@ -99,7 +99,7 @@ func startSpecs(s *suite) {
 			triggers = append(triggers, startable(string(rune('A'+i))))
 		}
 		_, _ = w.suspended(triggers)
-		stores := []store.Store{w.a, w.another()}
+		stores := []Store{w.a, w.another()}
 		var mu sync.Mutex
 		seen := map[string]int{}
 		var group sync.WaitGroup

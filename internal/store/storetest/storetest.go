@@ -18,9 +18,33 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
+// Store is a store as the suite uses it: everything that the program can do with one.
+type Store interface {
+	store.Runs
+	store.Reader
+	store.Listing
+	store.Queue
+	store.Scoring
+	store.Batches
+	store.Ledger
+	store.Mailbox
+	store.Questions
+	store.MCPTasks
+	store.AccessTokens
+	store.Jobs
+	store.Outbox
+	store.Rescorings
+	store.Standings
+	store.Changes
+	// Holder is the id under which it claims.
+	Holder() string
+	// Close closes it. Claims that are still held stay until their lease is void.
+	Close() error
+}
+
 // Opener opens a store. Two that are opened for one dir are one store, seen by two processes: each
 // claims for itself. The suite closes what it opens. An opener must honour Now, Lease and Process.
-type Opener func(t testing.TB, dir string, o store.Options) store.Store
+type Opener func(t testing.TB, dir string, o store.Options) Store
 
 // Run runs the suite.
 func Run(t *testing.T, open Opener) {
@@ -69,7 +93,7 @@ type world struct {
 	dir  string
 	open Opener
 	// a is a store; others of the same dir are made with another.
-	a store.Store
+	a Store
 }
 
 func newWorld(t testing.TB, open Opener) *world {
@@ -79,7 +103,7 @@ func newWorld(t testing.TB, open Opener) *world {
 }
 
 // another opens the store a second time, as another process would; by default one that lives.
-func (w *world) another(as ...store.Process) store.Store {
+func (w *world) another(as ...store.Process) Store {
 	w.Helper()
 	o := store.Options{Now: w.Now, Lease: lease}
 	if len(as) > 0 {
@@ -181,7 +205,7 @@ func (w *world) create(n int, change ...func(*store.Plan)) (runID string, rollou
 }
 
 // claim claims what there is, of which there must be one.
-func (w *world) claim(s store.Store) store.Claim {
+func (w *world) claim(s Store) store.Claim {
 	w.Helper()
 	claims, err := s.Claim(w.ctx, "", 10)
 	w.must(err)
@@ -192,7 +216,7 @@ func (w *world) claim(s store.Store) store.Claim {
 }
 
 // renew renews claims of rollouts, triggers and batches.
-func (w *world) renew(s store.Store, claims ...any) (held, cancelled []string) {
+func (w *world) renew(s Store, claims ...any) (held, cancelled []string) {
 	w.Helper()
 	var t store.Tokens
 	for _, c := range claims {
@@ -214,7 +238,7 @@ func (w *world) renew(s store.Store, claims ...any) (held, cancelled []string) {
 	return held, cancelled
 }
 
-func (w *world) claimsNothing(s store.Store) {
+func (w *world) claimsNothing(s Store) {
 	w.Helper()
 	claims, err := s.Claim(w.ctx, "", 10)
 	w.must(err)
@@ -223,14 +247,14 @@ func (w *world) claimsNothing(s store.Store) {
 	}
 }
 
-func (w *world) commit(s store.Store, c store.Claim, end store.SegmentEnd) store.Committed {
+func (w *world) commit(s Store, c store.Claim, end store.SegmentEnd) store.Committed {
 	w.Helper()
 	done, err := s.CommitSegment(w.ctx, c.Token, end)
 	w.must(err)
 	return done
 }
 
-func (w *world) suspend(s store.Store, c store.Claim, triggers ...store.NewTrigger) store.Committed {
+func (w *world) suspend(s Store, c store.Claim, triggers ...store.NewTrigger) store.Committed {
 	w.Helper()
 	return w.commit(s, c, store.SegmentEnd{Outcome: store.OutcomeSuspended, Triggers: triggers})
 }
@@ -273,14 +297,14 @@ func payload(triggerID, text string) store.Delivery {
 	return store.Delivery{TriggerID: triggerID, Status: store.StatusSuccessful, Payload: json.RawMessage(text), By: "deliver"}
 }
 
-func (w *world) deliver(s store.Store, d store.Delivery) store.Disposition {
+func (w *world) deliver(s Store, d store.Delivery) store.Disposition {
 	w.Helper()
 	r, err := s.Deliver(w.ctx, d)
 	w.must(err)
 	return r.Disposition
 }
 
-func (w *world) claimTrigger(s store.Store) store.TriggerClaim {
+func (w *world) claimTrigger(s Store) store.TriggerClaim {
 	w.Helper()
 	claims, err := s.ClaimTriggers(w.ctx, "", 10)
 	w.must(err)
@@ -290,7 +314,7 @@ func (w *world) claimTrigger(s store.Store) store.TriggerClaim {
 	return claims[0]
 }
 
-func (w *world) noTriggerDue(s store.Store) {
+func (w *world) noTriggerDue(s Store) {
 	w.Helper()
 	claims, err := s.ClaimTriggers(w.ctx, "", 10)
 	w.must(err)

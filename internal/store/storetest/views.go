@@ -76,7 +76,7 @@ func eventSpecs(s *suite) {
 			runID, _ := w.create(n)
 			runs = append(runs, runID)
 		}
-		stores := []store.Store{w.a, w.another()}
+		stores := []Store{w.a, w.another()}
 		var group sync.WaitGroup
 		for i := range 4 {
 			group.Go(func() {
