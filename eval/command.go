@@ -200,11 +200,6 @@ func commandWaits(stdout []byte, answer *object) outcome {
 	return outcome{wait: raw[interruptKey]}
 }
 
-// broken is the outcome of an evaluator that failed: it gives no score, not even 0.
-func broken(format string, args ...any) outcome {
-	return outcome{failure: fmt.Errorf(format, args...)}
-}
-
 // limited is a buffer that fails when more than max bytes are written to it, which ends the writer
 // with SIGPIPE.
 type limited struct {

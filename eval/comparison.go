@@ -2,8 +2,6 @@ package eval
 
 import (
 	"encoding/json"
-
-	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // Comparison is a pair of values that an evaluator has compared and found wanting.
@@ -30,33 +28,3 @@ const (
 	Counts      Relation = "counts"   // how often each tool was called, as [">=", 2]
 	Calls       Relation = "calls"    // calls of tools, which may have more arguments than expected
 )
-
-// compared is a comparison before it is written as JSON.
-type compared struct {
-	expected, actual any
-	relation         Relation
-}
-
-// comparison is nil if there was none, or if it cannot be written as JSON.
-func (c *compared) comparison() *Comparison {
-	if c == nil {
-		return nil
-	}
-	expected, err := jsonobj.Marshal(c.expected)
-	if err != nil {
-		return nil
-	}
-	actual, err := jsonobj.Marshal(c.actual)
-	if err != nil {
-		return nil
-	}
-	return &Comparison{expected, actual, c.relation}
-}
-
-// unless is the first relation, or if negated the second.
-func unless(negated bool, positive, negative Relation) Relation {
-	if negated {
-		return negative
-	}
-	return positive
-}

@@ -2,42 +2,9 @@ package eval
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/evalrun/evalrun/internal/input"
 )
-
-// names are the two spellings of a key that UiPath accepts.
-func (k key) names() []string { return []string{k.name, input.Snake(k.name)} }
-
-// in is the value of the key, nil if it is not there.
-func (k key) in(criteria *input.Node) *input.Node {
-	for _, name := range k.names() {
-		if v := criteria.Member(name); v != nil {
-			return v
-		}
-	}
-	return nil
-}
-
-// checkKeys warns of keys that no evaluator of the type reads, and of a value of the wrong kind. A
-// text that begins with a place of a data set may become any value.
-func (t evaluatorType) checkKeys(r *input.Reader, criteria *input.Node) {
-	if len(t.criteria) == 0 {
-		return
-	}
-	k := t.criteria[0] // no type has more
-	for _, m := range criteria.Members {
-		if !slices.Contains(k.names(), m.Key) {
-			r.Warnf(m.Value, "unknown key; this evaluator reads only %s", k.name)
-		}
-	}
-	v := k.in(criteria)
-	if v == nil || k.kind == input.Null || v.Kind == k.kind || v.Kind == input.String && strings.HasPrefix(v.Text, "{row.") {
-		return
-	}
-	r.Warnf(v, "expected %s, got %s; every output will score 0", k.kind, v.Kind)
-}
 
 // CheckCriteria warns of what is wrong with the criteria that an evaluation, or the template of a
 // data set, has for an evaluator: without the key that the evaluator reads, every output scores 0.

@@ -81,52 +81,6 @@ type Dataset struct {
 	Rows   int    `json:"rows"`
 }
 
-// Evaluation is one case of a set.
-type Evaluation struct {
-	ID     string          `json:"id"`
-	Name   string          `json:"name"`
-	Inputs json.RawMessage `json:"inputs"`
-	// ExpectedOutput is the evaluation-level expected output, nil if there is none.
-	ExpectedOutput json.RawMessage `json:"expectedOutput,omitempty"`
-	// Criteria maps an evaluator's id to its criteria, which may be null. An evaluator that is not
-	// a key does not score this evaluation.
-	Criteria              map[string]json.RawMessage `json:"criteria"`
-	ExpectedAgentBehavior string                     `json:"expectedAgentBehavior,omitempty"`
-	// Cluster names a group of evaluations that are alike, such as variants of one text; standard
-	// errors are clustered by it.
-	Cluster string `json:"cluster,omitempty"`
-	// Tags choose evaluations, and have rows of their own in the statistics. Metadata is an object for
-	// people and programs; nothing depends on it.
-	Tags     []string        `json:"tags,omitempty"`
-	Metadata json.RawMessage `json:"metadata,omitempty"`
-	// NotRunnable says why the evaluation cannot be run here (mocked tools, generated input); empty
-	// if it can.
-	NotRunnable string `json:"notRunnable,omitempty"`
-	// Task is the task directory that the evaluation is, nil if it is none.
-	Task *Task `json:"task,omitempty"`
-	// References maps the id of an evaluator that compares with another run to the outputs that it
-	// compares with.
-	References map[string][]ReferenceOutput `json:"references,omitempty"`
-}
-
-// Task says where a task directory is.
-type Task struct {
-	// Dir is relative to the eval set's folder, slash-separated.
-	Dir string `json:"dir"`
-	// Digest is that of the directory when the run was planned (see tasks.Digest).
-	Digest string `json:"digest"`
-	// Image says that the task runs in its image.
-	Image bool `json:"image,omitempty"`
-	// Services is the engine, podman or docker, whose containers the task runs in because services
-	// of a compose file stand beside it; empty if it has none.
-	Services string `json:"services,omitempty"`
-	// Source is the address of the folder in a git repository that the task was fetched from, with
-	// the commit's full id; empty if it was not fetched.
-	Source string `json:"source,omitempty"`
-	// OfDataset says that it is one of the tasks of the set's TaskDataset.
-	OfDataset bool `json:"ofDataset,omitempty"`
-}
-
 // TaskDataset is a data set of a registry, whose tasks a set has.
 type TaskDataset struct {
 	// Registry is the name of its file.
@@ -135,53 +89,6 @@ type TaskDataset struct {
 	Version  string `json:"version"`
 	// Metrics sum up the rewards: mean, sum, min, max, uv-script. Without any it is the mean.
 	Metrics []string `json:"metrics,omitempty"`
-}
-
-// Definition is an evaluator as its file or the eval set defines it.
-type Definition struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
-	// Type is UiPath's evaluator type id (uipath-exact-match, …), or "command", or for a legacy
-	// evaluator file "legacy-equals", "legacy-json-similarity", "legacy-csv-column-exact-match",
-	// "legacy-llm-judge", "legacy-trajectory".
-	Type string `json:"type"`
-	// Weight of the evaluator in an evaluation's score; 1 by default.
-	Weight float64 `json:"weight"`
-	// Config is the evaluator's configuration (`evaluatorConfig`; for a legacy file the whole
-	// file).
-	Config json.RawMessage `json:"config"`
-	// Dir is the folder relative to the eval set's own from which a command evaluator is run;
-	// slash-separated.
-	Dir string `json:"dir,omitempty"`
-	// NotRun says why the evaluator cannot be run here (an LLM judge without a model, a custom
-	// Python evaluator); empty if it can.
-	NotRun string `json:"notRun,omitempty"`
-	// Reference is the run with whose outputs the evaluator compares those that it scores, as it was
-	// found when the run was planned; nil if there is none.
-	Reference *ReferenceRun `json:"reference,omitempty"`
-}
-
-// TypeVerifier is the type of the evaluator that a set with tasks has: it runs a task's own
-// verifier, whose reward is its score. Package runner runs it, because it needs the rollout's
-// environment; [New] does not know it.
-const TypeVerifier = "verifier"
-
-// Verifier is its definition.
-var Verifier = Definition{ID: "verifier", Name: "verifier", Type: TypeVerifier, Weight: 1}
-
-// VerifierDetails are the details of its results; a result without them has the reward alone.
-type VerifierDetails struct {
-	// Details is what else the tests have said, an object, or null.
-	Details json.RawMessage `json:"details"`
-	// Metrics are the other numbers that the tests have written.
-	Metrics map[string]float64 `json:"metrics"`
-	// Notes say what is missing of the task's artifacts.
-	Notes []string `json:"notes,omitempty"`
-	// RewardName is the name of the number that the reward is, if that is one of the Metrics.
-	RewardName string `json:"rewardName,omitempty"`
-	// Suspicious is a line of what the tests have printed, if they say 0 and it says that they could
-	// not get what they need. It changes no score.
-	Suspicious string `json:"suspicious,omitempty"`
 }
 
 // Limits bound a rollout. A zero duration means no limit.
@@ -231,58 +138,14 @@ const (
 	ReduceAll        Reducer = "all"        // 1 if every epoch passes, else 0
 )
 
-// Subject is what an evaluator sees of one finished rollout.
-type Subject struct {
-	Evaluation Evaluation
-	RolloutID  string
-	Agent      string
-	Epoch      int
-	// Output is the agent's output, a JSON value.
-	Output json.RawMessage
-	// Trace holds the spans of each segment, one OpenTelemetry span a line, as the agent wrote them
-	// (see ToolCalls).
-	Trace [][]json.RawMessage
-	// Dir is the eval set's folder and Workspace the rollout's, absolute.
-	Dir       string
-	Workspace string
-	// Env is the environment of a command evaluator.
-	Env []string
-	// Judge asks models; nil if there is none to ask.
-	Judge Judge
-	// Results are what other evaluators have said before, for people who may see it.
-	Results []Result
+// AddDefaults gives an evaluation the set's criteria where it has none of its own.
+func (s *Set) AddDefaults(e *Evaluation) {
+	for id, criteria := range s.DefaultCriteria {
+		if _, ok := e.Criteria[id]; !ok {
+			e.Criteria[id] = criteria
+		}
+	}
 }
 
-// Result is what one evaluator says of one rollout. Score is nil if the evaluator was not run,
-// which NotRun says, or if it failed, which Error says. Where the agent's output or the criteria do
-// not fit the evaluator (wrong path, missing criteria, unknown class), Error says so and Score is
-// 0.
-type Result struct {
-	EvaluatorID   string `json:"evaluatorId"`
-	EvaluatorName string `json:"evaluatorName"`
-	// Score on the evaluator's own scale: 0 to 1, of legacy evaluators 0 to 100.
-	Score *float64 `json:"score"`
-	// Scale is 1 or 100: the score that means perfect.
-	Scale float64 `json:"scale"`
-	// Ratings are those of the people who were asked; the score was made of them.
-	Ratings []Rating `json:"ratings,omitempty"`
-	// Details is a string or an object, nil if the evaluator has none.
-	Details json.RawMessage `json:"details,omitempty"`
-	// Comparison is what the evaluator has compared, nil if it compares nothing or the score is the
-	// best.
-	Comparison *Comparison `json:"comparison,omitempty"`
-	// Error says what went wrong. ErrorCategory says it in one word of a judge that has given no
-	// verdict.
-	Error         string        `json:"error,omitempty"`
-	ErrorCategory JudgeCategory `json:"errorCategory,omitempty"`
-	// NotRun says why there is no score.
-	NotRun string `json:"notRun,omitempty"`
-	// Line marks the result of one line of a line-by-line evaluator; it counts in no average.
-	Line bool `json:"line,omitempty"`
-	// Judge says how the result came about; nil if no model was asked.
-	Judge *Judged `json:"judge,omitempty"`
-	// StartedAt is when the evaluator was asked, of one that has waited the last time; zero if it was
-	// not run. Duration is how long it then took.
-	StartedAt time.Time     `json:"startedAt,omitzero"`
-	Duration  time.Duration `json:"durationNs"`
-}
+// boundUsage reports whether the limits bound the use of models.
+func (l Limits) boundUsage() bool { return l.Tokens > 0 || l.Cost > 0 }

@@ -2,27 +2,11 @@ package eval
 
 import (
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/evalrun/evalrun/internal/input"
 )
-
-// guid is what UiPath takes for a GUID; such ids are lower-cased.
-// It is compiled on first use: that takes too long for the start of every process.
-var guid = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
-})
-
-// CanonicalID is the id of an evaluation as it is compared: UiPath lower-cases GUIDs.
-func CanonicalID(id string) string {
-	if guid().MatchString(id) {
-		return strings.ToLower(id)
-	}
-	return id
-}
 
 func (l *loader) evaluations(n *input.Node, set *Set, legacy bool) {
 	first := map[string]*input.Node{}
@@ -123,15 +107,6 @@ func (l *loader) defaultCriteria(f *input.Fields, set *Set, legacy bool) map[str
 		l.Errorf(n, `expected a set of version "1.0"; in the legacy format every evaluator scores every evaluation`)
 	}
 	return l.criteria(n, set, &input.Node{}) // evaluations may have expected outputs of their own
-}
-
-// AddDefaults gives an evaluation the set's criteria where it has none of its own.
-func (s *Set) AddDefaults(e *Evaluation) {
-	for id, criteria := range s.DefaultCriteria {
-		if _, ok := e.Criteria[id]; !ok {
-			e.Criteria[id] = criteria
-		}
-	}
 }
 
 // legacyCriteria makes criteria for every evaluator of what a legacy evaluation expects, as UiPath

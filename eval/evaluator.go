@@ -5,42 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
-
-// New makes the evaluator of a definition. An evaluator that cannot be run here (Definition.NotRun)
-// gives results with Result.NotRun. The error says what is wrong with the configuration.
-func New(def Definition) (Evaluator, error) {
-	e, err := build(def)
-	if err != nil {
-		return nil, err
-	}
-	return e, nil
-}
-
-func build(def Definition) (*evaluator, error) {
-	config := def.Config
-	if len(config) == 0 {
-		config = json.RawMessage("{}")
-	}
-	node, err := input.Parse("evaluatorConfig", config)
-	if err != nil {
-		return nil, fmt.Errorf("evaluator %q: %w", def.ID, err)
-	}
-	var r input.Reader
-	e := configure(&r, def, node)
-	if err := r.Problems.Err(false); err != nil {
-		return nil, fmt.Errorf("evaluator %q: %w", def.ID, err)
-	}
-	return e, nil
-}
 
 // evaluator is what all evaluators have in common: how criteria are found and how an outcome
 // becomes results.
@@ -209,63 +180,22 @@ func (e *evaluator) criteria(raw, expectedOutput json.RawMessage) (*object, erro
 	return nil, errors.New("MISSING_EVALUATION_CRITERIA: the evaluation has no criteria for this evaluator and the evaluator no defaultEvaluationCriteria")
 }
 
-// types are the types of evaluators that evalrun knows.
-var types = map[string]evaluatorType{
-	"uipath-exact-match":               exactMatchType,
-	"uipath-contains":                  containsType,
-	"uipath-json-similarity":           jsonSimilarityType,
-	"uipath-binary-classification":     binaryType,
-	"uipath-multiclass-classification": multiclassType,
-	"uipath-tool-call-order":           toolCallOrderType,
-	"uipath-tool-call-count":           toolCallCountType,
-	"uipath-tool-call-args":            toolCallArgsType,
-	"uipath-tool-call-output":          toolCallOutputType,
-	"uipath-llm-judge-output-semantic-similarity": outputJudge(semanticSimilarity,
-		"Asks a model how like the output is to the expected one, by meaning."),
-	"uipath-llm-judge-output-strict-json-similarity": outputJudge(strictJSONSimilarity,
-		"Asks a model how like the output is to the expected JSON document, key by key."),
-	"uipath-llm-judge-trajectory-similarity": trajectoryJudge(trajectorySimilarity,
-		"Asks a model whether the agent's tool calls are the behaviour that was expected."),
-	"uipath-llm-judge-trajectory-simulation": trajectoryJudge(trajectorySimulation,
-		"The same, of an agent whose tools were simulated."),
-	"legacy-equals":                 legacyEqualsType,
-	"legacy-json-similarity":        legacyJSONSimilarityType,
-	"legacy-csv-column-exact-match": legacyCSVType,
-	"legacy-llm-judge":              legacyJudgeType,
-	"legacy-trajectory":             legacyTrajectoryType,
-	typeLLMJudge:                    llmJudgeType,
-	typePairwise:                    pairwiseType,
-	typeCommand:                     commandType,
-	TypeHuman:                       humanType,
+// watchedJudge notes whether an answer comes later.
+type watchedJudge struct {
+	Judge
+	later atomic.Bool
 }
 
-// configure reads a configuration into an evaluator and validates it.
-func configure(r *input.Reader, def Definition, node *input.Node) *evaluator {
-	e := &evaluator{def: def, scale: 1}
-	if strings.HasPrefix(def.Type, customPrefix) {
-		return e // a custom evaluator's configuration is its own
+// Ask implements Judge.
+func (w *watchedJudge) Ask(ctx context.Context, q Question) (Answer, error) {
+	answer, err := w.Judge.Ask(ctx, q)
+	if errors.Is(err, ErrLater) {
+		w.later.Store(true)
 	}
-	kind, ok := types[def.Type]
-	if !ok {
-		r.Errorf(node, "unknown evaluator type %q%s", def.Type, input.Suggest(def.Type, Types()))
-		return e
-	}
-	c := &config{r.Object(node), r, kind.keys}
-	c.Ignore("name", "description")
-	if n := c.Optional("defaultEvaluationCriteria", input.Object); n != nil {
-		v, err := parseValue(n.JSON())
-		if err != nil {
-			r.Errorf(n, "%v", err)
-		} else if o := v.(*object); len(o.Keys) > 0 {
-			e.defaults, e.defaultsNode = o, n
-			kind.checkKeys(r, n)
-		}
-	}
-	kind.read(e, c)
-	c.Done()
-	return e
+	return answer, err
 }
 
-// Types lists the evaluator types that evalrun knows, sorted; those of legacy evaluator files begin
-// with "legacy-".
-func Types() []string { return slices.Sorted(maps.Keys(types)) }
+// broken is the outcome of an evaluator that failed: it gives no score, not even 0.
+func broken(format string, args ...any) outcome {
+	return outcome{failure: fmt.Errorf(format, args...)}
+}

@@ -2,9 +2,7 @@ package eval
 
 import (
 	"encoding/json"
-	"strconv"
 	"strings"
-	"time"
 )
 
 // runHistory is the text by which UiPath's judges know what an agent did: its tool calls in their
@@ -23,36 +21,4 @@ func runHistory(segments [][]json.RawMessage) string {
 			"  Arguments: "+arguments, "", "["+call.ended+"] Tool Call Response - "+call.Name+":", result, "")
 	}
 	return strings.Join(lines, "\n")
-}
-
-// spanTimes are the times of a span as runHistory prints them: those of OTLP in nanoseconds, or of
-// OpenTelemetry's own JSON. One without an end ends when it starts.
-func spanTimes(span *object) (start, end string) {
-	start, end = spanTime(span, "startTimeUnixNano", "startTime", "start_time"), spanTime(span, "endTimeUnixNano", "endTime", "end_time")
-	if end == "" {
-		end = start
-	}
-	return start, end
-}
-
-func spanTime(span *object, names ...string) string {
-	v, _ := span.get(names...)
-	var at time.Time
-	switch v := v.(type) {
-	case number:
-		nanos, err := strconv.ParseInt(v.Text, 10, 64)
-		if err != nil {
-			return ""
-		}
-		at = time.Unix(0, nanos)
-	case string:
-		if nanos, err := strconv.ParseInt(v, 10, 64); err == nil {
-			at = time.Unix(0, nanos)
-		} else if at, err = time.Parse(time.RFC3339Nano, v); err != nil {
-			return ""
-		}
-	default:
-		return ""
-	}
-	return at.UTC().Format(time.DateTime)
 }

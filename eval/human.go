@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/jsonobj"
@@ -169,18 +168,6 @@ func (h *humans) ask(s Subject, criteria *object) outcome {
 }
 
 func raterID(i int) string { return "rater-" + strconv.Itoa(i+1) }
-
-// Rating is what one person said of a rollout.
-type Rating struct {
-	// Rater is who has answered, if that was said.
-	Rater string `json:"rater,omitempty"`
-	// Score is from 0 to 1; of a label it is 1 if the label passes.
-	Score float64 `json:"score"`
-	Label string  `json:"label,omitempty"`
-	// Justification is why.
-	Justification string    `json:"justification,omitempty"`
-	At            time.Time `json:"at"`
-}
 
 // rate makes one score of the ratings.
 func (h *humans) rate(deliveries map[string]Delivery) outcome {

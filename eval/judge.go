@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 )
 
 // Judge asks models what evaluators want to know of an agent's work. This package knows no network:
@@ -153,21 +152,6 @@ func (e *JudgeError) Error() string { return fmt.Sprintf("%s: %s", e.Category, e
 // ErrLater says that the answer comes later: the evaluator has to wait, and is asked again when it is
 // there.
 var ErrLater = errors.New("the answer comes later")
-
-// watchedJudge notes whether an answer comes later.
-type watchedJudge struct {
-	Judge
-	later atomic.Bool
-}
-
-// Ask implements Judge.
-func (w *watchedJudge) Ask(ctx context.Context, q Question) (Answer, error) {
-	answer, err := w.Judge.Ask(ctx, q)
-	if errors.Is(err, ErrLater) {
-		w.later.Store(true)
-	}
-	return answer, err
-}
 
 // NotAsked says why no model can be asked here.
 type NotAsked struct{ Reason string }

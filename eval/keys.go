@@ -6,21 +6,6 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// evaluatorType is how evaluators of one type are read, and what may be written in them. Reading
-// takes the defaults and limits from here, and docs/evaluators.md and schemas/evaluator.schema.json
-// are made of it, so that none of them can say something else.
-type evaluatorType struct {
-	read  func(e *evaluator, c *config)
-	about string
-	// keys are those of the configuration.
-	keys []key
-	// tells reports whether criteria with this value tell outputs apart; nil if all do.
-	tells func(value *input.Node) bool
-	// criteria are what an evaluation says for the evaluator. Those of types without any may have
-	// any keys.
-	criteria []key
-}
-
 // key is a key of an evaluator's configuration or criteria.
 type key struct {
 	name string
@@ -126,3 +111,19 @@ func (c *config) Array(name string) (n *input.Node, items []*config) {
 	}
 	return n, items
 }
+
+// names are the two spellings of a key that UiPath accepts.
+func (k key) names() []string { return []string{k.name, input.Snake(k.name)} }
+
+// in is the value of the key, nil if it is not there.
+func (k key) in(criteria *input.Node) *input.Node {
+	for _, name := range k.names() {
+		if v := criteria.Member(name); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// expectedOutputKey are the criteria of those that compare the output with an expected one.
+var expectedOutputKey = key{name: "expectedOutput", about: "the expected output; the evaluation's own `expectedOutput` if it is missing"}

@@ -98,38 +98,6 @@ func (l *legacy) compare(expected, actual any, relation Relation, compare func(e
 	return out
 }
 
-// canonical is the JSON of a value with sorted keys and floats for numbers.
-func canonical(v any) string {
-	var b strings.Builder
-	writeCanonical(&b, v)
-	return b.String()
-}
-
-func writeCanonical(b *strings.Builder, v any) {
-	switch v := v.(type) {
-	case number:
-		b.WriteString(reprFloat(v.Float))
-	case []any:
-		b.WriteByte('[')
-		for _, item := range v {
-			writeCanonical(b, item)
-			b.WriteByte(',')
-		}
-		b.WriteByte(']')
-	case *object:
-		b.WriteByte('{')
-		for _, key := range slices.Sorted(slices.Values(v.Keys)) {
-			writeReprString(b, key)
-			b.WriteByte(':')
-			writeCanonical(b, v.Values[key])
-			b.WriteByte(',')
-		}
-		b.WriteByte('}')
-	default:
-		writeRepr(b, v)
-	}
-}
-
 var legacyJSONSimilarityType = evaluatorType{
 	read:     legacyJSONSimilarity,
 	about:    "UiPath's legacy category 0, type 6: `uipath-json-similarity` from 0 to 100.",

@@ -36,15 +36,6 @@ func parseLiteral(s string) (any, error) {
 	return v, nil
 }
 
-// A Python literal has values that JSON has not. They are held beside those of parseValue.
-type (
-	// tuple is equal to no list.
-	tuple []any
-	// opaque is a value that is equal to none of JSON's, as Python prints it: bytes, a set, a
-	// complex number, Ellipsis, or a dict whose keys are not all strings.
-	opaque string
-)
-
 type literalParser struct {
 	s  string
 	at int

@@ -3,82 +3,14 @@ package eval
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
-
-	jsonv2 "github.com/go-json-experiment/json" // it takes no key twice, and none in another case
 
 	"github.com/evalrun/evalrun/internal/input"
 )
 
 // typeLLMJudge is evalrun's own judge.
 const typeLLMJudge = "llm-judge"
-
-// What a judge answers with.
-const (
-	answerScore   = "score"
-	answerBoolean = "boolean"
-	answerLabels  = "labels"
-)
-
-// How several verdicts become one.
-const (
-	reduceMean     = "mean"
-	reduceMedian   = "median"
-	reduceMajority = "majority"
-)
-
-// llmJudge asks models one or more times each, and makes one score of what they say.
-type llmJudge struct {
-	id        string
-	system    string
-	prompt    judgeTemplate
-	answer    string
-	low, high float64
-	labels    []string
-	passing   []string
-	judges    []judgeModel
-	samples   int
-	reduce    string
-	quorum    float64
-	unknown   bool
-	// pairs is set where two are compared.
-	pairs        bool
-	tool         Tool
-	templateHash string
-}
-
-// judgeModel is one of the models that are asked.
-type judgeModel struct {
-	model       string
-	temperature *float64
-	seed        *int64
-	maxTokens   int
-	weight      float64
-}
-
-// Keys of evalrun's own judges, and of people.
-var (
-	systemKey = key{name: "system", kind: input.String, otherwise: ownJudgeSystem, about: "the system prompt"}
-	judgesKey = key{name: "judges", kind: input.Array, about: "the models that are asked; one without a name if there are none", items: []key{
-		{name: "model", kind: input.String, about: "the model; without one, or with `same-as-agent`, as [judges.md](judges.md) says"},
-		{name: "temperature", kind: input.Number, least: 0, most: 2, about: "of the model; its own by default"},
-		{name: "seed", kind: input.Number, whole: true, least: -1 << 53, most: 1 << 53, about: "of the model, where its provider has seeds"},
-		{name: "maxTokens", kind: input.Number, whole: true, least: 1, most: 1<<31 - 1, about: "how long its answer may be"},
-		{name: "weight", kind: input.Number, otherwise: 1.0, least: 0, most: maxWeight, about: "how much it counts beside the others"},
-	}}
-	quorumKey  = key{name: "quorum", kind: input.Number, otherwise: 0.5, least: 0, most: 1, about: "the share of the questions that must have been answered"}
-	unknownKey = key{name: "unknown", kind: input.Bool, otherwise: true, about: "whether a judge may say that it cannot judge"}
-	answerKey  = key{name: "answer", kind: input.String, otherwise: answerScore, values: []string{answerScore, answerBoolean, answerLabels},
-		about: "what is asked for: a number, pass or fail, or one of `labels`"}
-	labelsKey  = key{name: "labels", kind: input.Array, about: "the labels, at least two, if `answer` is `labels`"}
-	passingKey = key{name: "passingLabels", kind: input.Array, about: "the labels that score 1; the others score 0"}
-	reduceKey  = key{name: "reduce", kind: input.String, values: []string{reduceMean, reduceMedian, reduceMajority},
-		about: "how several scores become one: `mean` (the default of scores) or `median`; of labels, and by default of pass or fail, the `majority`"}
-)
 
 var llmJudgeType = evaluatorType{
 	read:  readLLMJudge,
@@ -153,105 +85,6 @@ func (j *llmJudge) readLabels(c *config) {
 	}
 }
 
-func (j *llmJudge) readModels(c *config) {
-	n, items := c.Array("judges")
-	if n == nil {
-		j.judges = []judgeModel{{weight: 1}}
-		return
-	}
-	if len(n.Items) == 0 {
-		c.r.Errorf(n, "expected at least one judge")
-	}
-	for _, f := range items {
-		if f.Node.Kind != input.Object {
-			continue
-		}
-		m := judgeModel{model: f.String("model"), maxTokens: f.Int("maxTokens"), weight: f.Float("weight")}
-		if f.Has("temperature") {
-			t := f.Float("temperature")
-			m.temperature = &t
-		}
-		if f.Has("seed") {
-			seed := int64(f.Int("seed"))
-			m.seed = &seed
-		}
-		f.Done()
-		j.judges = append(j.judges, m)
-	}
-}
-
-// makeTool is the tool whose arguments are the verdict.
-func (j *llmJudge) makeTool() Tool {
-	properties := map[string]any{"justification": map[string]any{"type": "string", "description": "What speaks for the verdict and what against it; written before the verdict"}}
-	required := []string{"justification"}
-	switch j.answer {
-	case answerScore:
-		properties["score"] = map[string]any{"type": "number", "description": fmt.Sprintf("From %g, the worst, to %g, the best", j.low, j.high)}
-	case answerBoolean:
-		properties["pass"] = map[string]any{"type": "boolean", "description": "Whether what was asked for is the case"}
-	case answerLabels:
-		properties["label"] = map[string]any{"type": "string", "enum": j.labels}
-	}
-	if j.unknown {
-		properties["cannotBeJudged"] = map[string]any{"type": "boolean", "description": "True if what is shown does not allow a verdict; the verdict is then ignored"}
-	}
-	for _, key := range []string{"score", "pass", "label", "cannotBeJudged"} {
-		if _, ok := properties[key]; ok {
-			required = append(required, key)
-		}
-	}
-	schema, _ := json.Marshal(map[string]any{"type": "object", "properties": properties, "required": required}) // it marshals
-	return Tool{Name: "submit_verdict", Description: "Submit the verdict with its justification", Schema: schema}
-}
-
-// opinion is what one model has said once.
-type opinion struct {
-	// score is from 0 to 1.
-	score         float64
-	label         string
-	unknown       bool
-	justification string
-}
-
-// read reads the arguments of the tool.
-func (j *llmJudge) read(arguments json.RawMessage) (out opinion, err error) {
-	var in struct {
-		Justification  *string  `json:"justification"`
-		Score          *float64 `json:"score"`
-		Pass           *bool    `json:"pass"`
-		Label          *string  `json:"label"`
-		CannotBeJudged bool     `json:"cannotBeJudged"`
-	}
-	if err := jsonv2.Unmarshal(arguments, &in); err != nil {
-		return out, fmt.Errorf("its arguments are not as the tool wants them: %w", err)
-	}
-	if in.Justification != nil {
-		out.justification = *in.Justification
-	}
-	if j.unknown && in.CannotBeJudged {
-		out.unknown = true
-		return out, nil
-	}
-	switch j.answer {
-	case answerScore:
-		if in.Score == nil || *in.Score < j.low || *in.Score > j.high {
-			return out, fmt.Errorf("score: expected a number from %g to %g", j.low, j.high)
-		}
-		out.score = (*in.Score - j.low) / (j.high - j.low)
-	case answerBoolean:
-		if in.Pass == nil {
-			return out, errors.New("pass: expected true or false")
-		}
-		out.score = truth(*in.Pass)
-	case answerLabels:
-		if in.Label == nil || !slices.Contains(j.labels, *in.Label) {
-			return out, fmt.Errorf("label: expected one of %s", strings.Join(j.labels, ", "))
-		}
-		out.label, out.score = *in.Label, truth(slices.Contains(j.passing, *in.Label))
-	}
-	return out, nil
-}
-
 // score asks all judges for all their samples, at once, and reduces what they say.
 func (j *llmJudge) score(ctx context.Context, s Subject, criteria *object) outcome {
 	if s.Judge == nil {
@@ -273,41 +106,4 @@ func (j *llmJudge) score(ctx context.Context, s Subject, criteria *object) outco
 	}
 	asking.Wait()
 	return p.outcome()
-}
-
-// asked is one question with what came of it.
-type asked struct {
-	opinion
-	weight float64
-	call   JudgeCall
-	err    error
-	// swapped is the call about two that stood in each other's place, consistent that it has led to
-	// the same.
-	swapped    []JudgeCall
-	consistent bool
-}
-
-// voted says that there is an opinion that counts.
-func (a asked) voted() bool { return a.err == nil && !a.unknown }
-
-func (j *llmJudge) ask(ctx context.Context, s Subject, q Question) (out asked) {
-	q.Check = func(arguments json.RawMessage) error {
-		_, err := j.read(arguments)
-		return err
-	}
-	answer, err := s.Judge.Ask(ctx, q)
-	out.call = answer.Call
-	if err == nil {
-		out.opinion, err = j.read(answer.Arguments)
-	}
-	switch out.err = err; {
-	case err != nil:
-		out.call.Error, out.call.ErrorCategory = messageOf(err)
-	case out.unknown:
-		out.call.Error = "the judge says that this cannot be judged"
-	default:
-		score := out.score
-		out.call.Score, out.call.Label = &score, out.label
-	}
-	return out
 }

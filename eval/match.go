@@ -8,20 +8,6 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// comparison is the details object of the evaluators that compare two texts.
-type comparison struct {
-	Expected string `json:"expected"`
-	Actual   string `json:"actual"`
-}
-
-// The keys that evaluators have in common.
-var (
-	caseSensitiveKey = key{name: "caseSensitive", kind: input.Bool, otherwise: false, about: "whether upper and lower case differ"}
-	negatedKey       = key{name: "negated", kind: input.Bool, otherwise: false, about: "turns the score round: 1 becomes 0 and 0 becomes 1"}
-	strictKey        = key{name: "strict", kind: input.Bool, otherwise: false, about: "all or nothing: the score is 1 if everything is as expected, else 0"}
-	fValueKey        = key{name: "fValue", kind: input.Number, otherwise: 1.0, least: 0, most: 1000, about: "beta of the F-score: how much more recall counts than precision"}
-)
-
 var exactMatchType = evaluatorType{
 	read: exactMatch,
 	about: "Scores 1 if the output, or a part of it, equals the expected output, else 0. If one side is a text, both are compared " +
@@ -89,11 +75,4 @@ func contains(e *evaluator, c *config) {
 		}
 		return outcome{score: truth(strings.Contains(text, search) != negated), details: comparison{search, text}}
 	}
-}
-
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

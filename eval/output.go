@@ -36,9 +36,6 @@ var outputKeys = []key{
 	{name: "lineDelimiter", kind: input.String, otherwise: "\n", about: "what ends a line"},
 }
 
-// expectedOutputKey are the criteria of those that compare the output with an expected one.
-var expectedOutputKey = key{name: "expectedOutput", about: "the expected output; the evaluation's own `expectedOutput` if it is missing"}
-
 // readOutput reads the keys that all output evaluators share.
 func readOutput(c *config) *output {
 	o := &output{paths: []string{"*"}, expected: expectedOutput, relation: Equals}
@@ -252,3 +249,17 @@ func splitLines(text, delimiter string) []string {
 		return strings.TrimSpace(line) == ""
 	})
 }
+
+// comparison is the details object of the evaluators that compare two texts.
+type comparison struct {
+	Expected string `json:"expected"`
+	Actual   string `json:"actual"`
+}
+
+// The keys that evaluators have in common.
+var (
+	caseSensitiveKey = key{name: "caseSensitive", kind: input.Bool, otherwise: false, about: "whether upper and lower case differ"}
+	negatedKey       = key{name: "negated", kind: input.Bool, otherwise: false, about: "turns the score round: 1 becomes 0 and 0 becomes 1"}
+	strictKey        = key{name: "strict", kind: input.Bool, otherwise: false, about: "all or nothing: the score is 1 if everything is as expected, else 0"}
+	fValueKey        = key{name: "fValue", kind: input.Number, otherwise: 1.0, least: 0, most: 1000, about: "beta of the F-score: how much more recall counts than precision"}
+)

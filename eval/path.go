@@ -49,20 +49,3 @@ func step(v any, key, index string) (any, error) {
 	}
 	return value, nil
 }
-
-// kindOf names a value's JSON type with its article.
-func kindOf(v any) string {
-	switch v.(type) {
-	case nil:
-		return "null"
-	case bool:
-		return "a boolean"
-	case number:
-		return "a number"
-	case string:
-		return "a string"
-	case []any:
-		return "an array"
-	}
-	return "an object"
-}

@@ -3,6 +3,7 @@ package eval
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -149,4 +150,62 @@ func writeReprString(b *strings.Builder, s string) {
 	}
 	b.WriteString(s[plain:])
 	b.WriteRune(quote)
+}
+
+// canonical is the JSON of a value with sorted keys and floats for numbers.
+func canonical(v any) string {
+	var b strings.Builder
+	writeCanonical(&b, v)
+	return b.String()
+}
+
+func writeCanonical(b *strings.Builder, v any) {
+	switch v := v.(type) {
+	case number:
+		b.WriteString(reprFloat(v.Float))
+	case []any:
+		b.WriteByte('[')
+		for _, item := range v {
+			writeCanonical(b, item)
+			b.WriteByte(',')
+		}
+		b.WriteByte(']')
+	case *object:
+		b.WriteByte('{')
+		for _, key := range slices.Sorted(slices.Values(v.Keys)) {
+			writeReprString(b, key)
+			b.WriteByte(':')
+			writeCanonical(b, v.Values[key])
+			b.WriteByte(',')
+		}
+		b.WriteByte('}')
+	default:
+		writeRepr(b, v)
+	}
+}
+
+// truthy is Python's notion of true.
+func truthy(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return false
+	case bool:
+		return v
+	case string:
+		return v != ""
+	case number:
+		return v.Float != 0
+	case []any:
+		return len(v) > 0
+	case *object:
+		return len(v.Keys) > 0
+	}
+	return false
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -1,13 +1,9 @@
 package eval
 
 import (
-	"math"
 	"regexp"
 	"strings"
 )
-
-// nonFinite are the numbers that Python's json writes and reads beyond JSON.
-var nonFinite = map[string]float64{"NaN": math.NaN(), "Infinity": math.Inf(1), "-Infinity": math.Inf(-1)}
 
 // parsePythonJSON reads JSON as Python's json.loads does, which knows NaN and the infinities.
 func parsePythonJSON(s string) (any, error) {

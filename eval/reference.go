@@ -12,29 +12,6 @@ import (
 // evaluation's expected output.
 const referenceExpected = "expected"
 
-// ReferenceRun is another run with whose outputs a judge compares those that it scores.
-type ReferenceRun struct {
-	// Run is the name of the run as an evaluator has it, or the id of the run that was meant.
-	Run string `json:"run"`
-	// Agent is that of the run whose outputs are taken. If it is empty these are those of the agent
-	// with the same name, or of the only one that the run has.
-	Agent string `json:"agent,omitempty"`
-	// Digest is that of the outputs, empty as long as they have not been looked for.
-	Digest string `json:"digest,omitempty"`
-}
-
-// ReferenceOutput is what some rollouts of an evaluation are compared with.
-type ReferenceOutput struct {
-	// Agent and Epoch are those of the rollouts that are compared with it; empty and 0 mean all.
-	Agent string `json:"agent,omitempty"`
-	Epoch int    `json:"epoch,omitempty"`
-	// RolloutID is the rollout whose output it is, empty if there is none.
-	RolloutID string          `json:"rolloutId,omitempty"`
-	Output    json.RawMessage `json:"output,omitempty"`
-	// Missing says why there is no output.
-	Missing string `json:"missing,omitempty"`
-}
-
 // ComparesWith is the run with which an evaluator compares, as its configuration names it; nil if
 // it compares with none.
 func (d Definition) ComparesWith() *ReferenceRun {

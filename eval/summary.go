@@ -1,8 +1,6 @@
 package eval
 
 import (
-	"maps"
-
 	"github.com/evalrun/evalrun/eval/stats"
 )
 
@@ -186,69 +184,4 @@ type EvaluatorSummary struct {
 	// be run.
 	Errors int `json:"errors"`
 	NotRun int `json:"notRun"`
-}
-
-func (t *tally) summary() AgentSummary {
-	s := AgentSummary{
-		Agent: t.agent, Rollouts: t.rollouts, Faults: t.faults, Coverage: t.coverage,
-		Score: t.score.Estimate(t.set.Interval), ScoreCompleted: t.completed.Estimate(t.set.Interval), PassRate: t.passRate.Estimate(t.set.Interval), EvaluationsPassed: t.passed,
-		Evaluators: make([]EvaluatorSummary, 0, len(t.evaluators)),
-	}
-	var sum, weights float64
-	for _, e := range t.evaluators {
-		one := e.summary(t.set.Interval)
-		s.Evaluators = append(s.Evaluators, one)
-		if one.Score != nil {
-			sum += e.weight * *one.Score
-			weights += e.weight
-		}
-	}
-	if weights > 0 {
-		mean := sum / weights
-		s.EvaluatorScore = &mean
-	}
-	most := max(t.set.Epochs, 1)
-	s.PassK = t.attempts.Curve(most)
-	if t.faults.Agent > 0 {
-		s.PassKWithFaulted = t.withFaulted.Curve(most)
-	}
-	if common := t.attempts.Common(most); common != nil {
-		s.PassKCommon = common.Curve(most)
-	}
-	s.Variance = stats.Components(t.variance)
-	s.Flaky, s.AlwaysPass, s.NeverPass = consistency(t.passes)
-	s.Usage = t.usage.summary()
-	s.Tags = t.tags.summaries(t.set.Interval)
-	s.TaskMetrics = t.metrics.summaries(t.set.TaskDataset)
-	return s
-}
-
-func (e *evaluatorTally) summary(method stats.Method) EvaluatorSummary {
-	s := EvaluatorSummary{ID: e.id, Name: e.name, Weight: e.weight, Estimate: e.score.Estimate(method), PassRate: e.passRate.Estimate(method),
-		EvaluationsPassed: e.passed, Errors: e.errors, NotRun: e.notRun}
-	s.Digest, s.Score = e.digest, e.plain.Mean()
-	if e.isClassification() && e.confusion.total > 0 {
-		score := e.classification.score(e.confusion)
-		s.Score, s.Skipped = &score, e.confusion.skipped
-	}
-	if e.isClassification() && e.strict.total > 0 {
-		score := e.classification.score(e.strict)
-		s.ScoreStrict = &score
-	}
-	return s
-}
-
-// isClassification says that the evaluator's score of the set is not a mean.
-func (e *evaluatorTally) isClassification() bool {
-	return e.classification != nil && e.classification.score != nil
-}
-
-func (t *tally) datasets() map[string]DatasetResult {
-	out := map[string]DatasetResult{}
-	for _, e := range t.evaluators {
-		if e.classification != nil {
-			maps.Copy(out, e.classification.results(e.confusion))
-		}
-	}
-	return out
 }

@@ -3,7 +3,6 @@ package eval
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -131,23 +130,6 @@ func (c *ToolCall) key() string {
 	return c.Name + "\x00" + id + "\x00" + canonical(c.args)
 }
 
-// eachSpan calls f for a span, or for each span of an OTLP export.
-func eachSpan(v any, f func(*object)) {
-	o, ok := v.(*object)
-	if !ok {
-		return
-	}
-	for _, key := range []string{"resourceSpans", "scopeSpans", "spans"} {
-		if list, ok := o.Values[key].([]any); ok {
-			for _, item := range list {
-				eachSpan(item, f)
-			}
-			return
-		}
-	}
-	f(o)
-}
-
 // toolCall reads one span; nil if it is not a tool call.
 func toolCall(span *object) *ToolCall {
 	attributes := attributesOf(span.Values["attributes"])
@@ -180,57 +162,6 @@ func toolCall(span *object) *ToolCall {
 		call.spanID = fmt.Sprintf("%s %s", str(trace), str(id))
 	}
 	return call
-}
-
-// attributesOf reads attributes in both forms.
-func attributesOf(v any) *object {
-	switch v := v.(type) {
-	case *object:
-		return v
-	case []any:
-		o := newObject()
-		for _, item := range v {
-			if pair, ok := item.(*object); ok {
-				if key, ok := pair.Values["key"].(string); ok {
-					o.set(key, otlpValue(pair.Values["value"]))
-				}
-			}
-		}
-		return o
-	}
-	return newObject()
-}
-
-// otlpValue unwraps OTLP's {"stringValue": …} and its kin. A 64-bit integer comes as a string.
-func otlpValue(v any) any {
-	o, ok := v.(*object)
-	if !ok || len(o.Keys) != 1 {
-		return nil
-	}
-	inner := o.Values[o.Keys[0]]
-	switch o.Keys[0] {
-	case "intValue":
-		if s, ok := inner.(string); ok {
-			if _, err := strconv.ParseInt(s, 10, 64); err == nil {
-				return parseNumber(s)
-			}
-		}
-	case "arrayValue":
-		items := []any{}
-		if list, ok := inner.(*object); ok {
-			values, _ := list.Values["values"].([]any)
-			for _, item := range values {
-				items = append(items, otlpValue(item))
-			}
-		}
-		return items
-	case "kvlistValue":
-		if list, ok := inner.(*object); ok {
-			return attributesOf(list.Values["values"])
-		}
-		return newObject()
-	}
-	return inner
 }
 
 // toolArgs reads a call's arguments: an object, or one in a string of JSON or of a Python literal.
@@ -273,25 +204,6 @@ func toolOutput(v any) string {
 		return ""
 	}
 	return str(content)
-}
-
-// truthy is Python's notion of true.
-func truthy(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return false
-	case bool:
-		return v
-	case string:
-		return v != ""
-	case number:
-		return v.Float != 0
-	case []any:
-		return len(v) > 0
-	case *object:
-		return len(v.Keys) > 0
-	}
-	return false
 }
 
 // sanitize is what UiPath's runtime makes of a tool's display name.

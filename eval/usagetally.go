@@ -92,6 +92,3 @@ func (t *usageTally) summary() *UsageSummary {
 	}
 	return &s
 }
-
-// boundUsage reports whether the limits bound the use of models.
-func (l Limits) boundUsage() bool { return l.Tokens > 0 || l.Cost > 0 }

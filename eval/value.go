@@ -327,3 +327,32 @@ func (n number) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(n.Float)
 }
+
+// nonFinite are the numbers that Python's json writes and reads beyond JSON.
+var nonFinite = map[string]float64{"NaN": math.NaN(), "Infinity": math.Inf(1), "-Infinity": math.Inf(-1)}
+
+// A Python literal has values that JSON has not. They are held beside those of parseValue.
+type (
+	// tuple is equal to no list.
+	tuple []any
+	// opaque is a value that is equal to none of JSON's, as Python prints it: bytes, a set, a
+	// complex number, Ellipsis, or a dict whose keys are not all strings.
+	opaque string
+)
+
+// kindOf names a value's JSON type with its article.
+func kindOf(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "a boolean"
+	case number:
+		return "a number"
+	case string:
+		return "a string"
+	case []any:
+		return "an array"
+	}
+	return "an object"
+}

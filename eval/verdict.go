@@ -3,9 +3,6 @@ package eval
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"maps"
-	"slices"
 	"time"
 )
 
@@ -46,28 +43,30 @@ type Delivery struct {
 	ReceivedAt time.Time      `json:"receivedAt"`
 }
 
-// undelivered says why something that an evaluator has waited for did not come; nil if everything
-// is there.
-func undelivered(deliveries map[string]Delivery) error {
-	for _, id := range slices.Sorted(maps.Keys(deliveries)) {
-		d := deliveries[id]
-		switch {
-		case d.Error != nil && d.Error.Category == string(JudgeExpired):
-			return &JudgeError{JudgeExpired, d.Error.Message}
-		case d.Error != nil:
-			return fmt.Errorf("%s: %s", d.Error.Category, d.Error.Message)
-		case d.Status != delivered:
-			return fmt.Errorf("what the evaluator waited for was %s", d.Status)
-		}
-	}
-	return nil
-}
-
-// delivered is the status of a delivery that brings what was waited for.
-const delivered = "successful"
-
 // DeliveryError is why something that was waited for did not come.
 type DeliveryError struct {
 	Category string `json:"category"`
 	Message  string `json:"message"`
+}
+
+// Subject is what an evaluator sees of one finished rollout.
+type Subject struct {
+	Evaluation Evaluation
+	RolloutID  string
+	Agent      string
+	Epoch      int
+	// Output is the agent's output, a JSON value.
+	Output json.RawMessage
+	// Trace holds the spans of each segment, one OpenTelemetry span a line, as the agent wrote them
+	// (see ToolCalls).
+	Trace [][]json.RawMessage
+	// Dir is the eval set's folder and Workspace the rollout's, absolute.
+	Dir       string
+	Workspace string
+	// Env is the environment of a command evaluator.
+	Env []string
+	// Judge asks models; nil if there is none to ask.
+	Judge Judge
+	// Results are what other evaluators have said before, for people who may see it.
+	Results []Result
 }

@@ -1,0 +1,67 @@
+package eval
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Result is what one evaluator says of one rollout. Score is nil if the evaluator was not run,
+// which NotRun says, or if it failed, which Error says. Where the agent's output or the criteria do
+// not fit the evaluator (wrong path, missing criteria, unknown class), Error says so and Score is
+// 0.
+type Result struct {
+	EvaluatorID   string `json:"evaluatorId"`
+	EvaluatorName string `json:"evaluatorName"`
+	// Score on the evaluator's own scale: 0 to 1, of legacy evaluators 0 to 100.
+	Score *float64 `json:"score"`
+	// Scale is 1 or 100: the score that means perfect.
+	Scale float64 `json:"scale"`
+	// Ratings are those of the people who were asked; the score was made of them.
+	Ratings []Rating `json:"ratings,omitempty"`
+	// Details is a string or an object, nil if the evaluator has none.
+	Details json.RawMessage `json:"details,omitempty"`
+	// Comparison is what the evaluator has compared, nil if it compares nothing or the score is the
+	// best.
+	Comparison *Comparison `json:"comparison,omitempty"`
+	// Error says what went wrong. ErrorCategory says it in one word of a judge that has given no
+	// verdict.
+	Error         string        `json:"error,omitempty"`
+	ErrorCategory JudgeCategory `json:"errorCategory,omitempty"`
+	// NotRun says why there is no score.
+	NotRun string `json:"notRun,omitempty"`
+	// Line marks the result of one line of a line-by-line evaluator; it counts in no average.
+	Line bool `json:"line,omitempty"`
+	// Judge says how the result came about; nil if no model was asked.
+	Judge *Judged `json:"judge,omitempty"`
+	// StartedAt is when the evaluator was asked, of one that has waited the last time; zero if it was
+	// not run. Duration is how long it then took.
+	StartedAt time.Time     `json:"startedAt,omitzero"`
+	Duration  time.Duration `json:"durationNs"`
+}
+
+// normalized is a result's score from 0 to 1, nil if the result counts in no average.
+func (r Result) normalized() *float64 {
+	if r.Line || r.Score == nil {
+		return nil
+	}
+	score := *r.Score
+	if r.Scale > 0 {
+		score /= r.Scale
+	}
+	return &score
+}
+
+// Failed says that the evaluator itself failed, so that there is no score.
+func (r Result) Failed() bool { return r.Score == nil && r.Error != "" }
+
+// Rating is what one person said of a rollout.
+type Rating struct {
+	// Rater is who has answered, if that was said.
+	Rater string `json:"rater,omitempty"`
+	// Score is from 0 to 1; of a label it is 1 if the label passes.
+	Score float64 `json:"score"`
+	Label string  `json:"label,omitempty"`
+	// Justification is why.
+	Justification string    `json:"justification,omitempty"`
+	At            time.Time `json:"at"`
+}

@@ -1,0 +1,111 @@
+package eval
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/input"
+)
+
+func (l *loader) thresholds(f *input.Fields, set *Set) {
+	set.Thresholds.Pass = 1
+	n := f.Get("thresholds")
+	f.RefuseLike("thresholds", looksLikeThresholds)
+	if n == nil {
+		return
+	}
+	if n.Kind != input.Object {
+		l.Errorf(n, "expected an object with score, passRate or evaluators, such as {score: 0.9}, got %s", n.Kind)
+		return
+	}
+	o := l.Object(n)
+	set.Thresholds = Thresholds{Score: l.threshold(o, "score"), ScoreWithFaulted: l.threshold(o, "scoreWithFaulted"), PassRate: l.threshold(o, "passRate"),
+		Pass: o.Float("pass", 1, 0, 1)}
+	if e := o.Get("evaluators"); e != nil {
+		single := l.Object(e)
+		set.Thresholds.Evaluators = map[string]Threshold{}
+		for _, m := range e.Members {
+			l.evaluatorThreshold(single, m, set, f.Has("tasks"))
+		}
+	}
+	l.notNull(o, input.Number, "pass")
+	o.Refuse()
+}
+
+// looksLikeThresholds reports whether somebody who has written the key has meant a gate. Without it the
+// run would have none, and be green.
+func looksLikeThresholds(key string) bool {
+	return namesThreshold(key) || strings.EqualFold(key, "score") || strings.EqualFold(key, "scores") || input.Suggest(key, []string{"thresholds"}) != ""
+}
+
+// namesThreshold is looksLikeThresholds for evaluators and evaluations, where a key may be one of
+// UiPath's that evalrun does not know.
+func namesThreshold(key string) bool {
+	key = strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
+	return strings.Contains(key, "thresh") || slices.Contains([]string{"gate", "gates", "failunder", "passrate", "minscore"}, key)
+}
+
+// notNull refuses a null where the default would be another gate than the one that was meant.
+func (l *loader) notNull(f *input.Fields, kind input.Kind, names ...string) {
+	for _, name := range names {
+		if n := f.Get(name); n != nil && n.Kind == input.Null {
+			l.Errorf(n, "expected %s, got null", kind)
+		}
+	}
+}
+
+func (l *loader) evaluatorThreshold(o *input.Fields, m input.Member, set *Set, hasTasks bool) {
+	if !hasDefinition(set, m.Key) && !hasTasks { // a task brings a verifier of its own
+		l.Errorf(m.Value, "the set has no evaluator %q; it has %s%s", m.Key, list(ids(set.Evaluators)), input.Suggest(m.Key, ids(set.Evaluators)))
+	}
+	t := l.threshold(o, m.Key)
+	if t == nil {
+		return
+	}
+	if (t.byInterval() || t.together()) && set.classifies(m.Key) {
+		l.Errorf(m.Value, "the score of the classification %q is no mean, so that it has no interval, and is judged for each agent; expected a number from 0 to 1", m.Key)
+	}
+	set.Thresholds.Evaluators[m.Key] = *t
+}
+
+// threshold reads a number, or an object with min; nil if it is not there, or is neither.
+func (l *loader) threshold(f *input.Fields, name string) *Threshold {
+	n := f.Get(name)
+	switch {
+	case n == nil:
+		return nil
+	case n.Kind == input.Number:
+		return &Threshold{Min: f.Float(name, 0, 0, 1)}
+	case n.Kind != input.Object:
+		l.Errorf(n, "expected a number from 0 to 1, or an object such as {min: 0.9, by: interval}, got %s", n.Kind)
+		return nil
+	}
+	o := l.Object(n)
+	t := &Threshold{}
+	if o.Required("min", input.Number) != nil {
+		t.Min = o.Float("min", 0, 0, 1)
+	}
+	if by := o.Enum("by", ByPoint, ByPoint, ByInterval); by != ByPoint {
+		t.By = by
+	}
+	if agents := o.Enum("agents", AgentsEach, AgentsEach, AgentsTogether); agents != AgentsEach {
+		t.Agents = agents
+	}
+	l.notNull(o, input.String, "by", "agents")
+	if t.byInterval() && t.Min >= 1 {
+		l.Errorf(o.Get("min"), "an interval never reaches 1 with its lower end; expected less than 1, or by: point")
+	}
+	o.Refuse()
+	return t
+}
+
+// classifies reports whether the evaluator's score of the set is not a mean.
+func (s *Set) classifies(id string) bool {
+	for _, def := range s.Evaluators {
+		if def.ID == id {
+			e, err := build(def)
+			return err == nil && e.dataset != nil && e.dataset.score != nil
+		}
+	}
+	return false
+}
