@@ -24,15 +24,15 @@ func readAggregators(c *config, name string, byLine, caseSensitive, negated bool
 	}
 	switch at := c.Get("classes"); {
 	case len(classes) == 0:
-		c.r.Errorf(n, "aggregators need `classes`, the list of labels")
+		c.Errorf(n, "aggregators need `classes`, the list of labels")
 	case byLine:
-		c.r.Errorf(n, "aggregators do not go with lineByLineEvaluator: single lines have no labels")
+		c.Errorf(n, "aggregators do not go with lineByLineEvaluator: single lines have no labels")
 	case caseSensitive:
-		c.r.Errorf(n, "aggregators do not go with caseSensitive: labels are compared without regard to case")
+		c.Errorf(n, "aggregators do not go with caseSensitive: labels are compared without regard to case")
 	case negated:
-		c.r.Errorf(n, "aggregators do not go with negated: it turns the score round and not the labels")
+		c.Errorf(n, "aggregators do not go with negated: it turns the score round and not the labels")
 	case !distinct(classes):
-		c.r.Errorf(at, "expected labels that are not blank, not padded with white space and different without regard to case")
+		c.Errorf(at, "expected labels that are not blank, not padded with white space and different without regard to case")
 	}
 	d := &classification{classes: classes, classOf: indexOf(lower(classes))}
 	for _, f := range items {
@@ -48,18 +48,18 @@ func readAggregators(c *config, name string, byLine, caseSensitive, negated bool
 			d.aggregators = append(d.aggregators, a)
 		}
 	}
-	d.nameAggregators(name)
+	nameAggregators(d.aggregators, name)
 	return d
 }
 
 // nameAggregators gives every aggregator its key, with what tells it apart if its type comes again.
-func (c *classification) nameAggregators(evaluator string) {
+func nameAggregators(aggregators []aggregator, evaluator string) {
 	count := map[string]int{}
-	for _, a := range c.aggregators {
+	for _, a := range aggregators {
 		count[a.kind]++
 	}
-	for i := range c.aggregators {
-		a := &c.aggregators[i]
+	for i := range aggregators {
+		a := &aggregators[i]
 		a.key = evaluator + "::" + a.kind
 		if count[a.kind] > 1 {
 			a.key += "." + a.averaging
@@ -79,4 +79,24 @@ func distinct(labels []string) bool {
 		seen[label] = true
 	}
 	return true
+}
+
+func lower(labels []string) []string {
+	out := make([]string, len(labels))
+	for i, label := range labels {
+		out[i] = toLower(label)
+	}
+	return out
+}
+
+// indexOf finds a label, whatever its case, among lower-case classes.
+func indexOf(classes []string) func(label string) (int, bool) {
+	index := make(map[string]int, len(classes))
+	for i, class := range classes {
+		index[class] = i
+	}
+	return func(label string) (int, bool) {
+		i, ok := index[toLower(label)]
+		return i, ok
+	}
 }

@@ -19,7 +19,7 @@ func BenchmarkJSONSimilarity(b *testing.B) {
 		fmt.Fprintf(&document, `{"id":%d,"name":"row number %d","ok":true}`, i, i)
 	}
 	document.WriteString(`]}`)
-	e, err := New(definition("uipath-json-similarity", `{}`))
+	e, err := All.New(definition("uipath-json-similarity", `{}`))
 	if err != nil {
 		b.Fatal(err)
 	}

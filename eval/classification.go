@@ -45,7 +45,7 @@ func binaryClassification(e *evaluator, c *config) {
 		score: func(m *confusion) float64 {
 			return m.class(0, beta).metric(metric)
 		},
-		expected: e.expectedClass,
+		expected: expectedClassOf(e),
 	}
 	e.score = classify(c, nil)
 }
@@ -67,7 +67,7 @@ var multiclassType = evaluatorType{
 func multiclassClassification(e *evaluator, c *config) {
 	classes := lower(c.Strings("classes"))
 	if n := c.Required("classes", input.Array); n != nil && len(n.Items) == 0 {
-		c.r.Errorf(n, "expected at least one class")
+		c.Errorf(n, "expected at least one class")
 	}
 	metric := c.String("metricType")
 	averaging := c.String("averaging")
@@ -77,7 +77,7 @@ func multiclassClassification(e *evaluator, c *config) {
 		classOf: indexOf(classes),
 		score:   func(m *confusion) float64 { return m.average(averaging, beta).metric(metric) },
 
-		expected: e.expectedClass,
+		expected: expectedClassOf(e),
 	}
 	e.score = classify(c, classes)
 }
@@ -87,7 +87,7 @@ func multiclassClassification(e *evaluator, c *config) {
 func classify(c *config, classes []string) func(context.Context, Subject, *object) outcome {
 	o := readOutput(c)
 	if n := c.Get("lineByLineEvaluator"); o.lines != "" {
-		c.r.Errorf(n, "a classification cannot be evaluated line by line")
+		c.Errorf(n, "a classification cannot be evaluated line by line")
 	}
 	o.expectedWhole = true
 	o.expected = func(criteria *object) (any, error) {
@@ -111,37 +111,19 @@ func classify(c *config, classes []string) func(context.Context, Subject, *objec
 	return o.score
 }
 
-func lower(labels []string) []string {
-	out := make([]string, len(labels))
-	for i, label := range labels {
-		out[i] = toLower(label)
+// expectedClassOf finds the class that an evaluation expects of an evaluator, in lower case.
+func expectedClassOf(e *evaluator) func(*Evaluation) (string, bool) {
+	return func(evaluation *Evaluation) (string, bool) {
+		raw, asked := evaluation.Criteria[e.def.ID]
+		if !asked {
+			return "", false
+		}
+		criteria, err := e.criteria(raw, evaluation.ExpectedOutput)
+		if err != nil {
+			return "", false
+		}
+		v, _ := criteria.get("expectedClass", "expected_class")
+		class, ok := v.(string)
+		return strings.ToLower(class), ok
 	}
-	return out
-}
-
-// indexOf finds a label, whatever its case, among lower-case classes.
-func indexOf(classes []string) func(label string) (int, bool) {
-	index := make(map[string]int, len(classes))
-	for i, class := range classes {
-		index[class] = i
-	}
-	return func(label string) (int, bool) {
-		i, ok := index[toLower(label)]
-		return i, ok
-	}
-}
-
-// expectedClass is the class that an evaluation expects, in lower case.
-func (e *evaluator) expectedClass(evaluation *Evaluation) (string, bool) {
-	raw, asked := evaluation.Criteria[e.def.ID]
-	if !asked {
-		return "", false
-	}
-	criteria, err := e.criteria(raw, evaluation.ExpectedOutput)
-	if err != nil {
-		return "", false
-	}
-	v, _ := criteria.get("expectedClass", "expected_class")
-	class, ok := v.(string)
-	return strings.ToLower(class), ok
 }

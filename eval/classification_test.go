@@ -29,7 +29,7 @@ func predictions(pairs ...string) []Rollout {
 // with the rest.
 func TestPredictionsOutsideTheClasses(t *testing.T) {
 	def := definition("uipath-multiclass-classification", `{"classes":["a","b"],"targetOutputKey":"label"}`)
-	e, err := New(def)
+	e, err := All.New(def)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,11 +183,11 @@ func TestAggregatorConfigurations(t *testing.T) {
 		{`{"classes":["a"],"aggregators":[{}]}`, "missing; expected a string"},
 		{`{"classes":["a"],"aggregators":[{"type":"precision","averaging":"weighted"}]}`, "expected one of macro, micro"},
 	} {
-		if _, err := New(definition("uipath-exact-match", v.config)); err == nil || !strings.Contains(err.Error(), v.want) {
+		if _, err := All.New(definition("uipath-exact-match", v.config)); err == nil || !strings.Contains(err.Error(), v.want) {
 			t.Errorf("%s: error %v, want %q", v.config, err, v.want)
 		}
 	}
-	if _, err := New(definition("uipath-exact-match", `{"classes":["a"]}`)); err != nil {
+	if _, err := All.New(definition("uipath-exact-match", `{"classes":["a"]}`)); err != nil {
 		t.Errorf("classes alone: %v", err)
 	}
 }

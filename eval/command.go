@@ -55,10 +55,14 @@ type commandEvaluation struct {
 // typeCommand is the type of the evaluator that is a program.
 const typeCommand = "command"
 
+// commandKinds has the one kind of evaluator that is a program.
+var commandKinds = Kinds{typeCommand: commandType}
+
 var commandType = evaluatorType{
-	read:  command,
-	about: "Runs your own program, which reads the rollout as JSON on stdin and prints `{\"score\": …}`: [evalsets.md](evalsets.md#evaluators).",
-	keys:  []key{{name: "command", kind: input.Array, required: true, about: "the program and its arguments; it runs in the folder of the eval set"}},
+	keysBeside: true,
+	read:       command,
+	about:      "Runs your own program, which reads the rollout as JSON on stdin and prints `{\"score\": …}`: [evalsets.md](evalsets.md#evaluators).",
+	keys:       []key{{name: "command", kind: input.Array, required: true, about: "the program and its arguments; it runs in the folder of the eval set"}},
 }
 
 // command is an evaluator that is a program: the rollout as one JSON document on stdin, and on
@@ -76,7 +80,7 @@ var commandType = evaluatorType{
 func command(e *evaluator, c *config) {
 	argv := c.Strings("command")
 	if n := c.Required("command", input.Array); n != nil && (len(n.Items) == 0 || len(argv) == len(n.Items) && argv[0] == "") {
-		c.r.Errorf(n, "expected a program and its arguments")
+		c.Errorf(n, "expected a program and its arguments")
 	}
 	e.criteriaOptional = true
 	call := func(ctx context.Context, s Subject, criteria *object, deliveries map[string]Delivery) outcome {

@@ -21,7 +21,7 @@ func runScript(t *testing.T, ctx context.Context, script string) Result {
 	if err := os.WriteFile(filepath.Join(dir, "check.sh"), []byte("#!/bin/sh\n"+script), 0o700); err != nil { //nolint:gosec // it is run
 		t.Fatal(err)
 	}
-	e, err := New(Definition{ID: "c", Name: "C", Type: "command", Weight: 1, Dir: ".", Config: json.RawMessage(`{"command":["./check.sh"]}`)})
+	e, err := All.New(Definition{ID: "c", Name: "C", Type: "command", Weight: 1, Dir: ".", Config: json.RawMessage(`{"command":["./check.sh"]}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestCommandAnswers(t *testing.T) {
 }
 
 func TestCommandThatCannotStart(t *testing.T) {
-	e, err := New(definition("command", `{"command":["./nowhere"]}`))
+	e, err := All.New(definition("command", `{"command":["./nowhere"]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,13 +10,13 @@ import (
 // data set, has for an evaluator: without the key that the evaluator reads, every output scores 0.
 // expected is the evaluation's expectedOutput, which takes the place of a missing one; nil if it has
 // none, and null if that is not known. Criteria that every output meets are told as well.
-func (s *Set) CheckCriteria(r *input.Reader, id string, criteria, expected *input.Node) {
+func CheckCriteria(r *input.Reader, s *Set, id string, criteria, expected *input.Node) {
 	i := slices.IndexFunc(s.Evaluators, func(def Definition) bool { return def.ID == id })
 	if i < 0 {
-		r.Warnf(criteria, "criteria for an evaluator that the set does not use%s", input.Suggest(id, ids(s.Evaluators)))
+		r.Warnf(criteria, "criteria for an evaluator that the set does not use%s", input.Suggest(id, s.EvaluatorIDs()))
 		return
 	}
-	t := types[s.Evaluators[i].Type]
+	t := All[s.Evaluators[i].Type]
 	if len(t.criteria) == 0 || criteria.Kind != input.Object && criteria.Kind != input.Null {
 		return
 	}
@@ -27,7 +27,7 @@ func (s *Set) CheckCriteria(r *input.Reader, id string, criteria, expected *inpu
 		value = expected
 	}
 	if value == nil && len(criteria.Members) == 0 {
-		e, err := build(s.Evaluators[i])
+		e, err := All.New(s.Evaluators[i])
 		if err != nil {
 			return
 		}

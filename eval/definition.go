@@ -75,3 +75,7 @@ type ReferenceRun struct {
 	// Digest is that of the outputs, empty as long as they have not been looked for.
 	Digest string `json:"digest,omitempty"`
 }
+
+// maxWeight is the greatest weight of an evaluator; beyond it a sum of weights would lose the small
+// ones.
+const maxWeight = 1e6

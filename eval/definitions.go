@@ -9,13 +9,6 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// customPrefix begins the type of a custom evaluator of UiPath's, a Python class in a file.
-const customPrefix = "file://"
-
-// maxWeight is the greatest weight of an evaluator; beyond it a sum of weights would lose the small
-// ones.
-const maxWeight = 1e6
-
 // evaluatorFile is a file of the evaluators folder with what was found in it.
 type evaluatorFile struct {
 	Definition
@@ -94,7 +87,7 @@ func (l *loader) missing(refs []reference, files []evaluatorFile, inline []inlin
 	for _, ref := range refs {
 		if _, ok := known[ref.id]; !ok && ref.id != "" {
 			l.Errorf(ref.node, "no evaluator has the id %q; in %s and under `evaluators` there are: %s%s",
-				ref.id, filepath.ToSlash(l.filesDir), list(exist), input.Suggest(ref.id, exist))
+				ref.id, filepath.ToSlash(l.filesDir), input.List(exist), input.Suggest(ref.id, exist))
 		}
 	}
 }
@@ -227,8 +220,8 @@ func readDefinition(r *input.Reader, node *input.Node) Definition {
 	if config == nil {
 		config = &input.Node{Kind: input.Object, File: node.File, Line: node.Line, Column: node.Column, Path: node.Path}
 	}
-	if def.Type == typeCommand || def.Type == TypeHuman {
-		config = ownConfig(f, config, types[def.Type].keys)
+	if kind := All[def.Type]; kind.keysBeside {
+		config = ownConfig(f, config, kind.keys)
 	}
 	def.Config = config.JSON()
 	def.Name = f.String("name", "")
@@ -250,12 +243,12 @@ func validate(r *input.Reader, def *Definition, kind, config *input.Node) {
 		def.NotRun = "a custom evaluator of UiPath's is a Python class (" + strings.TrimPrefix(def.Type, customPrefix) + "), which evalrun cannot run; write it as a command evaluator"
 		return
 	}
-	if _, ok := types[def.Type]; !ok || strings.HasPrefix(def.Type, "legacy-") {
-		current := slices.DeleteFunc(Types(), func(t string) bool { return strings.HasPrefix(t, "legacy-") })
-		r.Errorf(kind, "unknown evaluator type %q; expected one of %s, or file://…%s", def.Type, list(current), input.Suggest(def.Type, current))
+	if _, ok := All[def.Type]; !ok || strings.HasPrefix(def.Type, "legacy-") {
+		current := slices.DeleteFunc(All.Types(), func(t string) bool { return strings.HasPrefix(t, "legacy-") })
+		r.Errorf(kind, "unknown evaluator type %q; expected one of %s, or file://…%s", def.Type, input.List(current), input.Suggest(def.Type, current))
 		return
 	}
-	configure(r, *def, config)
+	All.Read(r, *def, config)
 }
 
 // ownConfig puts what stands beside the configuration into it.
@@ -302,5 +295,5 @@ func readLegacyDefinition(r *input.Reader, f *input.Fields, def *Definition) {
 		r.Errorf(category, "expected 0 (deterministic), 1 (LLM judge) or 3 (trajectory), got %d", c)
 		return
 	}
-	configure(r, *def, f.Node)
+	All.Read(r, *def, f.Node)
 }

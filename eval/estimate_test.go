@@ -136,7 +136,7 @@ func TestV3AgentsTogether(t *testing.T) {
 		}
 	}
 	s.Summary()
-	e := s.together(func(t *tally) *figure { return &t.score }).Estimate(stats.Bounded)
+	e := together(s.agents, func(t *tally) *figure { return &t.score }).Estimate(stats.Bounded)
 	if e.Clusters != v.Clusters || e.N != 8 {
 		t.Errorf("got %+v", e)
 	}

@@ -138,6 +138,15 @@ const (
 	ReduceAll        Reducer = "all"        // 1 if every epoch passes, else 0
 )
 
+// EvaluatorIDs are the ids of the set's evaluators, in their order.
+func (s *Set) EvaluatorIDs() []string {
+	out := make([]string, len(s.Evaluators))
+	for i, def := range s.Evaluators {
+		out[i] = def.ID
+	}
+	return out
+}
+
 // AddDefaults gives an evaluation the set's criteria where it has none of its own.
 func (s *Set) AddDefaults(e *Evaluation) {
 	for id, criteria := range s.DefaultCriteria {

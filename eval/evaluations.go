@@ -64,7 +64,7 @@ func (l *loader) evaluation(f *input.Fields, set *Set, legacy bool) Evaluation {
 	}
 	set.AddDefaults(&e)
 	if len(e.Criteria) == 0 && len(set.Evaluators) > 0 && criteria != nil {
-		l.Warnf(criteria, "no evaluator has criteria here, so that nothing scores this evaluation; the set has %s", list(ids(set.Evaluators)))
+		l.Warnf(criteria, "no evaluator has criteria here, so that nothing scores this evaluation; the set has %s", input.List(set.EvaluatorIDs()))
 	}
 	return e
 }
@@ -92,7 +92,7 @@ func (l *loader) criteria(n *input.Node, set *Set, expected *input.Node) map[str
 		if m.Value.Kind != input.Object && m.Value.Kind != input.Null {
 			l.Errorf(m.Value, "expected the criteria of an evaluator, an object or null, got %s", m.Value.Kind)
 		}
-		set.CheckCriteria(&l.Reader, m.Key, m.Value, expected)
+		CheckCriteria(&l.Reader, set, m.Key, m.Value, expected)
 	}
 	return out
 }

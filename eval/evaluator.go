@@ -29,8 +29,8 @@ type evaluator struct {
 	score        func(ctx context.Context, s Subject, criteria *object) outcome
 	// resume goes on with what was delivered; nil where the evaluator never waits.
 	resume func(ctx context.Context, s Subject, criteria *object, deliveries map[string]Delivery) outcome
-	// humans are who is asked; nil for any other type.
-	humans *humans
+	// asksModels is that of its kind.
+	asksModels bool
 	// dataset computes set-level results, nil where there are none.
 	dataset *classification
 }
@@ -76,7 +76,7 @@ func (e *evaluator) Evaluate(ctx context.Context, s Subject) Verdict {
 }
 
 func (e *evaluator) Resume(ctx context.Context, s Subject, deliveries map[string]Delivery) Verdict {
-	if e.def.IsJudge() { // its questions are asked again, and whoever answers them has the answers now
+	if e.asksModels { // its questions are asked again, and whoever answers them has the answers now
 		return e.Evaluate(ctx, s)
 	}
 	return e.verdict(s, func(criteria *object) outcome {

@@ -54,8 +54,8 @@ func docExamples(t *testing.T) map[string][]docExample {
 // X3: each type has examples, which score what the page says of them.
 func TestEvaluatorExamples(t *testing.T) {
 	examples := docExamples(t)
-	if got := slices.Sorted(maps.Keys(examples)); !slices.Equal(got, Types()) {
-		t.Fatalf("there are examples of %q, expected %q", got, Types())
+	if got := slices.Sorted(maps.Keys(examples)); !slices.Equal(got, All.Types()) {
+		t.Fatalf("there are examples of %q, expected %q", got, All.Types())
 	}
 	for kind, list := range examples {
 		for _, example := range list {
@@ -74,7 +74,7 @@ func runExample(t *testing.T, kind string, def Definition, example docExample) {
 	if kind == typeCommand {
 		testenv.NeedPython(t)
 	}
-	e, err := New(def)
+	e, err := All.New(def)
 	if err != nil {
 		t.Fatal(kind, err)
 	}
@@ -91,7 +91,7 @@ func runExample(t *testing.T, kind string, def Definition, example docExample) {
 	if example.ExpectedOutput != nil {
 		expected = &input.Node{}
 	}
-	(&Set{Evaluators: []Definition{def}}).CheckCriteria(&read, def.ID, node, expected)
+	CheckCriteria(&read, &Set{Evaluators: []Definition{def}}, def.ID, node, expected)
 	if len(read.Problems) > 0 {
 		t.Errorf("%s: %v", kind, read.Problems)
 	}
@@ -131,7 +131,7 @@ func runExample(t *testing.T, kind string, def Definition, example docExample) {
 // key that may be left out is left out in one, so that its default is tried.
 func TestEveryKeyHasAnExample(t *testing.T) {
 	examples := docExamples(t)
-	for kind, about := range types {
+	for kind, about := range All {
 		var configs, criteria []*input.Node
 		for _, example := range examples[kind] {
 			node, err := input.Parse("example", example.Evaluator)
@@ -188,11 +188,11 @@ func member(n *input.Node, name string) *input.Node {
 
 // X3: every key of a table is one that the type reads: with all of them there is no unknown key.
 func TestEvaluatorsReadTheirKeys(t *testing.T) {
-	for kind, about := range types {
+	for kind, about := range All {
 		for _, k := range about.keys {
 			node := &input.Node{Kind: input.Object, Members: []input.Member{{Key: k.name, Value: &input.Node{Kind: input.Null}}}}
 			var r input.Reader
-			configure(&r, Definition{ID: "e", Type: kind}, node)
+			All.Read(&r, Definition{ID: "e", Type: kind}, node)
 			for _, p := range r.Problems {
 				if strings.HasPrefix(p.Message, "unknown key") {
 					t.Errorf("%s does not read %s, which its table has", kind, k.name)
@@ -261,10 +261,10 @@ func evaluatorPage(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(pageHead)
 	examples := docExamples(t)
-	kinds := Types()
+	kinds := All.Types()
 	slices.SortStableFunc(kinds, func(a, b string) int { return pageOrder(a) - pageOrder(b) })
 	for _, kind := range kinds {
-		about := types[kind]
+		about := All[kind]
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", kind, wrap(about.about))
 		fmt.Fprintf(&b, "\n| configuration | type | default | meaning |\n|---|---|---|---|\n")
 		writeKeys(&b, "", about.keys)
@@ -426,14 +426,14 @@ type schema = map[string]any
 func evaluatorSchema(t *testing.T) string {
 	t.Helper()
 	var current, conditions []any
-	for _, kind := range Types() {
+	for _, kind := range All.Types() {
 		if !strings.HasPrefix(kind, "uipath-") {
 			continue
 		}
 		current = append(current, kind)
 		conditions = append(conditions, schema{
 			"if":   schema{"properties": schema{"evaluatorTypeId": schema{"const": kind}}, "required": []string{"evaluatorTypeId"}},
-			"then": schema{"properties": schema{"evaluatorConfig": configSchema(types[kind], true)}},
+			"then": schema{"properties": schema{"evaluatorConfig": configSchema(All[kind], true)}},
 		})
 	}
 	typeID := schema{"anyOf": []any{schema{"enum": current}, schema{"type": "string", "pattern": "^(file://|uipath-)",
@@ -454,7 +454,7 @@ func evaluatorSchema(t *testing.T) string {
 		refs = append(refs, schema{"$ref": "#/$defs/" + name})
 	}
 	for _, kind := range []string{typeCommand, TypeHuman} {
-		keys := properties(types[kind].keys)
+		keys := properties(All[kind].keys)
 		keys["type"], keys["evaluatorConfig"] = schema{"const": kind}, schema{"type": []string{"object", "null"}}
 		keys["defaultEvaluationCriteria"] = schema{"type": []string{"object", "null"}}
 		add(kind, evaluatorObject(keys, "type"))
@@ -464,13 +464,13 @@ func evaluatorSchema(t *testing.T) string {
 		if kind == typeLLMJudge {
 			required = append(required, "evaluatorConfig")
 		}
-		config := configSchema(types[kind], kind == typePairwise)
+		config := configSchema(All[kind], kind == typePairwise)
 		add(kind, evaluatorObject(schema{"version": schema{"const": "1.0"}, "type": schema{"const": kind}, "evaluatorConfig": config}, required...))
 	}
 	legacy := schema{}
-	for _, kind := range Types() {
+	for _, kind := range All.Types() {
 		if strings.HasPrefix(kind, "legacy-") {
-			maps.Copy(legacy, properties(types[kind].keys))
+			maps.Copy(legacy, properties(All[kind].keys))
 		}
 	}
 	legacy["prompt"] = schema{"type": []string{"string", "null"}} // deterministic ones may have an empty one

@@ -45,7 +45,7 @@ func (e *evaluatorTally) close(cluster string, reduce, share func([]float64) flo
 		e.epochs.unfinished = !finished
 		e.score.add(cluster, e.epochs, reduce)
 		e.passRate.add(cluster, e.epochs, share)
-		if finished && len(e.epochs.known) > 0 && passes(reduce(e.epochs.known), pass) {
+		if finished && len(e.epochs.known) > 0 && Passes(reduce(e.epochs.known), pass) {
 			e.passed++
 		}
 	}

@@ -57,7 +57,7 @@ evaluations:
 		rollout := eval.Rollout{EvaluationID: evaluation.ID, Agent: "greeter", Epoch: 1, State: eval.StateCompleted}
 		subject := eval.Subject{Evaluation: evaluation, Agent: "greeter", Epoch: 1, Output: json.RawMessage(`{"message":"Good day, Alicia"}`)}
 		for _, def := range set.Evaluators {
-			evaluator, err := eval.New(def)
+			evaluator, err := eval.All.New(def)
 			if err != nil {
 				log.Fatal(err)
 			}

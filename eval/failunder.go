@@ -39,10 +39,10 @@ func ParseFailUnder(values []string) (FailUnder, error) {
 
 // Check makes sure that the set has the evaluators. A task brings a verifier of its own.
 func (u FailUnder) Check(s *Set) error {
-	known := ids(s.Evaluators)
+	known := s.EvaluatorIDs()
 	for _, id := range slices.Sorted(maps.Keys(u)) {
 		if id != "" && id != Verifier.ID && !slices.Contains(known, id) {
-			return fmt.Errorf("there is no evaluator %q; the set has %s%s", id, list(known), input.Suggest(id, known))
+			return fmt.Errorf("there is no evaluator %q; the set has %s%s", id, input.List(known), input.Suggest(id, known))
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ func FuzzLoadSet(f *testing.F) {
 			}
 			roundTrips(t, set)
 			for _, def := range set.Evaluators {
-				if _, err := New(def); err != nil {
+				if _, err := All.New(def); err != nil {
 					t.Errorf("loaded, but: %v", err)
 				}
 			}
@@ -63,7 +63,7 @@ func FuzzEvaluatorFile(f *testing.F) {
 		if err != nil || def.Type == "command" {
 			return
 		}
-		e, err := New(def)
+		e, err := All.New(def)
 		if err != nil {
 			t.Fatalf("parsed, but: %v", err)
 		}

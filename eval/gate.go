@@ -62,53 +62,53 @@ type FalseFail struct {
 }
 
 // judge judges a figure, at the worst and at the best that what is missing may bring.
-func (t Threshold) judge(what, agent string, f *figure, method stats.Method) Gate {
+func judge(t Threshold, what, agent string, f *figure, method stats.Method) Gate {
 	g := Gate{What: what, Agent: agent, Min: t.Min, By: ByPoint, Value: f.Mean(), Missing: f.missing}
-	if t.byInterval() {
+	if t.By == ByInterval {
 		g.By, g.Interval = ByInterval, method
 	}
-	all := t.at(&f.all, method)
+	all := boundsOf(t, &f.all, method)
 	g.Low, g.High, g.Verdict = all.Low, all.High, all.Verdict
-	if ran := t.at(&f.ran, method); ran != all {
+	if ran := boundsOf(t, &f.ran, method); ran != all {
 		g.Ran = &ran
 	}
 	if f.missing > 0 || f.Len() == 0 {
 		return g
 	}
 	if f.Binary() {
-		g.FalseFail = t.falseFail(f.Len(), *g.Value)
+		g.FalseFail = falseFails(t, f.Len(), *g.Value)
 	}
-	if t.byInterval() && g.Verdict == GateUndecided {
+	if t.By == ByInterval && g.Verdict == GateUndecided {
 		g.EvaluationsNeeded = f.Needed(t.Min, method)
 	}
 	return g
 }
 
-// at judges the bounds of a figure: by their means, or by the ends of their intervals.
-func (t Threshold) at(b *bounds, method stats.Method) GateBounds {
+// boundsOf judges the bounds of a figure: by their means, or by the ends of their intervals.
+func boundsOf(t Threshold, b *bounds, method stats.Method) GateBounds {
 	low, high := b.least.Mean(), b.most.Mean()
-	if t.byInterval() {
+	if t.By == ByInterval {
 		low, high = b.least.Estimate(method).Low, b.most.Estimate(method).High
 	}
 	if low == nil || high == nil {
-		return GateBounds{0, 1, t.verdict(0, 1)}
+		return GateBounds{0, 1, gateVerdict(t, 0, 1)}
 	}
-	return GateBounds{*low, *high, t.verdict(*low, *high)}
+	return GateBounds{*low, *high, gateVerdict(t, *low, *high)}
 }
 
-func (t Threshold) verdict(low, high float64) GateVerdict {
+func gateVerdict(t Threshold, low, high float64) GateVerdict {
 	switch {
-	case passes(low, t.Min):
+	case Passes(low, t.Min):
 		return GatePass
-	case !passes(high, t.Min):
+	case !Passes(high, t.Min):
 		return GateFail
 	}
 	return GateUndecided
 }
 
-func (t Threshold) falseFail(n int, observed float64) (out []FalseFail) {
+func falseFails(t Threshold, n int, observed float64) (out []FalseFail) {
 	fails := stats.PointFails
-	if t.byInterval() {
+	if t.By == ByInterval {
 		fails = stats.IntervalFails
 	}
 	for _, at := range []float64{observed, t.Min + 0.05} {

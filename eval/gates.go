@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// judged is a threshold with the figure that it judges.
-type judged struct {
+// goal is a threshold with the figure that it judges.
+type goal struct {
 	what      string
 	threshold Threshold
 	figure    func(*tally) *figure
@@ -14,11 +14,11 @@ type judged struct {
 	evaluator string
 }
 
-// judged are the thresholds in a fixed order.
-func (t Thresholds) judged() (out []judged) {
+// goalsOf are the thresholds in a fixed order.
+func goalsOf(t Thresholds) (out []goal) {
 	add := func(what string, threshold *Threshold, figure func(*tally) *figure) {
 		if threshold != nil {
-			out = append(out, judged{what: what, threshold: *threshold, figure: figure})
+			out = append(out, goal{what: what, threshold: *threshold, figure: figure})
 		}
 	}
 	score := func(t *tally) *figure { return &t.score }
@@ -26,33 +26,33 @@ func (t Thresholds) judged() (out []judged) {
 	add("scoreWithFaulted", t.ScoreWithFaulted, score)
 	add("passRate", t.PassRate, func(t *tally) *figure { return &t.passRate })
 	for _, id := range slices.Sorted(maps.Keys(t.Evaluators)) {
-		out = append(out, judged{"evaluators." + id, t.Evaluators[id], func(t *tally) *figure { return &t.evaluator(id, id).score }, id})
+		out = append(out, goal{"evaluators." + id, t.Evaluators[id], func(t *tally) *figure { return &t.evaluator(id, id).score }, id})
 	}
 	return out
 }
 
-// gates judges the thresholds for each agent, and then those that are of all together.
-func (s *Statistics) gates() (out []Gate) {
-	all, several := s.set.Thresholds.judged(), len(s.agents) > 1
-	for _, t := range s.agents {
-		for _, j := range all {
-			if !several || !j.threshold.together() {
-				out = append(out, j.gate(t))
+// gatesOf judges the thresholds of a set for each agent, and then those that are of all together.
+func gatesOf(set *Set, agents []*tally) (out []Gate) {
+	all, several := goalsOf(set.Thresholds), len(agents) > 1
+	for _, t := range agents {
+		for _, one := range all {
+			if !several || one.threshold.Agents != AgentsTogether {
+				out = append(out, one.gate(t))
 			}
 		}
 	}
-	for _, j := range all {
-		if several && j.threshold.together() {
-			out = append(out, j.threshold.judge(j.what, "", s.together(j.figure), s.set.Interval))
+	for _, one := range all {
+		if several && one.threshold.Agents == AgentsTogether {
+			out = append(out, judge(one.threshold, one.what, "", together(agents, one.figure), set.Interval))
 		}
 	}
 	return out
 }
 
 // together is a figure of all agents, in which an evaluation is still one cluster.
-func (s *Statistics) together(figureOf func(*tally) *figure) *figure {
+func together(agents []*tally, figureOf func(*tally) *figure) *figure {
 	var f figure
-	for _, t := range s.agents {
+	for _, t := range agents {
 		f.join(figureOf(t))
 	}
 	return &f
@@ -60,15 +60,15 @@ func (s *Statistics) together(figureOf func(*tally) *figure) *figure {
 
 // gate judges the threshold for one agent. A precision or the like can become anything as long as
 // something is missing.
-func (j judged) gate(t *tally) Gate {
-	f := j.figure(t)
-	if e := t.byID[j.evaluator]; j.evaluator != "" && e.isClassification() {
-		g := Gate{What: j.what, Agent: t.agent, Min: j.threshold.Min, By: ByPoint, Value: e.summary(t.set.Interval).ScoreStrict, High: 1, Missing: f.missing}
+func (one goal) gate(t *tally) Gate {
+	f := one.figure(t)
+	if e := t.byID[one.evaluator]; one.evaluator != "" && e.isClassification() {
+		g := Gate{What: one.what, Agent: t.agent, Min: one.threshold.Min, By: ByPoint, Value: e.summary(t.set.Interval).ScoreStrict, High: 1, Missing: f.missing}
 		if g.Value != nil && f.missing == 0 {
 			g.Low, g.High = *g.Value, *g.Value
 		}
-		g.Verdict = j.threshold.verdict(g.Low, g.High)
+		g.Verdict = gateVerdict(one.threshold, g.Low, g.High)
 		return g
 	}
-	return j.threshold.judge(j.what, t.agent, f, t.set.Interval)
+	return judge(one.threshold, one.what, t.agent, f, t.set.Interval)
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
@@ -31,8 +32,9 @@ type humans struct {
 }
 
 var humanType = evaluatorType{
-	read:  human,
-	about: "Asks people, and waits for their answers: [evalsets.md](evalsets.md#evaluators).",
+	keysBeside: true,
+	read:       human,
+	about:      "Asks people, and waits for their answers: [evalsets.md](evalsets.md#evaluators).",
 	keys: []key{
 		{name: "question", kind: input.String, required: true, about: "what raters are asked"},
 		{name: "rubric", kind: input.String, about: "how to judge"},
@@ -44,8 +46,17 @@ var humanType = evaluatorType{
 	},
 }
 
-// human reads the configuration of an evaluator that is people.
+// human is an evaluator that is people.
 func human(e *evaluator, c *config) {
+	h := readHumans(e, c)
+	e.criteriaOptional = true
+	e.score = func(_ context.Context, s Subject, criteria *object) outcome { return h.ask(s, criteria) }
+	e.resume = func(_ context.Context, _ Subject, _ *object, deliveries map[string]Delivery) outcome {
+		return h.rate(deliveries)
+	}
+}
+
+func readHumans(e *evaluator, c *config) *humans {
 	h := &humans{id: e.def.ID, question: c.String("question"), rubric: c.String("rubric"),
 		answer: c.String("answer"),
 		labels: c.Strings("labels"), passing: c.Strings("passingLabels"), assignees: c.Strings("assignees"),
@@ -56,36 +67,46 @@ func human(e *evaluator, c *config) {
 		h.reduce = c.Enum("reduce", reduceMajority, reduceMajority)
 	}
 	h.check(c)
-	e.criteriaOptional, e.humans = true, h
-	e.score = func(_ context.Context, s Subject, criteria *object) outcome { return h.ask(s, criteria) }
-	e.resume = func(_ context.Context, _ Subject, _ *object, deliveries map[string]Delivery) outcome {
-		return h.rate(deliveries)
-	}
+	return h
+}
+
+// humansOf are the people of a definition. The error says what is wrong with its configuration.
+func humansOf(def Definition) (h *humans, err error) {
+	kind := humanType
+	kind.read = func(e *evaluator, c *config) { h = readHumans(e, c) }
+	_, err = Kinds{TypeHuman: kind}.New(def)
+	return h, err
+}
+
+// Nominal reports whether an evaluator asks people for something else than scores.
+func Nominal(def Definition) bool {
+	h, err := humansOf(def)
+	return err == nil && h.answer != answerScore
 }
 
 func (h *humans) check(c *config) {
 	if n := c.Get("labels"); h.answer == answerLabels && len(h.labels) < 2 {
-		c.r.Errorf(either(n, c.Node), "expected at least two labels")
+		c.Errorf(either(n, c.Node), "expected at least two labels")
 	} else if h.answer != answerLabels && n != nil {
-		c.r.Errorf(n, `labels are of "answer": "labels"`)
+		c.Errorf(n, `labels are of "answer": "labels"`)
 	}
 	n := c.Get("passingLabels")
 	switch {
 	case h.answer != answerLabels:
 		if n != nil {
-			c.r.Errorf(n, `passingLabels are of "answer": "labels"`)
+			c.Errorf(n, `passingLabels are of "answer": "labels"`)
 		}
 	case len(h.passing) == 0:
-		c.r.Errorf(either(n, c.Node), "expected at least one of the labels in passingLabels")
+		c.Errorf(either(n, c.Node), "expected at least one of the labels in passingLabels")
 	default:
 		for _, label := range h.passing {
 			if !slices.Contains(h.labels, label) {
-				c.r.Errorf(n, "expected labels, got %q%s", label, input.Suggest(label, h.labels))
+				c.Errorf(n, "expected labels, got %q%s", label, input.Suggest(label, h.labels))
 			}
 		}
 	}
 	if n := c.Get("assignees"); len(h.assignees) > 0 && len(h.assignees) != h.raters {
-		c.r.Errorf(n, "expected as many assignees as raters (%d), got %d", h.raters, len(h.assignees))
+		c.Errorf(n, "expected as many assignees as raters (%d), got %d", h.raters, len(h.assignees))
 	}
 }
 
@@ -201,25 +222,25 @@ func (h *humans) reduced(ratings []Rating) (score float64, ok bool) {
 	votes := map[string]int{}
 	for i, r := range ratings {
 		scores[i] = r.Score
-		votes[r.vote()]++
+		votes[voteOf(r)]++
 	}
 	switch h.reduce {
 	case reduceMean:
-		return mean(scores), true
+		return stats.Mean(scores), true
 	case reduceMedian:
 		slices.Sort(scores)
 		return (scores[(len(scores)-1)/2] + scores[len(scores)/2]) / 2, true
 	}
 	for _, r := range ratings {
-		if 2*votes[r.vote()] > len(ratings) {
+		if 2*votes[voteOf(r)] > len(ratings) {
 			return r.Score, true
 		}
 	}
 	return 0, false
 }
 
-// vote is what raters agree in if it is the same.
-func (r Rating) vote() string {
+// voteOf is what raters agree in if it is the same.
+func voteOf(r Rating) string {
 	if r.Label != "" {
 		return r.Label
 	}
@@ -232,11 +253,11 @@ func CheckAnswer(def Definition, payload json.RawMessage) error {
 	if def.Type != TypeHuman {
 		return nil
 	}
-	e, err := build(def)
+	h, err := humansOf(def)
 	if err != nil {
 		return err
 	}
-	_, err = e.humans.read(payload)
+	_, err = h.read(payload)
 	return err
 }
 
@@ -245,12 +266,12 @@ func NewAnswer(def Definition, value, reason, rater string) (json.RawMessage, er
 	if def.Type != TypeHuman {
 		return nil, fmt.Errorf("the evaluator %s is no person; deliver a payload", def.ID)
 	}
-	e, err := build(def)
+	h, err := humansOf(def)
 	if err != nil {
 		return nil, err
 	}
 	answer := map[string]any{}
-	switch e.humans.answer {
+	switch h.answer {
 	case answerLabels:
 		answer["label"] = value
 	case answerBoolean:
@@ -274,7 +295,7 @@ func NewAnswer(def Definition, value, reason, rater string) (json.RawMessage, er
 	if err != nil {
 		return nil, err
 	}
-	_, err = e.humans.read(payload)
+	_, err = h.read(payload)
 	return payload, err
 }
 

@@ -12,7 +12,7 @@ import (
 
 func newHuman(t *testing.T, config string) Evaluator {
 	t.Helper()
-	e, err := New(definition(TypeHuman, config))
+	e, err := All.New(definition(TypeHuman, config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestHumanConfiguration(t *testing.T) {
 		`{"question":"?","labels":["a","b"]}`:                                           "labels are of",
 		`{"question":"?","raters":2,"assignees":["ann"]}`:                               "as many assignees",
 	} {
-		if _, err := New(definition(TypeHuman, config)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := All.New(definition(TypeHuman, config)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", config, err, want)
 		}
 	}

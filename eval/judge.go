@@ -114,8 +114,8 @@ type Judged struct {
 	Agreement *float64 `json:"agreement"`
 }
 
-// and adds the verdicts of another line.
-func (j *Judged) and(other *Judged) *Judged {
+// And adds the verdicts of another line.
+func (j *Judged) And(other *Judged) *Judged {
 	if j == nil || other == nil {
 		return cmp.Or(j, other)
 	}
@@ -158,39 +158,6 @@ type NotAsked struct{ Reason string }
 
 // Error implements error.
 func (e *NotAsked) Error() string { return e.Reason }
-
-// judgeTypes are the types of evaluators that ask models.
-var judgeTypes = []string{"uipath-llm-judge-output-semantic-similarity", "uipath-llm-judge-output-strict-json-similarity",
-	"uipath-llm-judge-trajectory-similarity", "uipath-llm-judge-trajectory-simulation", "legacy-llm-judge", "legacy-trajectory", typeLLMJudge, typePairwise}
-
-// IsJudge reports whether an evaluator asks models.
-func (d Definition) IsJudge() bool { return slices.Contains(judgeTypes, d.Type) }
-
-// JudgeModels are the models that an evaluator asks, as its configuration names them; SameAsAgent
-// may be among them. Nil if it asks none.
-func (d Definition) JudgeModels() []string {
-	if !d.IsJudge() {
-		return nil
-	}
-	var config struct {
-		Model  string `json:"model"`
-		Judges []struct {
-			Model string `json:"model"`
-		} `json:"judges"`
-	}
-	_ = json.Unmarshal(d.Config, &config) // it has been checked
-	models := []string{config.Model}
-	if len(config.Judges) > 0 {
-		models = nil
-	}
-	for _, one := range config.Judges {
-		models = append(models, one.Model)
-	}
-	for i := range models {
-		models[i] = cmp.Or(models[i], SameAsAgent)
-	}
-	return models
-}
 
 // CostOf is what verdicts have cost together, nil if that is not known of all of them.
 func CostOf(verdicts []JudgeCall) *float64 {

@@ -36,14 +36,6 @@ type JudgeSummary struct {
 	metered bool
 }
 
-// PositionCounts counts the choices among two answers. Each pair is shown in both orders, so that a
-// judge without a bias chooses the first one as often as the second.
-type PositionCounts struct {
-	First  int `json:"first"`
-	Second int `json:"second"`
-	Ties   int `json:"ties"`
-}
-
 // judgeTally sums what judges have done.
 type judgeTally []*JudgeSummary
 
@@ -133,9 +125,7 @@ func (t judgeTally) summaries(defs []Definition) (out []JudgeSummary) {
 			}
 			one := *s
 			if s.ratings != nil {
-				if e, err := build(def); err == nil && e.humans != nil {
-					s.ratings.nominal = e.humans.answer != answerScore
-				}
+				s.ratings.nominal = Nominal(def)
 				one.Fingerprint, one.Raters = def.Digest(), s.ratings.summary()
 			}
 			if def.Type == typePairwise {

@@ -28,7 +28,7 @@ type key struct {
 // the default and the limits of a key by its name, and panic where the type does not have it.
 type config struct {
 	*input.Fields
-	r    *input.Reader
+	*input.Reader
 	keys []key
 }
 
@@ -76,7 +76,7 @@ func (c *config) Bool(name string) bool {
 	default:
 		return c.Fields.Bool(name, otherwise)
 	}
-	c.r.Warnf(n, "expected a boolean; %s is read as %t", n.JSON(), v)
+	c.Warnf(n, "expected a boolean; %s is read as %t", n.JSON(), v)
 	return v
 }
 
@@ -107,7 +107,7 @@ func (c *config) Array(name string) (n *input.Node, items []*config) {
 		return nil, nil
 	}
 	for _, item := range n.Items {
-		items = append(items, &config{c.r.Object(item), c.r, k.items})
+		items = append(items, &config{c.Object(item), c.Reader, k.items})
 	}
 	return n, items
 }

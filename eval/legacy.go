@@ -155,7 +155,7 @@ func legacyCSV(e *evaluator, c *config) {
 		}
 	}
 	if n := c.Get("targetSubOutputKey"); n != nil && n.Kind == input.String && n.Text != "" && len(columns) == 0 {
-		c.r.Errorf(n, "expected the names of columns, separated by commas")
+		c.Errorf(n, "expected the names of columns, separated by commas")
 	}
 	e.score = func(_ context.Context, s Subject, criteria *object) outcome {
 		expected, actual, err := sides(s, criteria)

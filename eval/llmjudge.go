@@ -13,8 +13,9 @@ import (
 const typeLLMJudge = "llm-judge"
 
 var llmJudgeType = evaluatorType{
-	read:  readLLMJudge,
-	about: "Asks one or more models what your prompt asks: [judges.md](judges.md).",
+	asksModels: true,
+	read:       readLLMJudge,
+	about:      "Asks one or more models what your prompt asks: [judges.md](judges.md).",
 	keys: []key{
 		{name: "prompt", kind: input.String, required: true, about: "with `{{input}}`, `{{output}}`, `{{expected}}`, `{{history}}` (the tool calls), " +
 			"`{{criteria.NAME}}` and `{{workspace.FILE}}`"},
@@ -31,11 +32,11 @@ func readLLMJudge(e *evaluator, c *config) {
 	j := &llmJudge{id: e.def.ID, system: c.String("system"), answer: c.String("answer"),
 		low: 0, high: 1, samples: c.Int("samples"), quorum: c.Float("quorum"), unknown: c.Bool("unknown")}
 	c.String("prompt")
-	j.prompt = readJudgeTemplate(c.r, c.Get("prompt"))
+	j.prompt = readJudgeTemplate(c.Reader, c.Get("prompt"))
 	if n := c.Optional("range", input.Array); n != nil {
 		var bounds []float64
 		if json.Unmarshal(n.JSON(), &bounds) != nil || len(bounds) != 2 || bounds[0] >= bounds[1] || max(-bounds[0], bounds[1]) > most {
-			c.r.Errorf(n, "expected two numbers, the worst and the best score, such as [1, 5]")
+			c.Errorf(n, "expected two numbers, the worst and the best score, such as [1, 5]")
 		} else {
 			j.low, j.high = bounds[0], bounds[1]
 		}
@@ -46,9 +47,9 @@ func readLLMJudge(e *evaluator, c *config) {
 		j.reduce = usualReduce(j.answer)
 	}
 	if n := c.Get("reduce"); j.answer == answerScore && j.reduce == reduceMajority {
-		c.r.Errorf(n, "expected mean or median: scores have no majority")
+		c.Errorf(n, "expected mean or median: scores have no majority")
 	} else if j.answer == answerLabels && j.reduce != reduceMajority {
-		c.r.Errorf(n, "expected majority: labels have no %s", j.reduce)
+		c.Errorf(n, "expected majority: labels have no %s", j.reduce)
 	}
 	j.tool = j.makeTool()
 	j.templateHash = hashOf(j.system, j.prompt.text)
@@ -70,17 +71,17 @@ func (j *llmJudge) readLabels(c *config) {
 	case j.answer != answerLabels:
 		for _, key := range []string{"labels", "passingLabels"} {
 			if n := c.Get(key); n != nil {
-				c.r.Errorf(n, `only a judge with "answer": "labels" has labels`)
+				c.Errorf(n, `only a judge with "answer": "labels" has labels`)
 			}
 		}
 	case len(j.labels) < 2:
-		c.r.Errorf(c.Node, "labels: expected at least two")
+		c.Errorf(c.Node, "labels: expected at least two")
 	case len(j.passing) == 0:
-		c.r.Errorf(c.Node, "passingLabels: expected those of the labels that pass")
+		c.Errorf(c.Node, "passingLabels: expected those of the labels that pass")
 	}
 	for _, label := range j.passing {
 		if j.answer == answerLabels && !slices.Contains(j.labels, label) {
-			c.r.Errorf(c.Get("passingLabels"), "%q is none of the labels%s", label, input.Suggest(label, j.labels))
+			c.Errorf(c.Get("passingLabels"), "%q is none of the labels%s", label, input.Suggest(label, j.labels))
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestCustomEvaluators(t *testing.T) {
 			t.Errorf("%s: %v, %v", file, err, problems)
 			continue
 		}
-		e, err := New(set.Evaluators[0])
+		e, err := All.New(set.Evaluators[0])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,18 +46,18 @@ func readOutput(c *config) *output {
 		case input.Array:
 			o.paths, o.list = c.Strings("targetOutputKey"), true
 		default:
-			c.r.Errorf(n, `expected a path such as "result.items[0]" or an array of paths, got %s`, n.Kind)
+			c.Errorf(n, `expected a path such as "result.items[0]" or an array of paths, got %s`, n.Kind)
 		}
 		for _, path := range o.paths {
-			if path != "*" && !pathToken.MatchString(path) {
-				c.r.Errorf(n, `expected a path such as "result.items[0]", got %q`, path)
+			if path != "*" && !isPath(path) {
+				c.Errorf(n, `expected a path such as "result.items[0]", got %q`, path)
 			}
 		}
 	}
 	byLine := c.Bool("lineByLineEvaluator")
 	delimiter := c.String("lineDelimiter")
 	if n := c.Get("lineDelimiter"); n != nil && n.Kind == input.String && n.Text == "" {
-		c.r.Errorf(n, "expected a string that is not empty")
+		c.Errorf(n, "expected a string that is not empty")
 	}
 	if byLine && !o.list { // a list of paths switches line by line off
 		o.lines = delimiter
@@ -222,7 +222,7 @@ func averageLines(expected, actual []string, compare func(expected, actual strin
 			a = actual[i]
 		}
 		line := compare(e, a)
-		out.lines, out.judged = append(out.lines, line), out.judged.and(line.judged)
+		out.lines, out.judged = append(out.lines, line), out.judged.And(line.judged)
 		if line.failure != nil {
 			return outcome{failure: line.failure, judged: out.judged} // no score of the others alone
 		}

@@ -37,7 +37,8 @@ B:
 Which one serves whoever asked better? Choose "tie" if neither does. Length, order and form do not count by themselves.`
 
 var pairwiseType = evaluatorType{
-	read: readPairwise,
+	asksModels: true,
+	read:       readPairwise,
 	about: "Asks models twice which is better, the output or what it is compared with, each standing first once. 1 if it is better in both orders, " +
 		"0 if worse in both, else 0.5.",
 	keys: []key{
@@ -54,10 +55,10 @@ func readPairwise(e *evaluator, c *config) {
 	j := &llmJudge{id: e.def.ID, system: c.String("system"), prompt: judgeTemplate{pairwisePrompt}, answer: answerLabels,
 		labels: []string{sideA, sideB, tie}, samples: 1, reduce: reduceMean, quorum: c.Float("quorum"), unknown: c.Bool("unknown"), pairs: true}
 	if c.String("prompt") != "" {
-		j.prompt = readJudgeTemplate(c.r, c.Get("prompt"), "a", "b")
+		j.prompt = readJudgeTemplate(c.Reader, c.Get("prompt"), "a", "b")
 		for _, place := range []string{"a", "b"} {
 			if !j.prompt.has(place) {
-				c.r.Errorf(c.Get("prompt"), "the prompt has no {{%s}}; expected {{a}} and {{b}}, the two answers that are compared", place)
+				c.Errorf(c.Get("prompt"), "the prompt has no {{%s}}; expected {{a}} and {{b}}, the two answers that are compared", place)
 			}
 		}
 	}
@@ -71,7 +72,7 @@ func readPairwise(e *evaluator, c *config) {
 		}
 		other, err := expectedOf(criteria)
 		if reference != nil {
-			other, err = s.reference(j.id)
+			other, err = referenceOf(s, j.id)
 		}
 		if err != nil {
 			return outcome{failure: err}
@@ -145,4 +146,21 @@ func pairOf(first, second asked, weight float64) asked {
 		}
 	}
 	return out
+}
+
+// ComparesWith is the run with which an evaluator compares, as its configuration names it; nil if
+// it compares with none.
+func ComparesWith(def Definition) *ReferenceRun {
+	if def.Type != typePairwise {
+		return nil
+	}
+	var config struct {
+		Reference json.RawMessage `json:"reference"`
+	}
+	var run *ReferenceRun
+	_ = json.Unmarshal(def.Config, &config) // it has been checked
+	if json.Unmarshal(config.Reference, &run) != nil {
+		return nil // the expected output
+	}
+	return run
 }

@@ -9,6 +9,9 @@ import (
 // pathToken is one step of a target output path: a key, or an index in brackets.
 var pathToken = regexp.MustCompile(`([^.\[\]]+)|\[([0-9]+)\]`)
 
+// isPath reports whether a text has a step of a path in it.
+func isPath(text string) bool { return pathToken.MatchString(text) }
+
 // resolve follows a target output path such as a.b[0].c; "*" is the whole value.
 func resolve(v any, path string) (any, error) {
 	if path == "*" {

@@ -79,7 +79,9 @@ func (t *raterTally) summary() *Raters {
 		for i := range unit {
 			for j := range i {
 				all++
-				same += truth(unit[i] == unit[j])
+				if unit[i] == unit[j] {
+					same++
+				}
 			}
 		}
 	}
@@ -96,4 +98,12 @@ func (t *raterTally) summary() *Raters {
 		out.Kappa = stats.Kappa(first, second)
 	}
 	return out
+}
+
+// PositionCounts counts the choices among two answers. Each pair is shown in both orders, so that a
+// judge without a bias chooses the first one as often as the second.
+type PositionCounts struct {
+	First  int `json:"first"`
+	Second int `json:"second"`
+	Ties   int `json:"ties"`
 }

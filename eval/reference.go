@@ -8,27 +8,6 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// referenceExpected is what a pairwise judge compares with unless it says something else: the
-// evaluation's expected output.
-const referenceExpected = "expected"
-
-// ComparesWith is the run with which an evaluator compares, as its configuration names it; nil if
-// it compares with none.
-func (d Definition) ComparesWith() *ReferenceRun {
-	if d.Type != typePairwise {
-		return nil
-	}
-	var config struct {
-		Reference json.RawMessage `json:"reference"`
-	}
-	var run *ReferenceRun
-	_ = json.Unmarshal(d.Config, &config) // it has been checked
-	if json.Unmarshal(config.Reference, &run) != nil {
-		return nil // the expected output
-	}
-	return run
-}
-
 // readReference reads with what a judge compares; nil means the expected output.
 func readReference(c *config) *ReferenceRun {
 	n := c.Get("reference")
@@ -36,10 +15,10 @@ func readReference(c *config) *ReferenceRun {
 	case n == nil || n.Kind == input.Null || n.Kind == input.String && n.Text == referenceExpected:
 		return nil
 	case n.Kind != input.Object:
-		c.r.Errorf(n, `expected "expected", the evaluation's expected output, or {"run": ID}, the outputs of another run`)
+		c.Errorf(n, `expected "expected", the evaluation's expected output, or {"run": ID}, the outputs of another run`)
 		return nil
 	}
-	f := c.r.Object(n)
+	f := c.Object(n)
 	out := &ReferenceRun{Run: f.RequiredString("run"), Agent: f.String("agent", "")}
 	f.Done()
 	return out
@@ -62,9 +41,9 @@ func expectedOf(criteria *object) (out comparedWith, err error) {
 	return out, err
 }
 
-// reference is the output of another run with which an evaluator compares that of the rollout. The
+// referenceOf is the output of another run with which an evaluator compares that of the rollout. The
 // error is a NotAsked if there is none.
-func (s Subject) reference(evaluator string) (comparedWith, error) {
+func referenceOf(s Subject, evaluator string) (comparedWith, error) {
 	for _, one := range s.Evaluation.References[evaluator] {
 		if one.Agent != "" && one.Agent != s.Agent || one.Epoch != 0 && one.Epoch != s.Epoch {
 			continue
@@ -76,3 +55,7 @@ func (s Subject) reference(evaluator string) (comparedWith, error) {
 	}
 	return comparedWith{}, &NotAsked{"no run was looked up with which it could be compared"}
 }
+
+// referenceExpected is what a pairwise judge compares with unless it says something else: the
+// evaluation's expected output.
+const referenceExpected = "expected"

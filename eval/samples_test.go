@@ -29,7 +29,7 @@ func TestLoadUiPathSamples(t *testing.T) {
 				}
 			}
 			for _, def := range set.Evaluators {
-				if _, err := New(def); err != nil {
+				if _, err := All.New(def); err != nil {
 					t.Error(err)
 				}
 			}
@@ -75,7 +75,7 @@ func TestLoadCurrentSample(t *testing.T) {
 	// In the order of the files' names, not of the references.
 	want := []string{"ContainsEvaluator", "CorrectOperatorEvaluator", "ExactMatchEvaluator", "JsonSimilarityEvaluator", "LLMJudgeHaiku45",
 		"LLMJudgeOutputEvaluator", "LLMJudgeSonnet45", "LLMJudgeStrictJSONSimilarityOutputEvaluator", "TrajectoryEvaluator"}
-	if got := ids(set.Evaluators); !slices.Equal(got, want) {
+	if got := set.EvaluatorIDs(); !slices.Equal(got, want) {
 		t.Errorf("evaluators %v, want %v", got, want)
 	}
 	for _, def := range set.Evaluators {

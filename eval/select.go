@@ -261,7 +261,7 @@ func sizeOf(e Evaluation) int {
 func abridged(ids []string, all int) string {
 	const most = 20
 	if len(ids) > most {
-		return fmt.Sprintf("%s and %d more", list(ids[:most]), all-most)
+		return fmt.Sprintf("%s and %d more", input.List(ids[:most]), all-most)
 	}
-	return list(ids)
+	return input.List(ids)
 }

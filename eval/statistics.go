@@ -16,7 +16,7 @@ type Statistics struct {
 func NewStatistics(set *Set) *Statistics {
 	s := &Statistics{set: set, classifications: map[string]*classification{}}
 	for _, def := range set.Evaluators {
-		if e, err := build(def); err == nil && e.dataset != nil {
+		if e, err := All.New(def); err == nil && e.dataset != nil {
 			s.classifications[def.ID] = e.dataset
 		}
 	}
@@ -87,6 +87,6 @@ func (s *Statistics) Summary() Summary {
 		}
 	}
 	summary.Judges = s.judges.summaries(s.set.Evaluators)
-	summary.Gates = append(summary.Gates, s.gates()...)
+	summary.Gates = append(summary.Gates, gatesOf(s.set, s.agents)...)
 	return summary
 }

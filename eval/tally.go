@@ -91,11 +91,11 @@ func (t *tally) add(rollouts []Rollout) (out Outcome) {
 	}
 	t.cover(score, unscored > 0, cancelled)
 	cluster, pass := rollouts[0].cluster(), t.set.Thresholds.Pass
-	reduce := func(scores []float64) float64 { return t.set.Reduce.reduce(scores, pass) }
+	reduce := func(scores []float64) float64 { return t.set.Reduce.Reduce(scores, pass) }
 	share := func(scores []float64) float64 { return PassShare(scores, pass) }
 	t.score.add(cluster, score, reduce)
 	t.passRate.add(cluster, score, share)
-	isPassed := finished && len(score.known) > 0 && passes(reduce(score.known), pass)
+	isPassed := finished && len(score.known) > 0 && Passes(reduce(score.known), pass)
 	t.tags.add(rollouts[0].Evaluation, cluster, score, reduce, share, isPassed)
 	if finished {
 		if isPassed {
@@ -105,10 +105,10 @@ func (t *tally) add(rollouts []Rollout) (out Outcome) {
 			t.completed.Add(cluster, reduce(completed.known))
 		}
 		if n := len(completed.known); n > 0 {
-			t.attempts = append(t.attempts, stats.Attempted{N: n, Passed: passing(completed.known, pass), Cluster: cluster})
+			t.attempts = append(t.attempts, stats.Attempted{N: n, Passed: Passing(completed.known, pass), Cluster: cluster})
 		}
 		if n := len(score.known); n > 0 {
-			passed := passing(score.known, pass)
+			passed := Passing(score.known, pass)
 			t.withFaulted = append(t.withFaulted, stats.Attempted{N: n, Passed: passed, Cluster: cluster})
 			if t.set.Epochs > 1 {
 				t.variance = append(t.variance, stats.EpochsOf(score.known))

@@ -54,7 +54,3 @@ func (t *Threshold) UnmarshalJSON(data []byte) error {
 	type plain Threshold
 	return json.Unmarshal(data, (*plain)(t))
 }
-
-func (t Threshold) byInterval() bool { return t.By == ByInterval }
-
-func (t Threshold) together() bool { return t.Agents == AgentsTogether }

@@ -55,14 +55,14 @@ func (l *loader) notNull(f *input.Fields, kind input.Kind, names ...string) {
 }
 
 func (l *loader) evaluatorThreshold(o *input.Fields, m input.Member, set *Set, hasTasks bool) {
-	if !hasDefinition(set, m.Key) && !hasTasks { // a task brings a verifier of its own
-		l.Errorf(m.Value, "the set has no evaluator %q; it has %s%s", m.Key, list(ids(set.Evaluators)), input.Suggest(m.Key, ids(set.Evaluators)))
+	if !slices.Contains(set.EvaluatorIDs(), m.Key) && !hasTasks { // a task brings a verifier of its own
+		l.Errorf(m.Value, "the set has no evaluator %q; it has %s%s", m.Key, input.List(set.EvaluatorIDs()), input.Suggest(m.Key, set.EvaluatorIDs()))
 	}
 	t := l.threshold(o, m.Key)
 	if t == nil {
 		return
 	}
-	if (t.byInterval() || t.together()) && set.classifies(m.Key) {
+	if (t.By == ByInterval || t.Agents == AgentsTogether) && classifies(set, m.Key) {
 		l.Errorf(m.Value, "the score of the classification %q is no mean, so that it has no interval, and is judged for each agent; expected a number from 0 to 1", m.Key)
 	}
 	set.Thresholds.Evaluators[m.Key] = *t
@@ -92,7 +92,7 @@ func (l *loader) threshold(f *input.Fields, name string) *Threshold {
 		t.Agents = agents
 	}
 	l.notNull(o, input.String, "by", "agents")
-	if t.byInterval() && t.Min >= 1 {
+	if t.By == ByInterval && t.Min >= 1 {
 		l.Errorf(o.Get("min"), "an interval never reaches 1 with its lower end; expected less than 1, or by: point")
 	}
 	o.Refuse()
@@ -100,10 +100,10 @@ func (l *loader) threshold(f *input.Fields, name string) *Threshold {
 }
 
 // classifies reports whether the evaluator's score of the set is not a mean.
-func (s *Set) classifies(id string) bool {
+func classifies(s *Set, id string) bool {
 	for _, def := range s.Evaluators {
 		if def.ID == id {
-			e, err := build(def)
+			e, err := All.New(def)
 			return err == nil && e.dataset != nil && e.dataset.score != nil
 		}
 	}

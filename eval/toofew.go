@@ -20,7 +20,7 @@ type TooFew struct {
 // neither 0 nor 1: two that are nearly equal may be enough.
 func (s *Set) TooFew(tasks int) (out []TooFew) {
 	check := func(t *Threshold, asked func(*Evaluation) bool, tasks int, key ...string) {
-		if t == nil || !t.byInterval() || t.together() { // it depends on how many agents there will be
+		if t == nil || t.By != ByInterval || t.Agents == AgentsTogether { // it depends on how many agents there will be
 			return
 		}
 		if s.Interval == stats.Student && (key[0] != "passRate" || s.Epochs > 1) {

@@ -115,6 +115,9 @@ func (t *callTable) earlier(key string) (at int, found bool) {
 	return at, found
 }
 
+// arguments are Args as a value.
+func (c *ToolCall) arguments() *object { return c.args }
+
 func (c *ToolCall) mayComeAgain() bool { return c.callID != "" || !c.finished }
 
 // key is equal for spans that may be the same call: of the same tool, with the same call id or

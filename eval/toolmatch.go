@@ -63,7 +63,7 @@ type callModel struct {
 var (
 	callWithArgs = callModel{
 		"ToolCall", "args",
-		func(c *ToolCall) any { return c.args }, func(e *expectedCall) any { return e.args },
+		func(c *ToolCall) any { return c.arguments() }, func(e *expectedCall) any { return e.args },
 	}
 	callWithOutput = callModel{
 		"ToolOutput", "output",
@@ -154,7 +154,7 @@ func toolCallArgs(e *evaluator, c *config) {
 		}
 		calls := ToolCalls(s.Trace)
 		out := argsScore(calls, expected, strict)
-		out.compared = callWithArgs.unmatched(expected, calls, func(e *expectedCall, c *ToolCall) bool { return hasArgs(c.args, e.args) })
+		out.compared = callWithArgs.unmatched(expected, calls, func(e *expectedCall, c *ToolCall) bool { return hasArgs(c.arguments(), e.args) })
 		return out
 	}
 }
@@ -168,8 +168,8 @@ func argsScore(calls []ToolCall, expected []expectedCall, strict bool) outcome {
 	m := newMatching(calls)
 	for _, e := range expected {
 		m.match(&e, func(call *ToolCall) (bool, string) {
-			ok := hasArgs(call.args, e.args)
-			return ok, fmt.Sprintf("Actual: %s, Expected: %s, Score: %s", repr(call.args), repr(e.args), reprFloat(truth(ok)))
+			ok := hasArgs(call.arguments(), e.args)
+			return ok, fmt.Sprintf("Actual: %s, Expected: %s, Score: %s", repr(call.arguments()), repr(e.args), reprFloat(truth(ok)))
 		})
 	}
 	score := float64(m.matched) / float64(len(expected))

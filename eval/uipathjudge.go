@@ -183,7 +183,7 @@ func outputJudge(kind judgeTexts, about string) evaluatorType {
 			return one.score(ctx, s, criteria)
 		}
 	}
-	return evaluatorType{read: read, about: about, keys: slices.Concat(judgeKeys, outputKeys), criteria: []key{expectedOutputKey}}
+	return evaluatorType{read: read, asksModels: true, about: about, keys: slices.Concat(judgeKeys, outputKeys), criteria: []key{expectedOutputKey}}
 }
 
 // judgeDetails are the details of UiPath's current judges.
@@ -213,7 +213,7 @@ func trajectoryJudge(kind judgeTexts, about string) evaluatorType {
 			return out
 		}
 	}
-	return evaluatorType{read: read, about: about, keys: judgeKeys, criteria: []key{
+	return evaluatorType{read: read, asksModels: true, about: about, keys: judgeKeys, criteria: []key{
 		{name: "expectedAgentBehavior", required: true, about: "what the agent should have done, in words"}}}
 }
 
@@ -224,16 +224,18 @@ var legacyPromptKeys = []key{
 }
 
 var legacyJudgeType = evaluatorType{
-	read:     legacyOutputJudge,
-	about:    "UiPath's legacy category 1: asks a model how like the output is to the expected one.",
-	keys:     slices.Concat(legacyPromptKeys, legacyKeys),
-	criteria: []key{expectedOutputKey},
+	asksModels: true,
+	read:       legacyOutputJudge,
+	about:      "UiPath's legacy category 1: asks a model how like the output is to the expected one.",
+	keys:       slices.Concat(legacyPromptKeys, legacyKeys),
+	criteria:   []key{expectedOutputKey},
 }
 
 var legacyTrajectoryType = evaluatorType{
-	read:  legacyTrajectoryJudge,
-	about: "UiPath's legacy category 3: asks a model whether the agent's tool calls are the evaluation's `expectedAgentBehavior`.",
-	keys:  slices.Concat(legacyPromptKeys, legacyKeys),
+	asksModels: true,
+	read:       legacyTrajectoryJudge,
+	about:      "UiPath's legacy category 3: asks a model whether the agent's tool calls are the evaluation's `expectedAgentBehavior`.",
+	keys:       slices.Concat(legacyPromptKeys, legacyKeys),
 }
 
 // legacyOutputJudge is UiPath's legacy category 1: the prompt is the file's own, and the score is
@@ -269,7 +271,7 @@ func legacyTrajectoryJudge(e *evaluator, c *config) {
 	j := readLegacyJudge(e, c)
 	for _, placeholder := range []string{expectedBehavior, agentRunHistory} {
 		if n := c.Get("prompt"); n != nil && n.Kind == input.String && !strings.Contains(n.Text, placeholder) {
-			c.r.Errorf(n, "expected the placeholder %s in the prompt", placeholder)
+			c.Errorf(n, "expected the placeholder %s in the prompt", placeholder)
 		}
 	}
 	e.score = func(ctx context.Context, s Subject, _ *object) outcome {

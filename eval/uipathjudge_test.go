@@ -35,7 +35,7 @@ func judgedBy(t *testing.T, file string, s Subject, ask func(q Question) (string
 	if err != nil {
 		t.Fatal(err, problems)
 	}
-	e, err := New(def)
+	e, err := All.New(def)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,13 +62,13 @@ func (t *usageTable) add(span *object) {
 		}
 	}
 	attributes := attributesOf(span.Values["attributes"])
-	input, hasInput := attributes.count("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
-	output, hasOutput := attributes.count("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+	input, hasInput := count(attributes, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+	output, hasOutput := count(attributes, "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 	if !hasInput && !hasOutput {
 		return
 	}
 	u := Usage{InputTokens: input, OutputTokens: output}
-	u.CachedInputTokens, _ = attributes.count("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens")
+	u.CachedInputTokens, _ = count(attributes, "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens")
 	u.InputTokens = max(u.InputTokens, u.CachedInputTokens)
 	for _, name := range []string{"gen_ai.request.model", "gen_ai.response.model"} {
 		if model, ok := attributes.Values[name].(string); ok && u.Model == "" {
@@ -82,7 +82,7 @@ func (t *usageTable) add(span *object) {
 }
 
 // count is the first of the attributes that is a count.
-func (o *object) count(names ...string) (n int64, ok bool) {
+func count(o *object, names ...string) (n int64, ok bool) {
 	v, _ := o.get(names...)
 	switch v := v.(type) {
 	case number:

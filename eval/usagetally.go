@@ -1,5 +1,7 @@
 package eval
 
+import "github.com/evalrun/evalrun/eval/stats"
+
 // UsageSummary is what rollouts have used of models.
 type UsageSummary struct {
 	// Rollouts counts those that have said what they used.
@@ -67,7 +69,7 @@ func (t *usageTally) add(rollouts []Rollout, limited, finished bool) (tokens, co
 	}{{&tokens, &t.tokens}, {&cost, &t.costs}} {
 		one.figure.Open = !finished
 		if finished && len(one.figure.Epochs) == len(rollouts) {
-			value := mean(one.figure.Epochs)
+			value := stats.Mean(one.figure.Epochs)
 			one.figure.Value = &value
 			*one.all = append(*one.all, value*float64(len(rollouts)))
 		}
@@ -83,11 +85,11 @@ func (t *usageTally) summary() *UsageSummary {
 	s := t.UsageSummary
 	s.sum()
 	if len(t.tokens) > 0 {
-		perEvaluation := mean(t.tokens)
+		perEvaluation := stats.Mean(t.tokens)
 		s.TokensPerEvaluation = &perEvaluation
 	}
 	if len(t.costs) > 0 {
-		perEvaluation := roundCost(mean(t.costs))
+		perEvaluation := roundCost(stats.Mean(t.costs))
 		s.CostPerEvaluation = &perEvaluation
 	}
 	return &s

@@ -14,7 +14,7 @@ func evaluate(t *testing.T, def Definition, criteria, output string, spans ...st
 	if def.ID == "" {
 		def.ID, def.Name = "e", "E"
 	}
-	e, err := New(def)
+	e, err := All.New(def)
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
@@ -261,7 +261,7 @@ func TestCriteriaResolution(t *testing.T) {
 		{"an empty object is no criteria", `{}`, ``, 0},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			e, err := New(definition("uipath-exact-match", config))
+			e, err := All.New(definition("uipath-exact-match", config))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -271,7 +271,7 @@ func TestCriteriaResolution(t *testing.T) {
 		})
 	}
 	t.Run("an empty expected output is used", func(t *testing.T) {
-		e, err := New(definition("uipath-json-similarity", `{}`))
+		e, err := All.New(definition("uipath-json-similarity", `{}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +280,7 @@ func TestCriteriaResolution(t *testing.T) {
 		wantScore(t, only(t, e.Evaluate(context.Background(), s).Results), 1)
 	})
 	t.Run("an evaluator that is no output evaluator is not touched", func(t *testing.T) {
-		e, err := New(definition("uipath-contains", `{"defaultEvaluationCriteria":{"searchText":"1"}}`))
+		e, err := All.New(definition("uipath-contains", `{"defaultEvaluationCriteria":{"searchText":"1"}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,7 +289,7 @@ func TestCriteriaResolution(t *testing.T) {
 		wantScore(t, only(t, e.Evaluate(context.Background(), s).Results), 1)
 	})
 	t.Run("an evaluator without an entry is skipped", func(t *testing.T) {
-		e, err := New(definition("uipath-contains", `{}`))
+		e, err := All.New(definition("uipath-contains", `{}`))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,7 @@ func (e *EvalSet) chooseJudges(r *input.Reader) {
 	set, used := e.req.Set, false
 	for i := range set.Evaluators {
 		def := &set.Evaluators[i]
-		models := def.JudgeModels()
+		models := eval.All.JudgeModels(*def)
 		if len(models) == 0 {
 			continue
 		}
@@ -99,7 +99,7 @@ func (v Variables) checkJudges(plan plans.Plan) error {
 		return nil
 	}
 	for _, def := range plan.Set.Evaluators {
-		models := def.JudgeModels()
+		models := eval.All.JudgeModels(def)
 		if def.NotRun != "" || len(models) == 0 {
 			continue
 		}
@@ -128,7 +128,7 @@ func (r *rescoring) chooseJudges(config *judge.Config, o ScoreOptions) error {
 	r.with.Evaluators = slices.Clone(r.with.Evaluators)
 	for i := range r.with.Evaluators {
 		def := &r.with.Evaluators[i]
-		models := def.JudgeModels()
+		models := eval.All.JudgeModels(*def)
 		if len(models) == 0 {
 			continue
 		}

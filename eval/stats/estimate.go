@@ -246,3 +246,12 @@ func wilson(p, n, quantile float64) (low, high float64) {
 	half := quantile * math.Sqrt(p*(1-p)/n+square/(4*n*n)) / (1 + square/n)
 	return max(0, center-half), min(1, center+half)
 }
+
+// Mean is the mean of numbers, of which there is at least one.
+func Mean(x []float64) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += v
+	}
+	return sum / float64(len(x))
+}

@@ -82,6 +82,6 @@ func (d *Dataset) checkCriteria(r *input.Reader, criteria *input.Node) {
 		if m.Value.Kind != input.Object && m.Value.Kind != input.Null && !isPlace(m.Value) {
 			r.Errorf(m.Value, "expected the criteria of an evaluator, an object or null, got %s", m.Value.Kind)
 		}
-		d.set.CheckCriteria(r, m.Key, m.Value, expected)
+		eval.CheckCriteria(r, d.set, m.Key, m.Value, expected)
 	}
 }

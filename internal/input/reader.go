@@ -268,6 +268,14 @@ func (f *Fields) unknown(m Member, hint string, warning bool) {
 		Key: join(f.Node.Path, m.Key), Message: "unknown key" + hint, Warning: warning})
 }
 
+// List joins names for a message.
+func List(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
 // Suggest returns `; did you mean "…"?` with the nearest of the known names, or nothing if none is
 // near.
 func Suggest(name string, known []string) string {

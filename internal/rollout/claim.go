@@ -76,7 +76,7 @@ func judgeKeys(plan plans.Plan, entry agent.Entry) (names []string) {
 		if def.NotRun != "" {
 			continue
 		}
-		for _, model := range def.JudgeModels() {
+		for _, model := range eval.All.JudgeModels(def) {
 			names = append(names, plan.Judges.Keys(model, plans.ModelOf(entry))...)
 		}
 	}

@@ -177,7 +177,7 @@ func (s *scoring) keep(ctx context.Context, def eval.Definition, results []eval.
 		return fmt.Errorf("evaluator %s: %w", def.ID, err)
 	}
 	result := store.Result{EvaluatorID: def.ID, Data: s.held.run.Redact.JSON(data)}
-	if def.Type != evaluatorCommand && def.Type != eval.TypeVerifier && !def.IsJudge() {
+	if def.Type != evaluatorCommand && def.Type != eval.TypeVerifier && !eval.All.AsksModels(def) {
 		s.last = append(s.last, result)
 		return nil
 	}

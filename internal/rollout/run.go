@@ -56,7 +56,7 @@ func newEvaluators(plan plans.Plan) (out []eval.Evaluator, err error) {
 			out = append(out, nil) // see scoring.verify
 			continue
 		}
-		e, err := eval.New(def)
+		e, err := eval.All.New(def)
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,27 @@
+package eval
+
+// uipathKinds are the kinds of UiPath's formats.
+var uipathKinds = Kinds{
+	"uipath-exact-match":               exactMatchType,
+	"uipath-contains":                  containsType,
+	"uipath-json-similarity":           jsonSimilarityType,
+	"uipath-binary-classification":     binaryType,
+	"uipath-multiclass-classification": multiclassType,
+	"uipath-tool-call-order":           toolCallOrderType,
+	"uipath-tool-call-count":           toolCallCountType,
+	"uipath-tool-call-args":            toolCallArgsType,
+	"uipath-tool-call-output":          toolCallOutputType,
+	"uipath-llm-judge-output-semantic-similarity": outputJudge(semanticSimilarity,
+		"Asks a model how like the output is to the expected one, by meaning."),
+	"uipath-llm-judge-output-strict-json-similarity": outputJudge(strictJSONSimilarity,
+		"Asks a model how like the output is to the expected JSON document, key by key."),
+	"uipath-llm-judge-trajectory-similarity": trajectoryJudge(trajectorySimilarity,
+		"Asks a model whether the agent's tool calls are the behaviour that was expected."),
+	"uipath-llm-judge-trajectory-simulation": trajectoryJudge(trajectorySimulation,
+		"The same, of an agent whose tools were simulated."),
+	"legacy-equals":                 legacyEqualsType,
+	"legacy-json-similarity":        legacyJSONSimilarityType,
+	"legacy-csv-column-exact-match": legacyCSVType,
+	"legacy-llm-judge":              legacyJudgeType,
+	"legacy-trajectory":             legacyTrajectoryType,
+}
