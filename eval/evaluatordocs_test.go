@@ -261,9 +261,9 @@ func evaluatorPage(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(pageHead)
 	examples := docExamples(t)
-	kinds := All.Types()
-	slices.SortStableFunc(kinds, func(a, b string) int { return pageOrder(a) - pageOrder(b) })
-	for _, kind := range kinds {
+	types := All.Types()
+	slices.SortStableFunc(types, func(a, b string) int { return pageOrder(a) - pageOrder(b) })
+	for _, kind := range types {
 		about := All[kind]
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", kind, wrap(about.about))
 		fmt.Fprintf(&b, "\n| configuration | type | default | meaning |\n|---|---|---|---|\n")

@@ -59,13 +59,14 @@ func TestHumanSeesFiles(t *testing.T) {
 	if want := `"files":[{"path":"draft.md","size":13},{"path":"src/a.txt","size":0}]}}}]`; !strings.HasSuffix(string(v.Wait), want) {
 		t.Errorf("asked %s, want %s", v.Wait, want)
 	}
-	for i := range maxShownFiles {
+	const most = 200
+	for i := range most {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	v = newHuman(t, `{"question":"?"}`).Evaluate(t.Context(), subject)
-	if n := strings.Count(string(v.Wait), `"path"`); n != maxShownFiles || !strings.Contains(string(v.Wait), `"moreFiles":true`) {
+	if n := strings.Count(string(v.Wait), `"path"`); n != most || !strings.Contains(string(v.Wait), `"moreFiles":true`) {
 		t.Errorf("%d files: %.200s", n, v.Wait)
 	}
 }
@@ -90,7 +91,7 @@ func TestHumanRatings(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			deliveries := map[string]Delivery{}
 			for i, answer := range v.answers {
-				deliveries[raterID(i)] = Delivery{Status: delivered, Payload: json.RawMessage(answer)}
+				deliveries[fmt.Sprintf("rater-%d", i+1)] = Delivery{Status: "successful", Payload: json.RawMessage(answer)}
 			}
 			r := newHuman(t, `{"question":"?",`+v.config+`}`).Resume(t.Context(), humanSubject, deliveries).Results[0]
 			if v.want < 0 {
@@ -110,7 +111,7 @@ func TestHumanRatings(t *testing.T) {
 // What does not come is no score, whatever the others have said.
 func TestHumanExpired(t *testing.T) {
 	r := newHuman(t, `{"question":"?","raters":2}`).Resume(t.Context(), humanSubject, map[string]Delivery{
-		"rater-1": {Status: delivered, Payload: json.RawMessage(`{"score":1}`)},
+		"rater-1": {Status: "successful", Payload: json.RawMessage(`{"score":1}`)},
 		"rater-2": {Status: "expired", Error: &DeliveryError{"judge-expired", "nobody"}},
 	}).Results[0]
 	if r.Score != nil || r.Error != "nobody" || r.ErrorCategory != JudgeExpired {

@@ -170,7 +170,7 @@ func TestOutputsThatAskForFullMarks(t *testing.T) {
 			t.Errorf("%.60q: %+v", text, got)
 		}
 		// UiPath's template keeps its form: the output is there once, to the letter.
-		judgedBy(t, current("output-semantic-similarity", `,"prompt":"A[{{ActualOutput}}] E"`), s, func(q Question) (string, error) {
+		judgedBy(t, `{"version":"1.0","id":"j","evaluatorTypeId":"uipath-llm-judge-output-semantic-similarity","evaluatorConfig":{"model":"m","prompt":"A[{{ActualOutput}}] E"}}`, s, func(q Question) (string, error) {
 			want := "A[" + text + "] E\n\n## Expected Output\n<ExpectedOutput>\nthe secret expectation\n</ExpectedOutput>"
 			if q.Prompt != want {
 				t.Errorf("%.60q: %q", text, q.Prompt)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // The class decides, with or without a type.
@@ -305,50 +307,28 @@ func TestMockingMakesAnEvaluationNotRunnable(t *testing.T) {
 	}
 }
 
-func TestSelect(t *testing.T) {
-	all := []Evaluation{{ID: "3f2504e0-4f89-11d3-9a0c-0305e82c3301", Name: "Add"}, {ID: "sub/1", Name: "Subtract"}, {ID: "Mul", Name: "Multiply [big]"}}
-	for _, v := range []struct {
-		name, pattern, want, error string
-		ids                        []string
-	}{
-		{name: "nothing asked", want: "3f2504e0-4f89-11d3-9a0c-0305e82c3301 sub/1 Mul"},
-		{name: "ids in any case, in the order of the set", ids: []string{"MUL", "3F2504E0-4F89-11D3-9A0C-0305E82C3301"}, want: "3f2504e0-4f89-11d3-9a0c-0305e82c3301 Mul"},
-		{name: "substring of a name", pattern: "tract", want: "sub/1"},
-		{name: "glob of a name", pattern: "*l*", want: "Mul"},
-		{name: "glob of an id", pattern: "sub/?", want: "sub/1"},
-		{name: "both", ids: []string{"mul", "sub/1"}, pattern: "Mult", want: "Mul"},
-		{name: "unknown id", ids: []string{"mull"}, error: `the set "S" has no evaluation with the id "mull"; did you mean "Mul"?; it has 3f2504e0-4f89-11d3-9a0c-0305e82c3301, sub/1, Mul`},
-		{name: "nothing matches", pattern: "zzz", error: `no evaluation of the set "S" matches "zzz"; it has 3f2504e0-4f89-11d3-9a0c-0305e82c3301, sub/1, Mul`},
-		{name: "bad pattern", pattern: "[", error: `pattern "[": syntax error in pattern`},
+func TestPricesOfASet(t *testing.T) {
+	cached := 0.1
+	head := `{"id":"s","name":"s","version":"1.0","evaluations":[],"prices":`
+	set, problems, err := Parse("s.json", []byte(head+`{"gpt-*":{"input":1,"cachedInput":0.1,"output":2}}}`), nil)
+	if err != nil || len(problems) > 0 {
+		t.Fatal(problems, err)
+	}
+	if diff := cmp.Diff(Prices{"gpt-*": {Input: 1, CachedInput: &cached, Output: 2}}, set.Prices); diff != "" {
+		t.Error(diff)
+	}
+	for text, want := range map[string]string{
+		`3`:                                `prices: expected prices by model`,
+		`{"m":3}`:                          `prices.m: expected an object`,
+		`{"m":{"input":1}}`:                `prices.m.output: missing; expected a number`,
+		`{"m":{"input":-1,"output":1}}`:    `prices.m.input: expected a number from 0 to 1e+09, got -1`,
+		`{"m":{"input":"1","output":1}}`:   `prices.m.input: expected a number, got a string`,
+		`{"":{"input":1,"output":1}}`:      "expected the name of a model, or a pattern",
+		`{"m":{"input":1e999,"output":1}}`: `prices.m.input: expected a number`,
 	} {
-		t.Run(v.name, func(t *testing.T) {
-			chosen, err := choose(&Set{Name: "S", Evaluations: all}, Wanted{IDs: v.ids, Pattern: v.pattern})
-			if v.error != "" {
-				if err == nil || err.Error() != v.error {
-					t.Errorf("got %v, want %s", err, v.error)
-				}
-				return
-			}
-			var got []string
-			for _, e := range chosen {
-				got = append(got, e.ID)
-			}
-			if err != nil || strings.Join(got, " ") != v.want {
-				t.Errorf("got %v, %v, want %s", got, err, v.want)
-			}
-		})
-	}
-}
-
-func choose(set *Set, w Wanted) ([]Evaluation, error) {
-	c, err := set.Choose(w)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range set.Evaluations {
-		if err := c.Add(e); err != nil {
-			return nil, err
+		_, problems, err := Parse("s.json", []byte(head+text+"}"), nil)
+		if err == nil || !strings.Contains(problems.Err(true).Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, problems, want)
 		}
 	}
-	return c.Done()
 }

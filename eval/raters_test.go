@@ -1,6 +1,9 @@
 package eval
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // The ratings of all rollouts together say how far people agree: of scores by their differences, of
 // labels by whether they are the same.
@@ -10,7 +13,7 @@ func TestRatersAgree(t *testing.T) {
 		set := &Set{Evaluators: []Definition{definition(TypeHuman, config)}}
 		var rollouts []Rollout
 		for i, ratings := range units {
-			rollouts = append(rollouts, Rollout{EvaluationID: raterID(i), State: StateCompleted, Results: []Result{{EvaluatorID: "e", Score: new(float64), Scale: 1, Ratings: ratings}}})
+			rollouts = append(rollouts, Rollout{EvaluationID: fmt.Sprint(i), State: StateCompleted, Results: []Result{{EvaluatorID: "e", Score: new(float64), Scale: 1, Ratings: ratings}}})
 		}
 		judges := summarize(set, rollouts...).Judges
 		if len(judges) != 1 || judges[0].Raters == nil || judges[0].Fingerprint != set.Evaluators[0].Digest() {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -124,4 +125,52 @@ func TestChoiceOfATagThatNothingHas(t *testing.T) {
 	if want := `no evaluation of the set "S" has the tag "slow"; none has any tag`; err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
+}
+
+func TestSelect(t *testing.T) {
+	all := []Evaluation{{ID: "3f2504e0-4f89-11d3-9a0c-0305e82c3301", Name: "Add"}, {ID: "sub/1", Name: "Subtract"}, {ID: "Mul", Name: "Multiply [big]"}}
+	for _, v := range []struct {
+		name, pattern, want, error string
+		ids                        []string
+	}{
+		{name: "nothing asked", want: "3f2504e0-4f89-11d3-9a0c-0305e82c3301 sub/1 Mul"},
+		{name: "ids in any case, in the order of the set", ids: []string{"MUL", "3F2504E0-4F89-11D3-9A0C-0305E82C3301"}, want: "3f2504e0-4f89-11d3-9a0c-0305e82c3301 Mul"},
+		{name: "substring of a name", pattern: "tract", want: "sub/1"},
+		{name: "glob of a name", pattern: "*l*", want: "Mul"},
+		{name: "glob of an id", pattern: "sub/?", want: "sub/1"},
+		{name: "both", ids: []string{"mul", "sub/1"}, pattern: "Mult", want: "Mul"},
+		{name: "unknown id", ids: []string{"mull"}, error: `the set "S" has no evaluation with the id "mull"; did you mean "Mul"?; it has 3f2504e0-4f89-11d3-9a0c-0305e82c3301, sub/1, Mul`},
+		{name: "nothing matches", pattern: "zzz", error: `no evaluation of the set "S" matches "zzz"; it has 3f2504e0-4f89-11d3-9a0c-0305e82c3301, sub/1, Mul`},
+		{name: "bad pattern", pattern: "[", error: `pattern "[": syntax error in pattern`},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			chosen, err := choose(&Set{Name: "S", Evaluations: all}, Wanted{IDs: v.ids, Pattern: v.pattern})
+			if v.error != "" {
+				if err == nil || err.Error() != v.error {
+					t.Errorf("got %v, want %s", err, v.error)
+				}
+				return
+			}
+			var got []string
+			for _, e := range chosen {
+				got = append(got, e.ID)
+			}
+			if err != nil || strings.Join(got, " ") != v.want {
+				t.Errorf("got %v, %v, want %s", got, err, v.want)
+			}
+		})
+	}
+}
+
+func choose(set *Set, w Wanted) ([]Evaluation, error) {
+	c, err := set.Choose(w)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range set.Evaluations {
+		if err := c.Add(e); err != nil {
+			return nil, err
+		}
+	}
+	return c.Done()
 }

@@ -35,20 +35,6 @@ func summarize(set *Set, rollouts ...Rollout) Summary {
 	return s.Summary()
 }
 
-func near(t *testing.T, what string, got *float64, want float64) {
-	t.Helper()
-	if got == nil || math.Abs(*got-want) > 1e-9 {
-		t.Errorf("%s: got %v, want %v", what, deref(got), want)
-	}
-}
-
-func absent(t *testing.T, what string, got *float64) {
-	t.Helper()
-	if got != nil {
-		t.Errorf("%s: got %v, want none", what, *got)
-	}
-}
-
 func TestSetScoreVectors(t *testing.T) {
 	weighted := func(a, b float64) *Set {
 		return &Set{Evaluators: []Definition{{ID: "exact", Weight: a}, {ID: "contains", Weight: b}}}

@@ -1,7 +1,6 @@
 package eval
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -12,56 +11,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// judgeFunc is a judge that answers at once.
-type judgeFunc func(q Question) (string, error)
-
-func (f judgeFunc) Redact(text string) string { return text }
-
-func (f judgeFunc) Ask(_ context.Context, q Question) (Answer, error) {
-	arguments, err := f(q)
-	answer := Answer{Arguments: json.RawMessage(arguments), Call: JudgeCall{Provider: "p", Model: q.Model}}
-	if err == nil {
-		if wrong := q.Check(answer.Arguments); wrong != nil {
-			err = &JudgeError{JudgeInvalid, wrong.Error()}
-		}
-	}
-	return answer, err
-}
-
-// judged makes an evaluator of a file and lets it judge one rollout.
-func judgedBy(t *testing.T, file string, s Subject, ask func(q Question) (string, error)) Result {
-	t.Helper()
-	def, problems, err := ParseEvaluator("e.json", []byte(file))
-	if err != nil {
-		t.Fatal(err, problems)
-	}
-	e, err := All.New(def)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.Evaluation.Criteria == nil {
-		s.Evaluation.Criteria = map[string]json.RawMessage{def.ID: json.RawMessage("{}")}
-	}
-	if ask != nil {
-		s.Judge = judgeFunc(ask)
-	}
-	results := e.Evaluate(t.Context(), s).Results
-	return results[len(results)-1]
-}
-
 func current(kind, config string) string {
 	return `{"version":"1.0","id":"j","evaluatorTypeId":"uipath-llm-judge-` + kind + `","evaluatorConfig":{"name":"j","model":"m"` + config + `}}`
-}
-
-func says(score string) func(Question) (string, error) {
-	return func(Question) (string, error) { return `{"score": ` + score + `, "justification": "because"}`, nil }
 }
 
 func TestScoresOfJudgesAreRoundedAsPythonRounds(t *testing.T) {
 	s := Subject{Output: json.RawMessage(`{"a": 1}`), Evaluation: Evaluation{ExpectedOutput: json.RawMessage(`{"a": 1}`)}}
 	for score, want := range map[string]float64{"12.5": .12, "37.5": .38, "62.5": .62, "87.5": .88, "99.6": 1, "0.4": 0, "0.5": .01, "66.666": .67, "0": 0, "100": 1, `"85"`: .85} {
 		got := judgedBy(t, current("output-semantic-similarity", ""), s, says(score))
-		if got.Score == nil || *got.Score != want || got.Error != "" {
+		if got.Score == nil || *got.Score != want || math.Signbit(*got.Score) || got.Error != "" {
 			t.Errorf("%s: %v, %s, want %v", score, got.Score, got.Error, want)
 		}
 	}
@@ -70,9 +28,6 @@ func TestScoresOfJudgesAreRoundedAsPythonRounds(t *testing.T) {
 		if got.Score != nil || got.ErrorCategory != JudgeInvalid {
 			t.Errorf("%s: %+v", score, got)
 		}
-	}
-	if math.Signbit(roundedShare(0)) {
-		t.Error("-0")
 	}
 }
 
@@ -109,7 +64,7 @@ func TestPromptsAreFilledAsUiPathFillsThem(t *testing.T) {
 		if want := map[bool]float64{false: 0.5, true: 50}[isLegacy]; result.Score == nil || *result.Score != want {
 			t.Errorf("%s: %+v", name, result)
 		}
-		if (got.System == "") != isLegacy || (got.Temperature == nil) != isLegacy || string(got.Tool.Schema) != string(submitEvaluation.Schema) {
+		if (got.System == "") != isLegacy || (got.Temperature == nil) != isLegacy || got.Tool.Name != "submit_evaluation" {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -125,21 +80,6 @@ func TestValuesAreNotSearchedForPlaceholders(t *testing.T) {
 		}
 		return says("0")(q)
 	})
-}
-
-func TestKindsOfJudgesHaveTheirOwnTexts(t *testing.T) {
-	seen := map[string]bool{}
-	for kind, texts := range map[string]judgeTexts{"output-semantic-similarity": semanticSimilarity, "output-strict-json-similarity": strictJSONSimilarity,
-		"trajectory-similarity": trajectorySimilarity, "trajectory-simulation": trajectorySimulation} {
-		s := Subject{Output: json.RawMessage(`1`), Evaluation: Evaluation{Inputs: json.RawMessage(`{}`), ExpectedOutput: json.RawMessage(`1`), Criteria: map[string]json.RawMessage{"j": json.RawMessage(`{"expectedAgentBehavior": "x", "expectedOutput": 1}`)}}}
-		judgedBy(t, current(kind, ""), s, func(q Question) (string, error) {
-			if q.System != texts.system || strings.Contains(q.Prompt, "{{") || strings.Contains(q.Prompt, "## Actual Output") || seen[q.Prompt+q.System] {
-				t.Errorf("%s: %s", kind, q.Prompt)
-			}
-			seen[q.Prompt+q.System] = true
-			return says("1")(q)
-		})
-	}
 }
 
 func TestJudgesThatFailGiveNoScore(t *testing.T) {

@@ -1,7 +1,6 @@
 package eval
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -65,30 +64,5 @@ func TestPrices(t *testing.T) {
 	}
 	if price, _ := (Prices{"a*": {Input: 1}, "*a": {Input: 2}}).Of("aa"); price.Input != 2 {
 		t.Errorf("two patterns of one length: %+v", price)
-	}
-}
-
-func TestPricesOfASet(t *testing.T) {
-	head := `{"id":"s","name":"s","version":"1.0","evaluations":[],"prices":`
-	set, problems, err := Parse("s.json", []byte(head+`{"gpt-*":{"input":1,"cachedInput":0.1,"output":2}}}`), nil)
-	if err != nil || len(problems) > 0 {
-		t.Fatal(problems, err)
-	}
-	if diff := cmp.Diff(Prices{"gpt-*": {Input: 1, CachedInput: money(0.1), Output: 2}}, set.Prices); diff != "" {
-		t.Error(diff)
-	}
-	for text, want := range map[string]string{
-		`3`:                                `prices: expected prices by model`,
-		`{"m":3}`:                          `prices.m: expected an object`,
-		`{"m":{"input":1}}`:                `prices.m.output: missing; expected a number`,
-		`{"m":{"input":-1,"output":1}}`:    `prices.m.input: expected a number from 0 to 1e+09, got -1`,
-		`{"m":{"input":"1","output":1}}`:   `prices.m.input: expected a number, got a string`,
-		`{"":{"input":1,"output":1}}`:      "expected the name of a model, or a pattern",
-		`{"m":{"input":1e999,"output":1}}`: `prices.m.input: expected a number`,
-	} {
-		_, problems, err := Parse("s.json", []byte(head+text+"}"), nil)
-		if err == nil || !strings.Contains(problems.Err(true).Error(), want) {
-			t.Errorf("%s: got %v, want %s", text, problems, want)
-		}
 	}
 }

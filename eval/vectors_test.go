@@ -3,58 +3,9 @@ package eval
 import (
 	"context"
 	"encoding/json"
-	"math"
 	"strings"
 	"testing"
 )
-
-// evaluate runs one evaluator over one rollout. Criteria and output are JSON.
-func evaluate(t *testing.T, def Definition, criteria, output string, spans ...string) []Result {
-	t.Helper()
-	if def.ID == "" {
-		def.ID, def.Name = "e", "E"
-	}
-	e, err := All.New(def)
-	if err != nil {
-		t.Fatalf("New: %v", err)
-	}
-	s := Subject{
-		Evaluation: Evaluation{ID: "1", Name: "one", Criteria: map[string]json.RawMessage{def.ID: json.RawMessage(criteria)}},
-		Output:     json.RawMessage(output),
-	}
-	s.Trace = [][]json.RawMessage{rawSpans(spans)}
-	return e.Evaluate(context.Background(), s).Results
-}
-
-func definition(kind, config string) Definition {
-	return Definition{ID: "e", Name: "E", Type: kind, Weight: 1, Config: json.RawMessage(config)}
-}
-
-// only asserts that there is one result and that it did not fail.
-func only(t *testing.T, results []Result) Result {
-	t.Helper()
-	if len(results) != 1 {
-		t.Fatalf("got %d results, want 1: %+v", len(results), results)
-	}
-	if results[0].Error != "" {
-		t.Fatalf("error: %s", results[0].Error)
-	}
-	return results[0]
-}
-
-func wantScore(t *testing.T, r Result, want float64) {
-	t.Helper()
-	if r.Score == nil || math.Abs(*r.Score-want) > 1e-12 {
-		t.Errorf("score %v, want %v (error %q)", deref(r.Score), want, r.Error)
-	}
-}
-
-func deref(p *float64) any {
-	if p == nil {
-		return nil
-	}
-	return *p
-}
 
 func TestJSONSimilarityVectors(t *testing.T) {
 	for _, v := range []struct {
