@@ -94,8 +94,8 @@ func UsageOf(dir string, document []byte, earlier []string) ([]eval.Usage, Usage
 			return used, UsageOfOutput, nil
 		}
 	}
-	spans, _, err := ReadTrace(dir)
-	if err != nil || !eval.SpansTellUsage(spans) {
+	trace, _, err := ReadTrace(dir)
+	if err != nil || !eval.SpansTellUsage(trace) {
 		return nil, "", err
 	}
 	seen := map[string]bool{}
@@ -106,7 +106,7 @@ func UsageOf(dir string, document []byte, earlier []string) ([]eval.Usage, Usage
 		}
 		eval.UsageOfSpans(told, seen)
 	}
-	return eval.UsageOfSpans(spans, seen), UsageOfTrace, nil
+	return eval.UsageOfSpans(trace, seen), UsageOfTrace, nil
 }
 
 // UsageOfSegment is what an attempt of a segment has used of models, whatever came of it: what it has

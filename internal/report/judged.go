@@ -82,7 +82,7 @@ func saidByJudges(result schemas.EvaluationResult) (out []string) {
 
 // judgeSentences say how often the judges of a run were asked, and what that has cost, for each of them
 // if there are several.
-func (h summary) judgeSentences() []string {
+func (h overview) judgeSentences() []string {
 	var total *eval.Usage
 	calls, cached := 0, 0
 	var each, unpriced []string
@@ -126,7 +126,7 @@ func (h summary) judgeSentences() []string {
 }
 
 // evaluatorName is the name of an evaluator of the run, else its id.
-func (h summary) evaluatorName(id string) string {
+func (h overview) evaluatorName(id string) string {
 	for _, e := range h.Statistics.PerAgent()[0].Evaluators {
 		if e.ID == id {
 			return e.Name

@@ -12,13 +12,13 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// summary says what a run has come to: its scores, its statistics, and what these leave out.
-type summary struct{ *schemas.Head }
+// overview says what a run has come to: its scores, its statistics, and what these leave out.
+type overview struct{ *schemas.Head }
 
-func (r *Report) summary() summary { return summary{&r.Head} }
+func (r *Report) summary() overview { return overview{&r.Head} }
 
 // formatScores is the score of the run, for each agent if there are several.
-func (h summary) formatScores() string {
+func (h overview) formatScores() string {
 	one := func(score, completed *float64) string {
 		out := formatScore(score)
 		if c := formatScore(completed); completed != nil && c != out {
@@ -38,7 +38,7 @@ func (h summary) formatScores() string {
 }
 
 // missing says in a few words what the scores leave out.
-func (h summary) missing() string {
+func (h overview) missing() string {
 	if out := Missing(h.Head); len(out) > 0 {
 		return "; missing: " + strings.Join(out, ", ")
 	}
@@ -77,7 +77,7 @@ func Missing(h *schemas.Head) (out []string) {
 
 // table has a row for each evaluator and one for all of them together; with several agents a
 // column for each. escape is for names.
-func (h summary) table(escape func(string) string) (head []string, rows [][]string) {
+func (h overview) table(escape func(string) string) (head []string, rows [][]string) {
 	s := h.Statistics
 	if s == nil {
 		return nil, nil
@@ -142,7 +142,7 @@ func (h summary) table(escape func(string) string) (head []string, rows [][]stri
 }
 
 // rowsOf has a row for each evaluator of one agent, and one for all of them together.
-func (h summary) rowsOf(a eval.AgentSummary, escape func(string) string) (rows [][]string) {
+func (h overview) rowsOf(a eval.AgentSummary, escape func(string) string) (rows [][]string) {
 	for _, e := range a.Evaluators {
 		rows = append(rows, []string{escape(e.Name), fmt.Sprint(e.N), formatMean(e.Estimate), formatPassRate(e.PassRate), notes(e)})
 	}
@@ -161,12 +161,12 @@ func (h summary) rowsOf(a eval.AgentSummary, escape func(string) string) (rows [
 	return rows
 }
 
-// Tags are the tags that have a row of scores, as summary.tags says, which h has statistics of.
-func Tags(h *schemas.Head) (tags []string, more string) { return summary{h}.tags() }
+// Tags are the tags that have a row of scores, as overview.tags says, which h has statistics of.
+func Tags(h *schemas.Head) (tags []string, more string) { return overview{h}.tags() }
 
 // tags are those that have a row: all, or where there are many those of the most evaluations. more
 // says that there are others.
-func (h summary) tags() (tags []string, more string) {
+func (h overview) tags() (tags []string, more string) {
 	const most = 20
 	evaluations := map[string]int{}
 	for _, a := range h.Statistics.PerAgent() {
@@ -200,7 +200,7 @@ type agentGrid struct {
 
 // grids are the table as it fits into so many columns (0 means any number):
 // with shorter titles, and of several agents as a table for each, if it must be.
-func (h summary) grids(escape func(string) string, columns int) []agentGrid {
+func (h overview) grids(escape func(string) string, columns int) []agentGrid {
 	head, rows := h.table(escape)
 	if rows == nil {
 		return nil
@@ -229,7 +229,7 @@ func (h summary) grids(escape func(string) string, columns int) []agentGrid {
 
 // statisticsSentences say how intervals were computed, if the set chose it, and for each agent which
 // evaluations are flaky, and whether more epochs or more evaluations would make the score more precise.
-func (h summary) statisticsSentences() (out []string) {
+func (h overview) statisticsSentences() (out []string) {
 	if h.Statistics == nil {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // taskMetricSentences say for each agent what the metrics of a registry's data set come to.
-func (h summary) taskMetricSentences() (out []string) {
+func (h overview) taskMetricSentences() (out []string) {
 	if h.Statistics == nil {
 		return nil
 	}

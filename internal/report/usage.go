@@ -37,7 +37,7 @@ func (o Options) usage(rv store.RolloutView) (used []eval.Usage, source string, 
 
 // UsageSentences say what each agent of a run has used of models, then what its judges have, and what
 // that has cost.
-func UsageSentences(h *schemas.Head) []string { return summary{h}.usageSentences() }
+func UsageSentences(h *schemas.Head) []string { return overview{h}.usageSentences() }
 
 // UsageOf says the same of a rollout; empty if nothing is known of it.
 func UsageOf(u *schemas.Usage) string {
@@ -50,7 +50,7 @@ func UsageOf(u *schemas.Usage) string {
 
 // usageSentences say what each agent has used of models, then what the judges have, and what that has
 // cost.
-func (h summary) usageSentences() (out []string) {
+func (h overview) usageSentences() (out []string) {
 	if h.Statistics == nil {
 		return nil
 	}
