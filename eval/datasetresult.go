@@ -7,7 +7,8 @@ type Metrics struct {
 	FScore    float64 `json:"fScore"`
 }
 
-func (a Metrics) metric(name string) float64 {
+// Metric is the metric of a name, the F-score for any but precision and recall.
+func (a Metrics) Metric(name string) float64 {
 	switch name {
 	case "precision":
 		return a.Precision

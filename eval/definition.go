@@ -76,6 +76,6 @@ type ReferenceRun struct {
 	Digest string `json:"digest,omitempty"`
 }
 
-// maxWeight is the greatest weight of an evaluator; beyond it a sum of weights would lose the small
+// MaxWeight is the greatest weight of an evaluator; beyond it a sum of weights would lose the small
 // ones.
-const maxWeight = 1e6
+const MaxWeight = 1e6

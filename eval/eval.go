@@ -1,9 +1,10 @@
-// Package eval holds what an evaluation is and how it is scored: eval sets and their evaluations,
-// evaluators, scores and the statistics over them.
+// Package eval has the words of evaluation: eval sets and their evaluations, evaluators and their
+// results, what is asked of judges, the use of models, and the states of a rollout.
 //
-// [Load] reads an eval set, [New] makes an evaluator of a definition, and [Statistics] folds
-// results into a [Summary] of means, intervals and pass rates, which [Thresholds] judge. The
-// package runs no agent and knows no store; what an evaluator sees of a rollout is a [Subject].
+// It knows no kind of evaluator. Package evalset reads eval sets, package kinds makes an [Evaluator]
+// of a [Definition], and package summary folds results into means, intervals and pass rates, which
+// [Thresholds] judge. None of them runs an agent or knows a store; what an evaluator sees of a
+// rollout is a [Subject].
 //
 // The formats are UiPath's, and so are the semantics of the deterministic evaluators, down to how
 // Python compares and prints values. They differ where UiPath's would harm others: an evaluator
@@ -156,5 +157,5 @@ func (s *Set) AddDefaults(e *Evaluation) {
 	}
 }
 
-// boundUsage reports whether the limits bound the use of models.
-func (l Limits) boundUsage() bool { return l.Tokens > 0 || l.Cost > 0 }
+// BoundUsage reports whether the limits bound the use of models.
+func (l Limits) BoundUsage() bool { return l.Tokens > 0 || l.Cost > 0 }

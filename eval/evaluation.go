@@ -79,15 +79,17 @@ func CanonicalID(id string) string {
 	return id
 }
 
-func clusterOf(id string, e *Evaluation) string {
+// ClusterOf is the group of evaluations that an evaluation belongs to: the one that it names, or
+// itself alone. It may be nil if nothing but its id is known.
+func ClusterOf(id string, e *Evaluation) string {
 	if e != nil && e.Cluster != "" {
 		return "cluster " + e.Cluster
 	}
 	return "evaluation " + id
 }
 
-// asks reports whether an evaluator is to score the evaluation.
-func (e *Evaluation) asks(def Definition) bool {
+// Asks reports whether an evaluator is to score the evaluation.
+func (e *Evaluation) Asks(def Definition) bool {
 	if e == nil {
 		return false
 	}

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/evalset"
+	"github.com/evalrun/evalrun/eval/kinds"
+	"github.com/evalrun/evalrun/eval/summary"
 )
 
 // Load an eval set, score what an agent answered, and sum up.
@@ -44,7 +47,7 @@ evaluations:
 		log.Fatal(err)
 	}
 
-	set, problems, err := eval.Load(path)
+	set, problems, err := evalset.Load(path)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -52,12 +55,12 @@ evaluations:
 		fmt.Println(p)
 	}
 
-	statistics := eval.NewStatistics(set)
+	statistics := summary.New(set)
 	for _, evaluation := range set.Evaluations {
-		rollout := eval.Rollout{EvaluationID: evaluation.ID, Agent: "greeter", Epoch: 1, State: eval.StateCompleted}
+		rollout := summary.Rollout{EvaluationID: evaluation.ID, Agent: "greeter", Epoch: 1, State: eval.StateCompleted}
 		subject := eval.Subject{Evaluation: evaluation, Agent: "greeter", Epoch: 1, Output: json.RawMessage(`{"message":"Good day, Alicia"}`)}
 		for _, def := range set.Evaluators {
-			evaluator, err := eval.All.New(def)
+			evaluator, err := kinds.All.New(def)
 			if err != nil {
 				log.Fatal(err)
 			}

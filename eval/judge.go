@@ -166,7 +166,7 @@ func CostOf(verdicts []JudgeCall) *float64 {
 		if c.Usage == nil || !c.Usage.CostKnown() {
 			return nil
 		}
-		sum = roundCost(sum + *c.Usage.Cost)
+		sum = RoundCost(sum + *c.Usage.Cost)
 	}
 	return &sum
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// maxPrice is more than any model costs.
-const maxPrice = 1e9
+// MaxPrice is more than any model costs.
+const MaxPrice = 1e9
 
 // Price is what a million tokens of a model cost, in US dollars.
 type Price struct {
@@ -78,7 +78,7 @@ func (p Prices) Priced(u Usage) Usage {
 	if cached > 0 {
 		cost += float64(cached) * *price.CachedInput
 	}
-	cost = roundCost(cost / 1e6)
+	cost = RoundCost(cost / 1e6)
 	u.Cost, u.CostIncomplete = &cost, u.CostIncomplete || u.Unmetered > 0
 	return u
 }
@@ -109,13 +109,13 @@ func ParsePrices(r *input.Reader, n *input.Node) Prices {
 		}
 		var price Price
 		if o.Required("input", input.Number) != nil {
-			price.Input = o.Float("input", 0, 0, maxPrice)
+			price.Input = o.Float("input", 0, 0, MaxPrice)
 		}
 		if o.Required("output", input.Number) != nil {
-			price.Output = o.Float("output", 0, 0, maxPrice)
+			price.Output = o.Float("output", 0, 0, MaxPrice)
 		}
 		if o.Has("cachedInput") {
-			cached := o.Float("cachedInput", 0, 0, maxPrice)
+			cached := o.Float("cachedInput", 0, 0, MaxPrice)
 			price.CachedInput = &cached
 		}
 		o.Done()

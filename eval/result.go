@@ -39,8 +39,8 @@ type Result struct {
 	Duration  time.Duration `json:"durationNs"`
 }
 
-// normalized is a result's score from 0 to 1, nil if the result counts in no average.
-func (r Result) normalized() *float64 {
+// Normalized is a result's score from 0 to 1, nil if the result counts in no average.
+func (r Result) Normalized() *float64 {
 	if r.Line || r.Score == nil {
 		return nil
 	}

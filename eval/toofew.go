@@ -34,7 +34,7 @@ func (s *Set) TooFew(tasks int) (out []TooFew) {
 		}
 		for i := range s.Evaluations {
 			if e := &s.Evaluations[i]; asked(e) {
-				add(clusterOf(e.ID, e))
+				add(ClusterOf(e.ID, e))
 			}
 		}
 		for i := range tasks {
@@ -53,7 +53,7 @@ func (s *Set) TooFew(tasks int) (out []TooFew) {
 	check(s.Thresholds.PassRate, every, tasks, "passRate")
 	for _, def := range s.Evaluators {
 		if t, ok := s.Thresholds.Evaluators[def.ID]; ok {
-			check(&t, func(e *Evaluation) bool { return e.asks(def) }, 0, "evaluators", def.ID)
+			check(&t, func(e *Evaluation) bool { return e.Asks(def) }, 0, "evaluators", def.ID)
 		}
 	}
 	return out

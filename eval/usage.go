@@ -42,14 +42,14 @@ func (u Usage) Plus(more Usage) Usage {
 	case u.Cost == nil:
 		u.Cost = more.Cost
 	default:
-		sum := roundCost(*u.Cost + *more.Cost)
+		sum := RoundCost(*u.Cost + *more.Cost)
 		u.Cost = &sum
 	}
 	return u
 }
 
-// roundCost keeps a sum of decimal numbers one.
-func roundCost(cost float64) float64 { return math.Round(cost*1e12) / 1e12 }
+// RoundCost keeps a sum of decimal numbers one.
+func RoundCost(cost float64) float64 { return math.Round(cost*1e12) / 1e12 }
 
 // MergeUsage sums usages by model, in the order of the models' names. Those that are given are not
 // changed.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/evalset"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/judge"
@@ -95,7 +95,7 @@ func (e *EvalSet) addJobs() error {
 // readUpload reads the set of the options.
 func (e *EvalSet) readUpload(r *input.Reader) error {
 	u := e.opts.Upload
-	set, problems, err := eval.Parse(u.Name, u.Data, u.Evaluators)
+	set, problems, err := evalset.Parse(u.Name, u.Data, u.Evaluators)
 	r.Problems = problems
 	if err != nil {
 		return &InputError{err}

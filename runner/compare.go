@@ -17,6 +17,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/compare"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/report"
@@ -53,7 +54,7 @@ func VerdictOf(d *compare.Document, undecided Verdict) (v Verdict, reason string
 
 // gateVerdict is how a gate was judged, and the sentence that says so.
 type gateVerdict struct {
-	eval.GateVerdict
+	summary.GateVerdict
 	sentence string
 }
 
@@ -61,9 +62,9 @@ func verdictOfGates[G any](gates []G, of func(G) gateVerdict, undecided Verdict)
 	var lost, open []string
 	for _, g := range gates {
 		switch one := of(g); one.GateVerdict {
-		case eval.GateFail:
+		case summary.GateFail:
 			lost = append(lost, one.sentence)
-		case eval.GateUndecided:
+		case summary.GateUndecided:
 			open = append(open, one.sentence)
 		}
 	}
@@ -140,8 +141,8 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 		}
 	}
 	s.Judges = h.Statistics.Judges
-	statistics := eval.NewStatistics(set)
-	statistics.Outcomes = func(o eval.Outcome) {
+	statistics := summary.New(set)
+	statistics.Outcomes = func(o summary.Outcome) {
 		e := &s.Evaluations[len(s.Evaluations)-1]
 		e.Outcome = o
 	}
@@ -201,7 +202,7 @@ func checkScores(one *schemas.Rollout) error {
 }
 
 // setOf is as much of the eval set as its statistics need, from the statistics of a document.
-func setOf(s *eval.Summary) *eval.Set {
+func setOf(s *summary.Summary) *eval.Set {
 	set := &eval.Set{Epochs: s.Epochs, Reduce: s.Reduce, Interval: s.Interval, Thresholds: eval.Thresholds{Pass: s.Thresholds.Pass}}
 	for _, e := range s.PerAgent()[0].Evaluators {
 		def := eval.Definition{ID: e.ID, Name: e.Name, Weight: e.Weight}
@@ -214,8 +215,8 @@ func setOf(s *eval.Summary) *eval.Set {
 }
 
 // rolloutOf is a rollout of a document as the statistics take it.
-func rolloutOf(one *schemas.Rollout) eval.Rollout {
-	out := eval.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, State: eval.State(one.Status),
+func rolloutOf(one *schemas.Rollout) summary.Rollout {
+	out := summary.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, State: eval.State(one.Status),
 		Evaluation: &eval.Evaluation{ID: one.EvaluationID, Cluster: one.Cluster, Criteria: one.Criteria}}
 	if one.Usage != nil {
 		out.Usage = one.Usage.Models

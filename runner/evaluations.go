@@ -1,7 +1,7 @@
 package runner
 
 import (
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/evalset"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -13,7 +13,7 @@ type Named struct{ ID, Name string }
 func Evaluations(paths []string, most int) (out []Named) {
 	sets, patterns := splitPaths(paths)
 	for _, path := range sets {
-		set, _, err := eval.Load(path)
+		set, _, err := evalset.Load(path)
 		if err != nil {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/judge"
@@ -46,7 +47,7 @@ func (e *EvalSet) chooseJudges(r *input.Reader) {
 	set, used := e.req.Set, false
 	for i := range set.Evaluators {
 		def := &set.Evaluators[i]
-		models := eval.All.JudgeModels(*def)
+		models := kinds.All.JudgeModels(*def)
 		if len(models) == 0 {
 			continue
 		}
@@ -99,7 +100,7 @@ func (v Variables) checkJudges(plan plans.Plan) error {
 		return nil
 	}
 	for _, def := range plan.Set.Evaluators {
-		models := eval.All.JudgeModels(def)
+		models := kinds.All.JudgeModels(def)
 		if def.NotRun != "" || len(models) == 0 {
 			continue
 		}
@@ -128,7 +129,7 @@ func (r *rescoring) chooseJudges(config *judge.Config, o ScoreOptions) error {
 	r.with.Evaluators = slices.Clone(r.with.Evaluators)
 	for i := range r.with.Evaluators {
 		def := &r.with.Evaluators[i]
-		models := eval.All.JudgeModels(*def)
+		models := kinds.All.JudgeModels(*def)
 		if len(models) == 0 {
 			continue
 		}

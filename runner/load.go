@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/evalset"
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/dataset"
@@ -314,7 +315,7 @@ func (e *EvalSet) read(r *input.Reader, sets, patterns []string) (err error) {
 		req.Set, err = e.taskSet(patterns)
 		return err
 	}
-	set, problems, err := eval.Load(sets[0])
+	set, problems, err := evalset.Load(sets[0])
 	r.Problems = problems
 	if err != nil {
 		return inputError("%w%s", input.Unreadable(sets[0], err), input.NearFile(sets[0]))

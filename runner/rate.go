@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/judged"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -32,10 +33,10 @@ func (s *Store) Rate(ctx context.Context, name string, r Rating) (Receipt, error
 	if err != nil {
 		return Receipt{}, err
 	}
-	if !ok || def.Type != eval.TypeHuman {
+	if !ok || def.Type != judged.TypeHuman {
 		return Receipt{}, inputError("trigger %s waits for %s, and not for a rating; evalrun deliver, approve and deny answer it", t.ID, t.Type)
 	}
-	payload, err := eval.NewAnswer(def, r.Value, r.Reason, r.Rater)
+	payload, err := judged.NewAnswer(def, r.Value, r.Reason, r.Rater)
 	if err != nil {
 		return Receipt{}, wrongAnswer(t, err)
 	}
@@ -59,7 +60,7 @@ func checkAnswer(ctx context.Context, st store.Reader, d store.Delivery) error {
 	if err != nil || !ok {
 		return err
 	}
-	if err := eval.CheckAnswer(def, d.Payload); err != nil {
+	if err := judged.CheckAnswer(def, d.Payload); err != nil {
 		return wrongAnswer(t, err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/judged"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
@@ -34,7 +35,7 @@ type references struct {
 
 // comparesWithRuns reports whether an evaluator compares with another run.
 func comparesWithRuns(defs []eval.Definition) bool {
-	return slices.ContainsFunc(defs, func(d eval.Definition) bool { return eval.ComparesWith(d) != nil })
+	return slices.ContainsFunc(defs, func(d eval.Definition) bool { return judged.ComparesWith(d) != nil })
 }
 
 // addReferences finds with what the judges of a run compare that is to be made. If the run is there
@@ -95,7 +96,7 @@ func (f references) add(ctx context.Context, defs []eval.Definition, evaluations
 		if def.Reference != nil {
 			continue
 		}
-		reference := eval.ComparesWith(*def)
+		reference := judged.ComparesWith(*def)
 		if known := f.knownOf(def.ID, reference); known != nil {
 			def.Reference = known
 			continue
@@ -118,7 +119,7 @@ func (f references) add(ctx context.Context, defs []eval.Definition, evaluations
 // knownOf is the run that was found before for an evaluator that has named it in the same way.
 func (f references) knownOf(id string, reference *eval.ReferenceRun) *eval.ReferenceRun {
 	for _, def := range f.known {
-		if was := eval.ComparesWith(def); def.ID == id && reference != nil && was != nil && *was == *reference {
+		if was := judged.ComparesWith(def); def.ID == id && reference != nil && was != nil && *was == *reference {
 			return def.Reference
 		}
 	}

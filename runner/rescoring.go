@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/evalset"
 	"github.com/evalrun/evalrun/internal/dataset"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/judge"
@@ -200,7 +201,7 @@ func (r *rescoring) readEvaluations(ctx context.Context) (planned, inForce []sto
 // takeEvaluator puts the evaluator of a file in the place of the one with its id. If there is none,
 // it is added, and every evaluation asks for it. change is what becomes of the evaluations.
 func (r *rescoring) takeEvaluator(path string, data []byte) (change func(*eval.Evaluation), err error) {
-	def, problems, err := eval.ParseEvaluator(path, data)
+	def, problems, err := evalset.ParseEvaluator(path, data)
 	if err != nil {
 		return nil, &InputError{err}
 	}
@@ -233,7 +234,7 @@ func (r *rescoring) takeEvaluator(path string, data []byte) (change func(*eval.E
 // are; tasks bring what they ask for themselves. Of a data set it keeps those rows that the run has.
 // change is what becomes of the evaluations.
 func (r *rescoring) takeSet(path string, planned []store.Evaluation) (change func(*eval.Evaluation), err error) {
-	set, problems, err := eval.Load(path)
+	set, problems, err := evalset.Load(path)
 	if err != nil {
 		return nil, &InputError{input.Unreadable(path, err)}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/evalset"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/tasks"
 )
@@ -45,7 +46,7 @@ func (e *EvalSet) taskSet(patterns []string) (*eval.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, _, err := eval.Parse(name, data, nil)
+	set, _, err := evalset.Parse(name, data, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/evalset"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/dataset"
@@ -140,14 +141,14 @@ func (c *Checked) examine(path string, o ValidateOptions) (kind string, problems
 		_, err := report.ReadResults(path)
 		return "a results document", nil, err
 	case looksLikeEvaluator(n):
-		_, problems, err := eval.ParseEvaluator(path, data)
+		_, problems, err := evalset.ParseEvaluator(path, data)
 		return "an evaluator", problems, err
 	}
 	return examineSet(path)
 }
 
 func examineSet(path string) (kind string, problems input.Problems, err error) {
-	set, problems, err := eval.Load(path)
+	set, problems, err := evalset.Load(path)
 	if err != nil {
 		return "", problems, err
 	}

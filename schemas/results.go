@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 )
 
 // Version is the version of the results documents that this package writes. A document with the
@@ -71,7 +72,7 @@ type Head struct {
 	Status         Status     `json:"status"`
 	Summary        Summary    `json:"summary"`
 	// Statistics may be nil in a document of version 1.
-	Statistics *eval.Summary `json:"statistics,omitempty"`
+	Statistics *summary.Summary `json:"statistics,omitempty"`
 	// Rescorings are the times that completed rollouts were scored again, in order. The run is
 	// judged by the evaluators of the last one.
 	Rescorings []Rescoring `json:"rescorings,omitempty"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/input"
 )
 
@@ -236,7 +237,7 @@ func alphaOfEvaluators(units []*unit, o Options) *float64 {
 // gate judges the kappa of an evaluator by its interval.
 func gate(e Evaluator, binary bool, least float64) Gate {
 	k := e.Kappa
-	out := Gate{EvaluatorID: e.EvaluatorID, What: "kappa", Min: least, Verdict: eval.GateUndecided}
+	out := Gate{EvaluatorID: e.EvaluatorID, What: "kappa", Min: least, Verdict: summary.GateUndecided}
 	if !binary {
 		k, out.What = e.WeightedKappa, "weightedKappa"
 	}
@@ -244,9 +245,9 @@ func gate(e Evaluator, binary bool, least float64) Gate {
 	switch {
 	case k.Low == nil:
 	case *k.Low >= least-1e-9:
-		out.Verdict = eval.GatePass
+		out.Verdict = summary.GatePass
 	case *k.High < least-1e-9:
-		out.Verdict = eval.GateFail
+		out.Verdict = summary.GateFail
 	}
 	return out
 }

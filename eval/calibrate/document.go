@@ -1,8 +1,8 @@
 package calibrate
 
 import (
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 )
 
 // Document is a calibration.
@@ -69,5 +69,5 @@ type Gate struct {
 	What string  `json:"what"`
 	Min  float64 `json:"min"`
 	stats.Coefficient
-	Verdict eval.GateVerdict `json:"verdict"`
+	Verdict summary.GateVerdict `json:"verdict"`
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 )
 
 // ErrNoPairs is in the error of sides that have no scored evaluation in common, which says why.
@@ -301,12 +302,12 @@ func verdict(low, high, margin *float64, p float64) Verdict {
 func (d *Document) gates(f *figures, o Options) {
 	open, lost := f.unknown()
 	first := &d.Comparisons[0]
-	add := func(rule string, margin *float64, limit float64, judge func(low, high, margin float64) eval.GateVerdict) {
-		g := Gate{Rule: rule, By: f.by, Margin: *margin, Open: open, Lost: lost, Verdict: eval.GateUndecided}
+	add := func(rule string, margin *float64, limit float64, judge func(low, high, margin float64) summary.GateVerdict) {
+		g := Gate{Rule: rule, By: f.by, Margin: *margin, Open: open, Lost: lost, Verdict: summary.GateUndecided}
 		if first.low != nil && first.high != nil {
 			g.Low, g.High, g.Verdict = first.low, first.high, judge(*first.low, *first.high, *margin)
 		}
-		if g.Verdict == eval.GateUndecided && open+lost == 0 {
+		if g.Verdict == summary.GateUndecided && open+lost == 0 {
 			g.EvaluationsNeeded = f.needed(first, first.Delta-limit)
 		}
 		d.Gates = append(d.Gates, g)
@@ -319,24 +320,24 @@ func (d *Document) gates(f *figures, o Options) {
 	}
 }
 
-func noWorse(low, high, margin float64) eval.GateVerdict {
+func noWorse(low, high, margin float64) summary.GateVerdict {
 	switch {
 	case low >= -margin:
-		return eval.GatePass
+		return summary.GatePass
 	case high < -margin:
-		return eval.GateFail
+		return summary.GateFail
 	}
-	return eval.GateUndecided
+	return summary.GateUndecided
 }
 
-func better(low, high, margin float64) eval.GateVerdict {
+func better(low, high, margin float64) summary.GateVerdict {
 	switch {
 	case low > margin:
-		return eval.GatePass
+		return summary.GatePass
 	case high <= margin:
-		return eval.GateFail
+		return summary.GateFail
 	}
-	return eval.GateUndecided
+	return summary.GateUndecided
 }
 
 // SelfTest compares halves of the epochs of one run.

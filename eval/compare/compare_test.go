@@ -12,6 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 )
 
 func vector(t *testing.T, name string, into any) {
@@ -46,12 +47,12 @@ const (
 func side(id string, epochs int, evaluations ...[]float64) Side {
 	s := Side{Source: Source{RunID: id, Agents: []string{"agent of " + id}, N: len(evaluations), Final: true}, Epochs: epochs, Pass: 1,
 		Evaluators: []Evaluator{{ID: "e", Digest: "d"}}}
-	statistics := eval.NewStatistics(&eval.Set{Epochs: epochs, Thresholds: eval.Thresholds{Pass: 1}, Evaluators: []eval.Definition{{ID: "e", Name: "e", Weight: 1}}})
-	statistics.Outcomes = func(o eval.Outcome) { s.Evaluations = append(s.Evaluations, Evaluation{Outcome: o}) }
+	statistics := summary.New(&eval.Set{Epochs: epochs, Thresholds: eval.Thresholds{Pass: 1}, Evaluators: []eval.Definition{{ID: "e", Name: "e", Weight: 1}}})
+	statistics.Outcomes = func(o summary.Outcome) { s.Evaluations = append(s.Evaluations, Evaluation{Outcome: o}) }
 	for i, scores := range evaluations {
 		name := fmt.Sprint("e", i+1)
 		for _, y := range scores {
-			r := eval.Rollout{EvaluationID: name, Agent: s.Agents[0], State: eval.StateCompleted, Evaluation: &eval.Evaluation{ID: name, Criteria: map[string]json.RawMessage{"e": nil}}}
+			r := summary.Rollout{EvaluationID: name, Agent: s.Agents[0], State: eval.StateCompleted, Evaluation: &eval.Evaluation{ID: name, Criteria: map[string]json.RawMessage{"e": nil}}}
 			switch y {
 			case open:
 				r.State, s.Final = eval.StateSuspended, false
@@ -105,7 +106,7 @@ func TestV20Verdicts(t *testing.T) {
 			CI          [2]float64
 			Margin      float64
 			Verdict     Verdict
-			NoWorseThan eval.GateVerdict
+			NoWorseThan summary.GateVerdict
 		}
 	}
 	vector(t, "V20", &v)
@@ -153,16 +154,16 @@ func TestLostPairsMayHaveFailed(t *testing.T) {
 	nothing := Options{NoWorseThan: ptr(0), Margin: ptr(0.5)}
 	d := mustCompare(t, scores("a", repeat(40, 0.9, 0, 0)...), scores("b", repeat(5, 0.9, 35, lost)...), nothing)
 	g := d.Gates[0]
-	if g.Verdict != eval.GateUndecided || g.Lost != 35 || g.Open != 0 || *g.Low > -0.7 || g.EvaluationsNeeded != nil || d.Comparisons[0].Verdict != Undecided {
+	if g.Verdict != summary.GateUndecided || g.Lost != 35 || g.Open != 0 || *g.Low > -0.7 || g.EvaluationsNeeded != nil || d.Comparisons[0].Verdict != Undecided {
 		t.Errorf("35 of 40 were lost: got %+v, %+v", g, d.Comparisons[0])
 	}
 	half := Options{NoWorseThan: ptr(0.5)}
 	d = mustCompare(t, passing("a", 10, 0), scores("b", repeat(5, 1, 5, lost)...), half)
-	if d.Gates[0].Verdict != eval.GateUndecided {
+	if d.Gates[0].Verdict != summary.GateUndecided {
 		t.Errorf("5 of 10 were lost: got %+v", d.Gates[0])
 	}
 	d = mustCompare(t, passing("a", 40, 0), scores("b", repeat(20, 0, 20, lost)...), nothing)
-	if d.Gates[0].Verdict != eval.GateFail {
+	if d.Gates[0].Verdict != summary.GateFail {
 		t.Errorf("whatever was lost, half have failed: got %+v", d.Gates[0])
 	}
 	// V5: three of four epochs were lost.
@@ -213,19 +214,19 @@ func TestGates(t *testing.T) {
 	for _, c := range []struct {
 		name              string
 		a, b              Side
-		noWorse, better   eval.GateVerdict
+		noWorse, better   summary.GateVerdict
 		openEvaluations   int
 		evaluationsWanted int
 	}{
-		{"6 of 40 became worse", passing("a", 40, 0), passing("b", 40, 6), eval.GateFail, eval.GateFail, 0, 0},
-		{"1 of 8 became worse", passing("a", 8, 0), passing("b", 8, 1), eval.GateUndecided, eval.GateUndecided, 0, 63},
-		{"10 of 40 became better", passing("a", 40, 10), passing("b", 40, 0), eval.GatePass, eval.GatePass, 0, 0},
-		{"the same scores", scores("a", 0.5, 0.25, 1), scores("b", 0.5, 0.25, 1), eval.GateUndecided, eval.GateUndecided, 0, 0},
-		{"one pair of scores has a wide one", scores("a", 0.5), scores("b", 0.75), eval.GateUndecided, eval.GateUndecided, 0, 0},
-		{"one pair of verdicts has a wide one", scores("a", 0), scores("b", 1), eval.GateUndecided, eval.GateUndecided, 0, 0},
-		{"open evaluations may save it", passing("a", 40, 4), withOpen(passing("b", 40, 4), 8), eval.GateUndecided, eval.GateUndecided, 8, 0},
-		{"open evaluations cannot save it", passing("a", 40, 0), withOpen(passing("b", 40, 20), 2), eval.GateFail, eval.GateFail, 2, 0},
-		{"the agent's own faults are failures", passing("a", 40, 0), scores("b", repeat(34, 1, 6, own)...), eval.GateFail, eval.GateFail, 0, 0},
+		{"6 of 40 became worse", passing("a", 40, 0), passing("b", 40, 6), summary.GateFail, summary.GateFail, 0, 0},
+		{"1 of 8 became worse", passing("a", 8, 0), passing("b", 8, 1), summary.GateUndecided, summary.GateUndecided, 0, 63},
+		{"10 of 40 became better", passing("a", 40, 10), passing("b", 40, 0), summary.GatePass, summary.GatePass, 0, 0},
+		{"the same scores", scores("a", 0.5, 0.25, 1), scores("b", 0.5, 0.25, 1), summary.GateUndecided, summary.GateUndecided, 0, 0},
+		{"one pair of scores has a wide one", scores("a", 0.5), scores("b", 0.75), summary.GateUndecided, summary.GateUndecided, 0, 0},
+		{"one pair of verdicts has a wide one", scores("a", 0), scores("b", 1), summary.GateUndecided, summary.GateUndecided, 0, 0},
+		{"open evaluations may save it", passing("a", 40, 4), withOpen(passing("b", 40, 4), 8), summary.GateUndecided, summary.GateUndecided, 8, 0},
+		{"open evaluations cannot save it", passing("a", 40, 0), withOpen(passing("b", 40, 20), 2), summary.GateFail, summary.GateFail, 2, 0},
+		{"the agent's own faults are failures", passing("a", 40, 0), scores("b", repeat(34, 1, 6, own)...), summary.GateFail, summary.GateFail, 0, 0},
 	} {
 		d := mustCompare(t, c.a, c.b, zero)
 		if d.Gates[0].Verdict != c.noWorse || d.Gates[1].Verdict != c.better || d.Gates[0].Open != c.openEvaluations {
@@ -244,13 +245,13 @@ func TestGatesWhereNothingDiffers(t *testing.T) {
 		name      string
 		agents, n int
 		margin    float64
-		verdict   eval.GateVerdict
+		verdict   summary.GateVerdict
 		needed    int
 	}{
-		{"one agent", 1, 17, 0.01, eval.GateUndecided, 276},
-		{"one agent, enough", 1, 276, 0.01, eval.GatePass, 0},
-		{"two agents", 2, 17, 0.05, eval.GateUndecided, 55},
-		{"two agents, enough", 2, 55, 0.05, eval.GatePass, 0},
+		{"one agent", 1, 17, 0.01, summary.GateUndecided, 276},
+		{"one agent, enough", 1, 276, 0.01, summary.GatePass, 0},
+		{"two agents", 2, 17, 0.05, summary.GateUndecided, 55},
+		{"two agents, enough", 2, 55, 0.05, summary.GatePass, 0},
 	} {
 		for _, score := range []float64{0, 1} {
 			a := agents(c.agents, scores("a", repeat(c.n, score, 0, 0)...))
@@ -260,7 +261,7 @@ func TestGatesWhereNothingDiffers(t *testing.T) {
 			if g.Verdict != c.verdict || (c.needed > 0) != (g.EvaluationsNeeded != nil) || c.needed > 0 && *g.EvaluationsNeeded != c.needed {
 				t.Errorf("%s, score %v: got %+v", c.name, score, g)
 			}
-			if r := d.Comparisons[0]; (r.Verdict == Equivalent) != (c.verdict == eval.GatePass) || r.Evaluations != c.n || r.N != c.n*c.agents {
+			if r := d.Comparisons[0]; (r.Verdict == Equivalent) != (c.verdict == summary.GatePass) || r.Evaluations != c.n || r.N != c.n*c.agents {
 				t.Errorf("%s, score %v: got %+v", c.name, score, r)
 			}
 		}

@@ -1,8 +1,8 @@
 package compare
 
 import (
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 )
 
 // Version is the version of the documents.
@@ -137,8 +137,8 @@ type Gate struct {
 	Open int `json:"open"`
 	// Lost counts those of which something will not come: its environment failed, or an evaluator did,
 	// or was not run.
-	Lost    int              `json:"lost,omitempty"`
-	Verdict eval.GateVerdict `json:"verdict"`
+	Lost    int                 `json:"lost,omitempty"`
+	Verdict summary.GateVerdict `json:"verdict"`
 	// EvaluationsNeeded is how many evaluations like these would decide a gate that is undecided.
 	EvaluationsNeeded *int `json:"evaluationsNeeded"`
 }

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 )
 
 // figures is one figure of all evaluations that both sides have.
@@ -26,7 +26,7 @@ type figures struct {
 // sides is a figure of one evaluation.
 type sides struct {
 	pair   pair
-	fa, fb eval.Figure
+	fa, fb summary.Figure
 	a, b   *float64 // nil on a side that cannot be compared
 }
 
@@ -39,7 +39,7 @@ const (
 
 func isUsage(by string) bool { return by == byTokens || by == byCost }
 
-func figureOf(e *Evaluation, by string) (eval.Figure, bool) {
+func figureOf(e *Evaluation, by string) (summary.Figure, bool) {
 	switch by {
 	case "score":
 		return e.Score, true
@@ -65,7 +65,7 @@ func newFigures(by string, pairs []pair, missingZero bool) *figures {
 		if !okA && !okB {
 			continue
 		}
-		if unknown := (eval.Figure{High: 1}); !okA {
+		if unknown := (summary.Figure{High: 1}); !okA {
 			s.fa = unknown
 		} else if !okB {
 			s.fb = unknown

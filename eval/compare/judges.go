@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 )
 
 // judgeDifferences says where judges were not the same on both sides: not run, asked in another way,
@@ -67,7 +67,7 @@ func judgesOf(s *Side, evaluator string) (out judges) {
 }
 
 // answeredBy are the models that say they have answered, else those that were asked.
-func answeredBy(one eval.JudgeSummary) []string {
+func answeredBy(one summary.JudgeSummary) []string {
 	if len(one.ModelsReturned) > 0 {
 		return one.ModelsReturned
 	}

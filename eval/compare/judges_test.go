@@ -5,16 +5,17 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 )
 
 func TestJudgesThatDiffer(t *testing.T) {
-	side := func(all ...eval.JudgeSummary) *Side {
+	side := func(all ...summary.JudgeSummary) *Side {
 		return &Side{Evaluators: []Evaluator{{ID: "kind"}, {ID: "exact"}}, Judges: all}
 	}
-	judge := func(fingerprint string, answered ...string) eval.JudgeSummary {
-		return eval.JudgeSummary{EvaluatorID: "kind", Fingerprint: fingerprint, Models: []string{"gpt"}, ModelsReturned: answered}
+	judge := func(fingerprint string, answered ...string) summary.JudgeSummary {
+		return summary.JudgeSummary{EvaluatorID: "kind", Fingerprint: fingerprint, Models: []string{"gpt"}, ModelsReturned: answered}
 	}
-	against := func(run, agent string) eval.JudgeSummary {
+	against := func(run, agent string) summary.JudgeSummary {
 		one := judge("1")
 		one.Reference = &eval.ReferenceRun{Run: run, Agent: agent}
 		return one

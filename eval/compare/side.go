@@ -12,6 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 )
 
 // Side is a run, or one agent of it.
@@ -26,7 +27,7 @@ type Side struct {
 	Interval   stats.Method
 	Evaluators []Evaluator
 	// Judges are those of the evaluators that ask models.
-	Judges []eval.JudgeSummary
+	Judges []summary.JudgeSummary
 	// Evaluations are those of the plan, in its order.
 	Evaluations []Evaluation
 	// About says what else the run was planned with, by what it is: a commit, an agent's command.
@@ -64,7 +65,7 @@ type Evaluation struct {
 	Faults []string
 	// Rollouts are its epochs.
 	Rollouts []Rollout
-	eval.Outcome
+	summary.Outcome
 }
 
 // Rollout is one epoch of an evaluation.

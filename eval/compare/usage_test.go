@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 )
 
 // costs are a side whose evaluations have all passed and cost so much; below 0 the cost is not
@@ -14,7 +14,7 @@ func costs(id string, dollars ...float64) Side {
 	s := passing(id, len(dollars), 0)
 	for i, cost := range dollars {
 		if cost >= 0 {
-			s.Evaluations[i].Cost = eval.Figure{Value: &cost, Epochs: []float64{cost}}
+			s.Evaluations[i].Cost = summary.Figure{Value: &cost, Epochs: []float64{cost}}
 		}
 	}
 	return s

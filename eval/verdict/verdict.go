@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -93,7 +93,7 @@ func Of(h *schemas.Head, accept Accept, example string) Judgement {
 		return Judgement{Verdict: Finished, Word: string(h.Status)}
 	}
 	r := run{h, h.Statistics, h.Statistics.Rollouts, accept}
-	lost := r.gates(eval.GateFail)
+	lost := r.gates(summary.GateFail)
 	if !h.Final && !accept.Suspended {
 		return r.open(lost)
 	}
@@ -109,7 +109,7 @@ func Of(h *schemas.Head, accept Accept, example string) Judgement {
 	if j, ok := r.failFast(); ok {
 		return j
 	}
-	if open := r.gates(eval.GateUndecided); len(open) > 0 {
+	if open := r.gates(summary.GateUndecided); len(open) > 0 {
 		return Judgement{Undecided, Undecided.String(), r.countGates(len(open), ""), r.sentences(open)}
 	}
 	if n := len(r.stats.Gates); n > 0 {
@@ -128,13 +128,13 @@ func Of(h *schemas.Head, accept Accept, example string) Judgement {
 // run is a run that is judged.
 type run struct {
 	*schemas.Head
-	stats  *eval.Summary
-	n      eval.RolloutCounts
+	stats  *summary.Summary
+	n      summary.RolloutCounts
 	accept Accept
 }
 
 // open judges a run that goes on. What it has lost already is said now.
-func (r run) open(lost []eval.Gate) Judgement {
+func (r run) open(lost []summary.Gate) Judgement {
 	j := Judgement{Verdict: Suspended, Word: Suspended.String(), Figures: r.waits()}
 	if r.n.Open > 0 {
 		j.Word, j.Figures = Running, join(count(r.n.Open, "rollout")+" to go", j.Figures)
@@ -209,7 +209,7 @@ func (r run) failFast() (j Judgement, ok bool) {
 
 // Gates are the thresholds of a run as they are judged where so much is accepted: without the
 // evaluators that were not run, if these are.
-func Gates(s *eval.Summary, accept Accept) []eval.Gate {
+func Gates(s *summary.Summary, accept Accept) []summary.Gate {
 	out := slices.Clone(s.Gates)
 	for i := range out {
 		if g := &out[i]; accept.NotRun && g.Ran != nil {
@@ -220,7 +220,7 @@ func Gates(s *eval.Summary, accept Accept) []eval.Gate {
 }
 
 // gates are the thresholds that were judged so.
-func (r run) gates(verdict eval.GateVerdict) (out []eval.Gate) {
+func (r run) gates(verdict summary.GateVerdict) (out []summary.Gate) {
 	for _, g := range Gates(r.stats, r.accept) {
 		if g.Verdict == verdict {
 			out = append(out, g)
@@ -234,7 +234,7 @@ func (r run) countGates(n int, what string) string {
 }
 
 // sentences say how thresholds were judged, of several agents for whom.
-func (r run) sentences(gates []eval.Gate) string {
+func (r run) sentences(gates []summary.Gate) string {
 	var out []string
 	for _, g := range gates {
 		text := g.String()

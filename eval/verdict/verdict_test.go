@@ -5,28 +5,29 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/schemas"
 )
 
 // runOf is a run of four rollouts, one each of four evaluations, of which 20 % pass.
-func runOf(n eval.RolloutCounts, c eval.Coverage, gates ...eval.GateVerdict) *schemas.Head {
+func runOf(n summary.RolloutCounts, c summary.Coverage, gates ...summary.GateVerdict) *schemas.Head {
 	n.Total, c.Evaluations = 4, 4
 	share := 0.2
-	s := &eval.Summary{AgentSummary: eval.AgentSummary{Rollouts: n, Coverage: c, PassRate: stats.Estimate{Mean: &share}, EvaluationsPassed: 1,
-		Evaluators: []eval.EvaluatorSummary{{ID: "exact"}}}}
+	s := &summary.Summary{AgentSummary: summary.AgentSummary{Rollouts: n, Coverage: c, PassRate: stats.Estimate{Mean: &share}, EvaluationsPassed: 1,
+		Evaluators: []summary.EvaluatorSummary{{ID: "exact"}}}}
 	for _, v := range gates {
-		s.Gates = append(s.Gates, eval.Gate{What: "score", Min: 0.8, High: 0.5, By: eval.ByPoint, Verdict: v})
+		s.Gates = append(s.Gates, summary.Gate{What: "score", Min: 0.8, High: 0.5, By: eval.ByPoint, Verdict: v})
 	}
 	return &schemas.Head{Final: n.Open+n.Suspended+n.Scoring == 0, Statistics: s}
 }
 
 func TestVerdicts(t *testing.T) {
-	all, three := eval.RolloutCounts{Completed: 4}, eval.RolloutCounts{Completed: 3, Faulted: 1}
-	waits := eval.RolloutCounts{Completed: 3, Suspended: 1}
-	scored, partly := eval.Coverage{Scored: 4, EvaluatorResults: 4}, eval.Coverage{Scored: 3, Unscored: 1, EvaluatorResults: 3}
-	broken := eval.Coverage{Scored: 4, EvaluatorResults: 3, EvaluatorErrors: 1}
-	notRun := eval.Coverage{Scored: 4, EvaluatorResults: 4, EvaluatorsNotRun: 2}
-	const pass, fail, undecided = eval.GatePass, eval.GateFail, eval.GateUndecided
+	all, three := summary.RolloutCounts{Completed: 4}, summary.RolloutCounts{Completed: 3, Faulted: 1}
+	waits := summary.RolloutCounts{Completed: 3, Suspended: 1}
+	scored, partly := summary.Coverage{Scored: 4, EvaluatorResults: 4}, summary.Coverage{Scored: 3, Unscored: 1, EvaluatorResults: 3}
+	broken := summary.Coverage{Scored: 4, EvaluatorResults: 3, EvaluatorErrors: 1}
+	notRun := summary.Coverage{Scored: 4, EvaluatorResults: 4, EvaluatorsNotRun: 2}
+	const pass, fail, undecided = summary.GatePass, summary.GateFail, summary.GateUndecided
 	one, _ := ParseTolerance("1")
 	quarter, _ := ParseTolerance("25%")
 	all100, _ := ParseTolerance("100%")
@@ -51,15 +52,15 @@ func TestVerdicts(t *testing.T) {
 		"that is accepted":              {runOf(all, notRun, undecided), Accept{NotRun: true}, Undecided, "undecided: 1 of 1 gate"},
 		"something was not scored":      {runOf(all, partly), Accept{}, Faulted, "not all scored: 1 of 4 evaluations"},
 		"unscored is accepted":          {runOf(all, partly, pass), Accept{Unscored: true}, Passed, "passed: 1 of 1 gate met"},
-		"nothing scores":                {runOf(all, eval.Coverage{Unscored: 4}), Accept{}, Faulted, "not all scored: 4 of 4 evaluations"}, // V9
-		"nothing was scored":            {runOf(all, eval.Coverage{}), Accept{}, Faulted, "nothing scored"},
-		"unscored covers no faults":     {runOf(eval.RolloutCounts{Faulted: 4}, eval.Coverage{Faulted: 4}), Accept{Faulted: all100, Unscored: true}, Faulted, "nothing scored"},
-		"everything was cancelled":      {runOf(eval.RolloutCounts{Cancelled: 4}, eval.Coverage{Cancelled: 4}), Accept{Unscored: true}, Faulted, "cancelled: nothing was scored"},
-		"something was cancelled":       {runOf(eval.RolloutCounts{Completed: 3, Cancelled: 1}, scored), Accept{}, Finished, "cancelled: 1 of 4 rollouts; no gate: 20 % passed"},
+		"nothing scores":                {runOf(all, summary.Coverage{Unscored: 4}), Accept{}, Faulted, "not all scored: 4 of 4 evaluations"}, // V9
+		"nothing was scored":            {runOf(all, summary.Coverage{}), Accept{}, Faulted, "nothing scored"},
+		"unscored covers no faults":     {runOf(summary.RolloutCounts{Faulted: 4}, summary.Coverage{Faulted: 4}), Accept{Faulted: all100, Unscored: true}, Faulted, "nothing scored"},
+		"everything was cancelled":      {runOf(summary.RolloutCounts{Cancelled: 4}, summary.Coverage{Cancelled: 4}), Accept{Unscored: true}, Faulted, "cancelled: nothing was scored"},
+		"something was cancelled":       {runOf(summary.RolloutCounts{Completed: 3, Cancelled: 1}, scored), Accept{}, Finished, "cancelled: 1 of 4 rollouts; no gate: 20 % passed"},
 		"something waits":               {runOf(waits, scored, undecided), Accept{}, Suspended, "suspended: 1 rollout waits"},
 		"a threshold is lost already":   {runOf(waits, scored, fail, fail, undecided), Accept{}, Suspended, "fails already: 2 of 3 gates cannot be met; 1 rollout waits"}, // V11
-		"also while rollouts run":       {runOf(eval.RolloutCounts{Open: 2, Completed: 2}, scored, fail), Accept{}, Suspended, "fails already: 1 of 1 gate cannot be met; 2 rollouts to go"},
-		"rollouts run, others wait":     {runOf(eval.RolloutCounts{Open: 1, Suspended: 1, Scoring: 2}, scored), Accept{}, Suspended, "running: 1 rollout to go; 3 rollouts wait"},
+		"also while rollouts run":       {runOf(summary.RolloutCounts{Open: 2, Completed: 2}, scored, fail), Accept{}, Suspended, "fails already: 1 of 1 gate cannot be met; 2 rollouts to go"},
+		"rollouts run, others wait":     {runOf(summary.RolloutCounts{Open: 1, Suspended: 1, Scoring: 2}, scored), Accept{}, Suspended, "running: 1 rollout to go; 3 rollouts wait"},
 		"waiting is accepted":           {runOf(waits, scored, pass), Accept{Suspended: true}, Passed, "passed: 1 of 1 gate met; 1 rollout waits"},
 		"and a threshold is lost":       {runOf(waits, scored, fail), Accept{Suspended: true}, Failed, "failed: 1 of 1 gate not met"},
 		"and there is no threshold":     {runOf(waits, scored), Accept{Suspended: true}, Finished, "suspended: 1 rollout waits; no gate: 20 % passed"},

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/evalset"
 	"github.com/evalrun/evalrun/internal/input"
 )
 
@@ -82,6 +83,6 @@ func (d *Dataset) checkCriteria(r *input.Reader, criteria *input.Node) {
 		if m.Value.Kind != input.Object && m.Value.Kind != input.Null && !isPlace(m.Value) {
 			r.Errorf(m.Value, "expected the criteria of an evaluator, an object or null, got %s", m.Value.Kind)
 		}
-		eval.CheckCriteria(r, d.set, m.Key, m.Value, expected)
+		evalset.CheckCriteria(r, d.set, m.Key, m.Value, expected)
 	}
 }

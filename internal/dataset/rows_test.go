@@ -13,13 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/evalset"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func parsed(t testing.TB, dir, dataset string) (*eval.Set, *Dataset) {
 	t.Helper()
-	set, _, err := eval.Parse(filepath.Join(dir, "set.yaml"), []byte("{version: \"1.0\", id: s, name: S, defaultCriterias: {}, dataset: "+dataset+"}"), nil)
+	set, _, err := evalset.Parse(filepath.Join(dir, "set.yaml"), []byte("{version: \"1.0\", id: s, name: S, defaultCriterias: {}, dataset: "+dataset+"}"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/judged"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
@@ -38,7 +39,7 @@ func TestTwoRatersOneOfWhomAnswersTheNextDay(t *testing.T) {
 	planned := open()
 	planned.runOf("run", 2, `echo '{"content": "hello"}'`, func(req *plans.Request) {
 		req.Set.Limits.ScoreTimeout = 36 * time.Hour
-		req.Set.Evaluators = []eval.Definition{{ID: "e", Name: "e", Type: eval.TypeHuman, Weight: 1, Config: json.RawMessage(`{"question":"How is it?","raters":2}`)}}
+		req.Set.Evaluators = []eval.Definition{{ID: "e", Name: "e", Type: judged.TypeHuman, Weight: 1, Config: json.RawMessage(`{"question":"How is it?","raters":2}`)}}
 	})
 	_ = planned.s.Close()
 

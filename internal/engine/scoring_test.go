@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/judged"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
 // person is an evaluator that asks somebody.
-var person = eval.Definition{ID: "e", Name: "e", Type: eval.TypeHuman, Weight: 1, Config: json.RawMessage(`{"question":"How is it?"}`)}
+var person = eval.Definition{ID: "e", Name: "e", Type: judged.TypeHuman, Weight: 1, Config: json.RawMessage(`{"question":"How is it?"}`)}
 
 // scoring makes a run of n rollouts that wait for a person's score, as if their agents had run.
 func (p *poison) scoring(id string, n int) {

@@ -8,7 +8,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -315,9 +315,9 @@ func standardError(values []float64) float64 {
 	return math.Sqrt(squares / (n - 1) / n)
 }
 
-func (l *inspectLog) statistics() eval.AgentSummary {
+func (l *inspectLog) statistics() summary.AgentSummary {
 	if l.r.Statistics == nil {
-		return eval.AgentSummary{}
+		return summary.AgentSummary{}
 	}
 	for _, a := range l.r.Statistics.Agents {
 		if a.Agent == l.agent {

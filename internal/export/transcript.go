@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/spans"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/schemas"
@@ -187,7 +187,7 @@ func (t *transcript) addSpans(one *schemas.Rollout) {
 	if one.AgentExecutionOutput == nil {
 		return
 	}
-	for _, c := range eval.ToolCalls([][]json.RawMessage{one.AgentExecutionOutput.Trace.Spans}) {
+	for _, c := range spans.ToolCalls([][]json.RawMessage{one.AgentExecutionOutput.Trace.Spans}) {
 		t.begin(began).calls = []call{{name: c.Name, arguments: object(c.Args), result: c.Output, began: began}}
 	}
 	if result := one.AgentExecutionOutput.Result; result.Status == schemas.Successful {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/internal/peers/fakejudge"
 )
 
@@ -39,7 +40,7 @@ func TestTwentyInjectionsChangeNoVerdict(t *testing.T) {
 			}
 			return fakejudge.Reply{Arguments: map[string]any{"justification": "it was compared", "score": score, "cannotBeJudged": false}}
 		}, provide(api))
-		e, err := eval.All.New(eval.Definition{ID: "j", Name: "j", Type: "llm-judge", Config: json.RawMessage(`{"prompt": "Is it right?\n{{output}}", "judges": [{"model": "gpt-5-mini"}]}`)})
+		e, err := kinds.All.New(eval.Definition{ID: "j", Name: "j", Type: "llm-judge", Config: json.RawMessage(`{"prompt": "Is it right?\n{{output}}", "judges": [{"model": "gpt-5-mini"}]}`)})
 		if err != nil {
 			t.Fatal(err)
 		}

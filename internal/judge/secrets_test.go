@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/internal/peers/fakejudge"
 	"github.com/evalrun/evalrun/internal/redact"
 )
@@ -27,7 +28,7 @@ func TestThePromptDoesNotDependOnASecret(t *testing.T) {
 			for _, secret := range []string{"hunter2-is-my-password", "correct-horse-battery"} {
 				o := w.o
 				o.Redact = redact.New(map[string]string{"DB_PASSWORD": secret})
-				e, err := eval.All.New(eval.Definition{ID: "j", Name: "j", Type: c.kind, Config: json.RawMessage(strings.ReplaceAll(c.config, "SECRET", secret))})
+				e, err := kinds.All.New(eval.Definition{ID: "j", Name: "j", Type: c.kind, Config: json.RawMessage(strings.ReplaceAll(c.config, "SECRET", secret))})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -78,7 +79,7 @@ func TestNoSecretReachesTheProviderFromNestedJSON(t *testing.T) {
 			}
 			output, text = nested, string(nested)
 		}
-		e, err := eval.All.New(eval.Definition{ID: "j", Name: "j", Type: "llm-judge", Config: json.RawMessage(`{"prompt": "{{output}}?", "judges": [{"model": "gpt-5-mini"}]}`)})
+		e, err := kinds.All.New(eval.Definition{ID: "j", Name: "j", Type: "llm-judge", Config: json.RawMessage(`{"prompt": "{{output}}?", "judges": [{"model": "gpt-5-mini"}]}`)})
 		if err != nil {
 			t.Fatal(err)
 		}

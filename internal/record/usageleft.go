@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/spans"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -95,7 +96,7 @@ func UsageOf(dir string, document []byte, earlier []string) ([]eval.Usage, Usage
 		}
 	}
 	trace, _, err := ReadTrace(dir)
-	if err != nil || !eval.SpansTellUsage(trace) {
+	if err != nil || !spans.TellUsage(trace) {
 		return nil, "", err
 	}
 	seen := map[string]bool{}
@@ -104,9 +105,9 @@ func UsageOf(dir string, document []byte, earlier []string) ([]eval.Usage, Usage
 		if err != nil {
 			return nil, "", err
 		}
-		eval.UsageOfSpans(told, seen)
+		spans.Usage(told, seen)
 	}
-	return eval.UsageOfSpans(trace, seen), UsageOfTrace, nil
+	return spans.Usage(trace, seen), UsageOfTrace, nil
 }
 
 // UsageOfSegment is what an attempt of a segment has used of models, whatever came of it: what it has

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/calibrate"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
@@ -166,6 +166,6 @@ func CalibrationGateSentence(g calibrate.Gate) string {
 	if g.What == "weightedKappa" {
 		name = "weighted kappa"
 	}
-	return fmt.Sprintf("%s: %s of at least %s: %s, it is %s", redact.Line(g.EvaluatorID), name, decimal(g.Min), map[eval.GateVerdict]string{
-		eval.GatePass: "met", eval.GateFail: "not met", eval.GateUndecided: "undecided"}[g.Verdict], formatCoefficient(g.Coefficient))
+	return fmt.Sprintf("%s: %s of at least %s: %s, it is %s", redact.Line(g.EvaluatorID), name, decimal(g.Min), map[summary.GateVerdict]string{
+		summary.GatePass: "met", summary.GateFail: "not met", summary.GateUndecided: "undecided"}[g.Verdict], formatCoefficient(g.Coefficient))
 }

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/compare"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
@@ -116,8 +116,8 @@ func GateSentence(d *compare.Document, g compare.Gate) string {
 	if g.Rule == "betterThan" {
 		rule = "better than A by more than " + decimal(g.Margin)
 	}
-	text := fmt.Sprintf("%s: B is %s: %s", redact.Line(g.By), rule, map[eval.GateVerdict]string{
-		eval.GatePass: "met", eval.GateFail: "not met", eval.GateUndecided: "undecided"}[g.Verdict])
+	text := fmt.Sprintf("%s: B is %s: %s", redact.Line(g.By), rule, map[summary.GateVerdict]string{
+		summary.GatePass: "met", summary.GateFail: "not met", summary.GateUndecided: "undecided"}[g.Verdict])
 	if g.Low != nil {
 		text += fmt.Sprintf(", the difference lies between %s and %s", signed(*g.Low), signed(*g.High))
 	}

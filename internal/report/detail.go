@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
@@ -124,7 +124,7 @@ func (d *Detail) read(v store.View, o Options) error {
 		return err
 	}
 	r := &Report{Head: o.head(v.Run()), Pass: o.Plan.Set.Thresholds.Pass, storeDir: o.StoreDir}
-	statistics := eval.NewStatistics(&o.Plan.Set).Summary()
+	statistics := summary.New(&o.Plan.Set).Summary()
 	r.Statistics = &statistics
 	d.Rollout, d.Row, d.CreatedAt, d.StateSince = *one, r.RowOf(one), rv.CreatedAt, rv.StateSince
 	d.Again, d.Why, d.Verifier = explainer{Report: r}.again(one), r.Explain(one, Showing{}), r.verifierEnd(one)

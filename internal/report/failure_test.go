@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/record"
@@ -86,7 +87,7 @@ func failingRun(t *testing.T) *testRun {
 	r.wait(400 * time.Millisecond)
 	logs := func(stderr string) map[string]string { return map[string]string{record.FileStderr: stderr} }
 	for i, c := range failingCases {
-		e, err := eval.All.New(c.definition())
+		e, err := kinds.All.New(c.definition())
 		r.check(err)
 		subject := eval.Subject{Evaluation: set.Evaluations[i], Output: json.RawMessage(c.output)}
 		for line := range strings.Lines(c.trace) {
@@ -99,7 +100,7 @@ func failingRun(t *testing.T) *testRun {
 		r.completeWith(c.id, c.output, files, withoutDuration(e.Evaluate(t.Context(), subject).Results)...)
 	}
 	for i, def := range []eval.Definition{judge, program, scorer} {
-		e, err := eval.All.New(def)
+		e, err := kinds.All.New(def)
 		r.check(err)
 		one := set.Evaluations[len(failingCases)+i]
 		r.completeWith(one.ID, `{"answer":42}`, nil, withoutDuration(e.Evaluate(t.Context(), eval.Subject{Evaluation: one, Output: json.RawMessage(`{"answer":42}`), Env: os.Environ()}).Results)...)

@@ -4,13 +4,14 @@ import (
 	"fmt"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	verdicts "github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
 // gates are the thresholds of a run, as they were judged.
 type gates struct {
-	list []eval.Gate
+	list []summary.Gate
 	// several says that the run has several agents, so that it must be said for whom.
 	several bool
 }
@@ -52,9 +53,9 @@ func (g gates) suite() (s suite) {
 	for _, one := range g.list {
 		s.tests++
 		switch one.Verdict {
-		case eval.GateFail:
+		case summary.GateFail:
 			s.failures++
-		case eval.GateUndecided:
+		case summary.GateUndecided:
 			s.skipped++
 		}
 	}
@@ -74,11 +75,11 @@ func (g gates) testCases(x *xmlWriter, class string) {
 		}
 		attrs := []string{"name", name, "classname", class, "time", seconds(0)}
 		switch one.Verdict {
-		case eval.GateFail:
+		case summary.GateFail:
 			x.open(in, "testcase", attrs...)
 			x.element("failure", g.line(one), "message", one.String(), "type", "threshold")
 			x.close(in, "testcase")
-		case eval.GateUndecided:
+		case summary.GateUndecided:
 			x.open(in, "testcase", attrs...)
 			x.empty(deeper, "skipped", "message", one.String())
 			x.close(in, "testcase")
@@ -89,7 +90,7 @@ func (g gates) testCases(x *xmlWriter, class string) {
 }
 
 // line says how a threshold was judged, for which agent, and how far that can be trusted.
-func (g gates) line(one eval.Gate) string {
+func (g gates) line(one summary.Gate) string {
 	line := one.String()
 	if who := g.agent(one); who != "" {
 		line = who + ": " + line
@@ -103,7 +104,7 @@ func (g gates) line(one eval.Gate) string {
 }
 
 // agent says for whom a threshold was judged; empty if there is one agent.
-func (g gates) agent(one eval.Gate) string {
+func (g gates) agent(one summary.Gate) string {
 	switch {
 	case !g.several:
 		return ""
@@ -114,6 +115,6 @@ func (g gates) agent(one eval.Gate) string {
 }
 
 // gateWord is the verdict on a threshold in words.
-func gateWord(g eval.Gate) string {
-	return map[eval.GateVerdict]string{eval.GatePass: "threshold met", eval.GateFail: "threshold not met", eval.GateUndecided: "threshold"}[g.Verdict]
+func gateWord(g summary.Gate) string {
+	return map[summary.GateVerdict]string{summary.GatePass: "threshold met", summary.GateFail: "threshold not met", summary.GateUndecided: "threshold"}[g.Verdict]
 }

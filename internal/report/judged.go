@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -113,7 +114,7 @@ func (h overview) judgeSentences() []string {
 	if cached > 0 {
 		text += fmt.Sprintf(", %d of them answered from the cache", cached)
 	}
-	s := eval.UsageSummary{Total: *total}
+	s := summary.UsageSummary{Total: *total}
 	text += "; tokens: " + tokensSentence(&s, 0) + "; cost: " + costSentence(&s)
 	if len(each) > 1 {
 		text += " (" + strings.Join(each, ", ") + ")"

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -13,23 +14,23 @@ import (
 func TestTheCostOfJudgesIsTold(t *testing.T) {
 	known, more := 0.006, 0.0015
 	use := func(cost *float64) eval.Usage { return eval.Usage{InputTokens: 4000, OutputTokens: 200, Cost: cost} }
-	tone := eval.JudgeSummary{EvaluatorID: "tone", Models: []string{"a", "b"}, Calls: 4, Cached: 1, Usage: use(&known)}
-	label := eval.JudgeSummary{EvaluatorID: "label", Models: []string{"a"}, Calls: 2, Usage: use(&more)}
-	unpriced := eval.JudgeSummary{EvaluatorID: "other", Models: []string{"c", "a"}, Calls: 1, Usage: use(nil)}
-	people := eval.JudgeSummary{EvaluatorID: "people", Calls: 9, Raters: &eval.Raters{}}
+	tone := summary.JudgeSummary{EvaluatorID: "tone", Models: []string{"a", "b"}, Calls: 4, Cached: 1, Usage: use(&known)}
+	label := summary.JudgeSummary{EvaluatorID: "label", Models: []string{"a"}, Calls: 2, Usage: use(&more)}
+	unpriced := summary.JudgeSummary{EvaluatorID: "other", Models: []string{"c", "a"}, Calls: 1, Usage: use(nil)}
+	people := summary.JudgeSummary{EvaluatorID: "people", Calls: 9, Raters: &summary.Raters{}}
 	for _, v := range []struct {
 		name   string
-		judges []eval.JudgeSummary
+		judges []summary.JudgeSummary
 		want   []string
 	}{
 		{"none", nil, nil},
-		{"people", []eval.JudgeSummary{people}, nil},
-		{"one", []eval.JudgeSummary{tone, people}, []string{"judges: 4 questions, 1 of them answered from the cache; tokens: 4,000 input, 200 output; cost: $0.006"}},
-		{"two", []eval.JudgeSummary{tone, label}, []string{"judges: 6 questions, 1 of them answered from the cache; tokens: 8,000 input, 400 output; cost: $0.0075 (The tone $0.006, label $0.0015)"}},
-		{"unpriced", []eval.JudgeSummary{label, unpriced}, []string{"judges: 3 questions; tokens: 8,000 input, 400 output; cost: at least $0.0015 (label $0.0015, other unknown); judges.prices does not have all of a, c"}},
+		{"people", []summary.JudgeSummary{people}, nil},
+		{"one", []summary.JudgeSummary{tone, people}, []string{"judges: 4 questions, 1 of them answered from the cache; tokens: 4,000 input, 200 output; cost: $0.006"}},
+		{"two", []summary.JudgeSummary{tone, label}, []string{"judges: 6 questions, 1 of them answered from the cache; tokens: 8,000 input, 400 output; cost: $0.0075 (The tone $0.006, label $0.0015)"}},
+		{"unpriced", []summary.JudgeSummary{label, unpriced}, []string{"judges: 3 questions; tokens: 8,000 input, 400 output; cost: at least $0.0015 (label $0.0015, other unknown); judges.prices does not have all of a, c"}},
 	} {
-		s := eval.Summary{Judges: v.judges}
-		s.Evaluators = []eval.EvaluatorSummary{{ID: "tone", Name: "The tone"}}
+		s := summary.Summary{Judges: v.judges}
+		s.Evaluators = []summary.EvaluatorSummary{{ID: "tone", Name: "The tone"}}
 		if got := UsageSentences(&schemas.Head{Statistics: &s}); !slices.Equal(got, v.want) {
 			t.Errorf("%s: got %q, want %q", v.name, got, v.want)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -130,7 +131,7 @@ func (r *testRun) completeWith(id, output string, files map[string]string, resul
 		r.check(r.st.RecordResult(r.t.Context(), token, store.Result{EvaluatorID: results[n-1].EvaluatorID, Data: data}))
 		results = results[n:]
 	}
-	r.check(r.st.Finish(r.t.Context(), token, eval.RolloutScore(r.set.Evaluators, r.recorded(id))))
+	r.check(r.st.Finish(r.t.Context(), token, summary.RolloutScore(r.set.Evaluators, r.recorded(id))))
 }
 
 // recorded reads the results of a rollout back from the store.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -85,7 +85,7 @@ func (h overview) table(escape func(string) string) (head []string, rows [][]str
 	agents := s.PerAgent()
 	scored := false
 	for _, a := range agents {
-		scored = scored || slices.ContainsFunc(a.Evaluators, func(e eval.EvaluatorSummary) bool { return e.N+e.Errors+e.NotRun > 0 })
+		scored = scored || slices.ContainsFunc(a.Evaluators, func(e summary.EvaluatorSummary) bool { return e.N+e.Errors+e.NotRun > 0 })
 	}
 	if !scored {
 		return nil, nil
@@ -110,8 +110,8 @@ func (h overview) table(escape func(string) string) (head []string, rows [][]str
 	for _, e := range agents[0].Evaluators {
 		row := []string{escape(e.Name)}
 		for _, a := range agents {
-			own := eval.EvaluatorSummary{}
-			if i := slices.IndexFunc(a.Evaluators, func(other eval.EvaluatorSummary) bool { return other.ID == e.ID }); i >= 0 {
+			own := summary.EvaluatorSummary{}
+			if i := slices.IndexFunc(a.Evaluators, func(other summary.EvaluatorSummary) bool { return other.ID == e.ID }); i >= 0 {
 				own = a.Evaluators[i]
 			}
 			row = append(row, cell(own.Estimate, own.PassRate, notes(own)))
@@ -142,7 +142,7 @@ func (h overview) table(escape func(string) string) (head []string, rows [][]str
 }
 
 // rowsOf has a row for each evaluator of one agent, and one for all of them together.
-func (h overview) rowsOf(a eval.AgentSummary, escape func(string) string) (rows [][]string) {
+func (h overview) rowsOf(a summary.AgentSummary, escape func(string) string) (rows [][]string) {
 	for _, e := range a.Evaluators {
 		rows = append(rows, []string{escape(e.Name), fmt.Sprint(e.N), formatMean(e.Estimate), formatPassRate(e.PassRate), notes(e)})
 	}
@@ -184,10 +184,10 @@ func (h overview) tags() (tags []string, more string) {
 	return tags, more
 }
 
-func tagOf(a eval.AgentSummary, tag string) eval.TagSummary {
-	i := slices.IndexFunc(a.Tags, func(t eval.TagSummary) bool { return t.Tag == tag })
+func tagOf(a summary.AgentSummary, tag string) summary.TagSummary {
+	i := slices.IndexFunc(a.Tags, func(t summary.TagSummary) bool { return t.Tag == tag })
 	if i < 0 {
-		return eval.TagSummary{}
+		return summary.TagSummary{}
 	}
 	return a.Tags[i]
 }
@@ -261,7 +261,7 @@ func (h overview) statisticsSentences() (out []string) {
 }
 
 // notes say what the mean of an evaluator leaves out.
-func notes(e eval.EvaluatorSummary) string {
+func notes(e summary.EvaluatorSummary) string {
 	var out []string
 	if e.Errors > 0 {
 		out = append(out, fmt.Sprintf("%d failed", e.Errors))

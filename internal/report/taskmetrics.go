@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
@@ -41,7 +41,7 @@ func (h overview) taskMetricSentences() (out []string) {
 }
 
 // taskMetric is one metric in a few words.
-func taskMetric(m eval.TaskMetric) string {
+func taskMetric(m summary.TaskMetric) string {
 	if m.NotComputed != "" {
 		return m.Type + " not computed: " + m.NotComputed
 	}

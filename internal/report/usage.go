@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
@@ -44,7 +45,7 @@ func UsageOf(u *schemas.Usage) string {
 	if u == nil || u.Total == nil {
 		return ""
 	}
-	s := eval.UsageSummary{Rollouts: 1, Total: *u.Total, Models: u.Models}
+	s := summary.UsageSummary{Rollouts: 1, Total: *u.Total, Models: u.Models}
 	return "tokens: " + tokensSentence(&s, 1) + "; cost: " + costSentence(&s)
 }
 
@@ -72,7 +73,7 @@ func (h overview) usageSentences() (out []string) {
 	return append(out, h.judgeSentences()...)
 }
 
-func tokensSentence(u *eval.UsageSummary, rollouts int) string {
+func tokensSentence(u *summary.UsageSummary, rollouts int) string {
 	text := grouped(u.Total.InputTokens) + " input"
 	if u.Total.CachedInputTokens > 0 {
 		text += fmt.Sprintf(" (%s cached)", grouped(u.Total.CachedInputTokens))
@@ -90,7 +91,7 @@ func tokensSentence(u *eval.UsageSummary, rollouts int) string {
 	return text
 }
 
-func costSentence(u *eval.UsageSummary) string {
+func costSentence(u *summary.UsageSummary) string {
 	text := "unknown"
 	switch {
 	case u.Total.CostKnown():
@@ -144,7 +145,7 @@ func grouped(n int64) string {
 
 // UsageFigures are the tokens, the cost, and the cost of an evaluation that an agent has used, with two
 // significant digits; all are empty if nothing is known. "≥" says that not all of it is known.
-func UsageFigures(u *eval.UsageSummary) (tokens, cost, each string) {
+func UsageFigures(u *summary.UsageSummary) (tokens, cost, each string) {
 	if u == nil || u.Rollouts == 0 {
 		return "", "", ""
 	}

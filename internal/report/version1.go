@@ -7,6 +7,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -14,8 +15,8 @@ import (
 // out, scoreWithFaulted counted all of them as 0, those of the environment too, and a pass rate was
 // the share of the evaluations whose reduced score passes.
 type statistics1 struct {
-	Rollouts    eval.RolloutCounts `json:"rollouts"`
-	Evaluations struct {           // those that faulted were counted among the unscored
+	Rollouts    summary.RolloutCounts `json:"rollouts"`
+	Evaluations struct {              // those that faulted were counted among the unscored
 		Total      int `json:"total"`
 		Scored     int `json:"scored"`
 		Incomplete int `json:"incomplete"`
@@ -60,18 +61,18 @@ func (e estimate1) passRate() stats.Estimate {
 
 // fromVersion1 puts the statistics of a document of version 1 in the places that they have now.
 // What was averaged over agents is left out.
-func fromVersion1(data json.RawMessage) (*eval.Summary, error) {
+func fromVersion1(data json.RawMessage) (*summary.Summary, error) {
 	var s statistics1
 	if err := json.Unmarshal(data, &s); err != nil {
 		return nil, err
 	}
-	out := &eval.Summary{Epochs: max(len(s.PassK), 1), Thresholds: eval.Thresholds{Pass: 1}, Gates: []eval.Gate{}}
+	out := &summary.Summary{Epochs: max(len(s.PassK), 1), Thresholds: eval.Thresholds{Pass: 1}, Gates: []summary.Gate{}}
 	if len(s.Agents) == 0 {
 		out.AgentSummary = s.agent("")
 		return out, nil
 	}
 	out.Rollouts, out.Coverage = s.Rollouts, s.coverage()
-	out.Evaluators, out.PassK = []eval.EvaluatorSummary{}, []stats.PassK{}
+	out.Evaluators, out.PassK = []summary.EvaluatorSummary{}, []stats.PassK{}
 	for _, name := range slices.Sorted(maps.Keys(s.Agents)) {
 		one := s.Agents[name].agent(name)
 		out.Agents = append(out.Agents, one)
@@ -81,15 +82,15 @@ func fromVersion1(data json.RawMessage) (*eval.Summary, error) {
 	return out, nil
 }
 
-func (s statistics1) coverage() eval.Coverage {
-	return eval.Coverage{Evaluations: s.Evaluations.Total, Scored: s.Evaluations.Scored, Incomplete: s.Evaluations.Incomplete}
+func (s statistics1) coverage() summary.Coverage {
+	return summary.Coverage{Evaluations: s.Evaluations.Total, Scored: s.Evaluations.Scored, Incomplete: s.Evaluations.Incomplete}
 }
 
-func (s statistics1) agent(name string) eval.AgentSummary {
-	out := eval.AgentSummary{Agent: name, Rollouts: s.Rollouts, Coverage: s.coverage(), Score: s.ScoreWithFaulted.score(), ScoreCompleted: s.Score.score(),
-		PassRate: s.Score.passRate(), EvaluationsPassed: s.Score.Passed, EvaluatorScore: s.EvaluatorScore, Evaluators: []eval.EvaluatorSummary{}, PassK: s.PassK}
+func (s statistics1) agent(name string) summary.AgentSummary {
+	out := summary.AgentSummary{Agent: name, Rollouts: s.Rollouts, Coverage: s.coverage(), Score: s.ScoreWithFaulted.score(), ScoreCompleted: s.Score.score(),
+		PassRate: s.Score.passRate(), EvaluationsPassed: s.Score.Passed, EvaluatorScore: s.EvaluatorScore, Evaluators: []summary.EvaluatorSummary{}, PassK: s.PassK}
 	for _, e := range s.Evaluators {
-		out.Evaluators = append(out.Evaluators, eval.EvaluatorSummary{ID: e.ID, Name: e.Name, Weight: e.Weight, Estimate: e.score(),
+		out.Evaluators = append(out.Evaluators, summary.EvaluatorSummary{ID: e.ID, Name: e.Name, Weight: e.Weight, Estimate: e.score(),
 			PassRate: e.passRate(), EvaluationsPassed: e.Passed, Score: e.Score, Errors: e.Errors, NotRun: e.NotRun})
 		out.Coverage.EvaluatorErrors += e.Errors
 		out.Coverage.EvaluatorsNotRun += e.NotRun
@@ -99,7 +100,7 @@ func (s statistics1) agent(name string) eval.AgentSummary {
 
 // summary1 puts the score of a document of version 1, which left faulted rollouts out, where it is
 // now.
-func summary1(s schemas.Summary, statistics *eval.Summary) schemas.Summary {
+func summary1(s schemas.Summary, statistics *summary.Summary) schemas.Summary {
 	s.Score, s.ScoreCompleted, s.ScoreOf = nil, s.Score, schemas.ScoreWithFaulted
 	if statistics == nil {
 		return s

@@ -9,6 +9,7 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -44,7 +45,7 @@ func fromView(v store.View, o Options, element func(one *schemas.Rollout, text [
 		return nil, err
 	}
 	set := &o.Plan.Set
-	statistics := eval.NewStatistics(set)
+	statistics := summary.New(set)
 	read := func(f func(viewed) error) error {
 		return v.Rollouts(func(rv store.RolloutView) (err error) {
 			one := viewed{RolloutView: rv, asked: rv.Evaluation}
@@ -97,7 +98,7 @@ type viewed struct {
 // rendered is what is made of a rollout for a report: what its statistics need, and, if a document
 // is written, what that has of it.
 type rendered struct {
-	counted eval.Rollout
+	counted summary.Rollout
 	rollout *schemas.Rollout
 	text    []byte
 }
@@ -119,8 +120,8 @@ func (o Options) render(one viewed, document bool) (out rendered, err error) {
 
 // counted is a rollout as the statistics take it. One whose results are outdated counts as one that
 // is still to be scored.
-func (o Options) counted(one viewed, results []result) (out eval.Rollout, err error) {
-	out = eval.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, State: one.State,
+func (o Options) counted(one viewed, results []result) (out summary.Rollout, err error) {
+	out = summary.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, State: one.State,
 		AgentsFault: one.State == eval.StateFaulted && one.Fault != nil && ownerOf(&o.Plan.Set, one.Fault.Category) == fault.OwnerAgent}
 	if o.outdated(one.RolloutView) {
 		out.State = eval.StateEvaluating
@@ -137,13 +138,13 @@ func (o Options) counted(one viewed, results []result) (out eval.Rollout, err er
 }
 
 // redactNames takes secrets out of the names and ids in the statistics.
-func (o Options) redactNames(s *eval.Summary) {
+func (o Options) redactNames(s *summary.Summary) {
 	clean := func(texts ...*string) {
 		for _, text := range texts {
 			*text = o.Redact.String(*text)
 		}
 	}
-	all := []*eval.AgentSummary{&s.AgentSummary}
+	all := []*summary.AgentSummary{&s.AgentSummary}
 	for i := range s.Agents {
 		all = append(all, &s.Agents[i])
 	}
@@ -253,7 +254,7 @@ func ownerOf(set *eval.Set, category fault.Category) fault.Owner {
 }
 
 // summaryOf is the short form of the statistics.
-func summaryOf(c store.Counts, s *eval.Summary) schemas.Summary {
+func summaryOf(c store.Counts, s *summary.Summary) schemas.Summary {
 	out := schemas.Summary{Total: c.Total, Completed: c.Completed, Suspended: c.Suspended, Scoring: c.Scoring, Faulted: c.Faulted,
 		Score: s.Score.Mean, ScoreOf: schemas.ScoreWithFaulted, ScoreCompleted: s.ScoreCompleted.Mean}
 	for _, a := range s.Agents {

@@ -12,6 +12,7 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/container"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -76,7 +77,7 @@ func judgeKeys(plan plans.Plan, entry agent.Entry) (names []string) {
 		if def.NotRun != "" {
 			continue
 		}
-		for _, model := range eval.All.JudgeModels(def) {
+		for _, model := range kinds.All.JudgeModels(def) {
 			names = append(names, plan.Judges.Keys(model, plans.ModelOf(entry))...)
 		}
 	}

@@ -8,6 +8,9 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/judged"
+	"github.com/evalrun/evalrun/eval/kinds"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/jsonobj"
@@ -65,7 +68,7 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 		return r.waitForScores(commit, s)
 	}
 	failpoint.Hit("rollout.finishing")
-	if err := r.held.host.Store.Finish(commit, r.held.claim.Token, eval.RolloutScore(r.held.run.Plan.Set.Evaluators, s.results), s.last...); err != nil {
+	if err := r.held.host.Store.Finish(commit, r.held.claim.Token, summary.RolloutScore(r.held.run.Plan.Set.Evaluators, s.results), s.last...); err != nil {
 		return err
 	}
 	r.state = eval.StateCompleted
@@ -160,7 +163,7 @@ func (s *scoring) runEvaluators(ctx context.Context, subject eval.Subject) error
 func evaluatorOrder(defs []eval.Definition) (order []int) {
 	var people []int
 	for i, def := range defs {
-		if def.Type == eval.TypeHuman {
+		if def.Type == judged.TypeHuman {
 			people = append(people, i)
 		} else {
 			order = append(order, i)
@@ -177,7 +180,7 @@ func (s *scoring) keep(ctx context.Context, def eval.Definition, results []eval.
 		return fmt.Errorf("evaluator %s: %w", def.ID, err)
 	}
 	result := store.Result{EvaluatorID: def.ID, Data: s.held.run.Redact.JSON(data)}
-	if def.Type != evaluatorCommand && def.Type != eval.TypeVerifier && !eval.All.AsksModels(def) {
+	if def.Type != evaluatorCommand && def.Type != eval.TypeVerifier && !kinds.All.AsksModels(def) {
 		s.last = append(s.last, result)
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -123,7 +124,7 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 		}
 		all = append(all, results...)
 	}
-	out.Score = eval.RolloutScore(r.run.Plan.Set.Evaluators, all)
+	out.Score = summary.RolloutScore(r.run.Plan.Set.Evaluators, all)
 	return out, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/internal/agent"
 	_ "github.com/evalrun/evalrun/internal/agent/types" // makes them known
 	"github.com/evalrun/evalrun/internal/judge"
@@ -56,7 +57,7 @@ func newEvaluators(plan plans.Plan) (out []eval.Evaluator, err error) {
 			out = append(out, nil) // see scoring.verify
 			continue
 		}
-		e, err := eval.All.New(def)
+		e, err := kinds.All.New(def)
 		if err != nil {
 			return nil, err
 		}

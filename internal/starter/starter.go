@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/evalset"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/tasks"
 )
@@ -136,7 +136,7 @@ func evalSets(dir string) (sets []string, own bool) {
 	for _, pattern := range []string{"evalset.json", "evalset.yaml", "evalset.yml", "evals/*.json", "evals/*.yaml", "evals/*.yml", "evaluations/eval-sets/*.json"} {
 		found, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is well formed
 		for _, file := range found {
-			set, problems, err := eval.Load(file)
+			set, problems, err := evalset.Load(file)
 			if err != nil || problems.Err(false) != nil || len(set.Evaluations)+len(set.Tasks) == 0 && set.Dataset == nil {
 				continue
 			}

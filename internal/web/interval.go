@@ -3,8 +3,8 @@ package web
 import (
 	"strings"
 
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/eval/summary"
 )
 
 // interval is a figure from 0 to 1 with its interval, as a drawing and as text.
@@ -20,7 +20,7 @@ type estimateOf = stats.Estimate
 func intervalOf(e stats.Estimate) interval { return interval{Value: e.Mean, Low: e.Low, High: e.High} }
 
 // gateEstimate is the figure of an agent that a threshold is judged on, nil if there is none.
-func gateEstimate(a eval.AgentSummary, what string) *stats.Estimate {
+func gateEstimate(a summary.AgentSummary, what string) *stats.Estimate {
 	switch what {
 	case "score", "scoreWithFaulted":
 		return &a.Score

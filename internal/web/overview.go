@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
@@ -172,7 +172,7 @@ func (o *overview) good() bool {
 func (o *overview) several() bool { return len(o.agents) > 1 }
 
 // agentSummary is what the statistics say of an agent.
-func (o *overview) agentSummaries() []eval.AgentSummary { return o.head.Statistics.PerAgent() }
+func (o *overview) agentSummaries() []summary.AgentSummary { return o.head.Statistics.PerAgent() }
 
 const (
 	// maxOverviews is how many bytes the overviews that are remembered may take.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -196,7 +196,7 @@ func (page *runPage) count(o *overview, f filter) {
 
 // gateRow is a threshold as it was judged.
 type gateRow struct {
-	eval.Gate
+	summary.Gate
 	Name     string
 	Agent    string
 	N        int
@@ -286,7 +286,7 @@ func (page *runPage) addEvaluators(o *overview) {
 		row := evaluatorRow{evaluator: e, URL: page.List.Filter.with(func(f *filter) { f.Evaluator, f.Page = plain(e.ID), 1 })}
 		for _, a := range agents {
 			var cell evaluatorCell
-			if k := slices.IndexFunc(a.Evaluators, func(s eval.EvaluatorSummary) bool { return s.ID == e.ID }); k >= 0 {
+			if k := slices.IndexFunc(a.Evaluators, func(s summary.EvaluatorSummary) bool { return s.ID == e.ID }); k >= 0 {
 				s := a.Evaluators[k]
 				cell = evaluatorCell{s.Mean, intervalOf(s.Estimate), s.Errors, s.NotRun}
 			}
@@ -314,7 +314,7 @@ func (page *runPage) addTags(o *overview) {
 		row := tagRow{Tag: tag}
 		for _, a := range o.agentSummaries() {
 			var cell tagCell
-			if i := slices.IndexFunc(a.Tags, func(t eval.TagSummary) bool { return t.Tag == tag }); i >= 0 {
+			if i := slices.IndexFunc(a.Tags, func(t summary.TagSummary) bool { return t.Tag == tag }); i >= 0 {
 				cell = tagCell{a.Tags[i].Score.N, a.Tags[i].Score.Mean, a.Tags[i].PassRate.Mean}
 			}
 			row.Cells = append(row.Cells, cell)

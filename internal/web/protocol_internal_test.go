@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -15,7 +15,7 @@ import (
 func TestAPatchHasWhatHasChangedSinceARevision(t *testing.T) {
 	t.Parallel()
 	one := func(revision int64, rows ...string) *overview {
-		o := &overview{head: schemas.Head{Revision: revision, Statistics: new(eval.Summary)}, base: revision, counts: map[string]int{}, agents: []string{"a"}, evaluations: make([]evaluation, 1)}
+		o := &overview{head: schemas.Head{Revision: revision, Statistics: new(summary.Summary)}, base: revision, counts: map[string]int{}, agents: []string{"a"}, evaluations: make([]evaluation, 1)}
 		for _, text := range rows {
 			status, score, _ := strings.Cut(text, " ")
 			r := row{Row: report.Row{Status: status}}

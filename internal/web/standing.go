@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	judged "github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/runner"
@@ -104,11 +104,11 @@ func (q *standings) remember(r runner.Run, out standing) {
 func missingOf(head schemas.Head) (out []string) {
 	n := gateVerdicts(head.Statistics)
 	of := counted(len(head.Statistics.Gates), "gate")
-	if n[eval.GateFail] > 0 {
-		out = append(out, fmt.Sprintf("%d of %s not met", n[eval.GateFail], of))
+	if n[summary.GateFail] > 0 {
+		out = append(out, fmt.Sprintf("%d of %s not met", n[summary.GateFail], of))
 	}
-	if n[eval.GateUndecided] > 0 {
-		out = append(out, fmt.Sprintf("%d of %s undecided", n[eval.GateUndecided], of))
+	if n[summary.GateUndecided] > 0 {
+		out = append(out, fmt.Sprintf("%d of %s undecided", n[summary.GateUndecided], of))
 	}
 	return append(out, report.Missing(&head)...)
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	judged "github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
@@ -44,10 +44,10 @@ func verdictOf(o *overview) verdict {
 		add("%s.", capital(j.Figures))
 	case len(s.Gates) == 0:
 		add("The set has no thresholds, so that no score can fail it.")
-	case n[eval.GateUndecided] > 0:
-		add("%d of %s undecided, %d met, %d not met.", n[eval.GateUndecided], counted(len(s.Gates), "gate"), n[eval.GatePass], n[eval.GateFail])
+	case n[summary.GateUndecided] > 0:
+		add("%d of %s undecided, %d met, %d not met.", n[summary.GateUndecided], counted(len(s.Gates), "gate"), n[summary.GatePass], n[summary.GateFail])
 	default:
-		add("%d of %s met.", n[eval.GatePass], counted(len(s.Gates), "gate"))
+		add("%d of %s met.", n[summary.GatePass], counted(len(s.Gates), "gate"))
 	}
 	if open := o.counts["suspended"] + o.counts["scoring"] + o.counts["running"] + o.counts["evaluating"] + o.counts["pending"]; open > 0 && j.Word != judged.FailsAlready { // what is open cannot change that
 		add("%s open and can still change it.", counted(open, "rollout")+map[bool]string{true: " is", false: " are"}[open == 1])
@@ -82,8 +82,8 @@ func verdictOf(o *overview) verdict {
 func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // gateVerdicts counts the gates of a run by their verdicts.
-func gateVerdicts(s *eval.Summary) map[eval.GateVerdict]int {
-	n := map[eval.GateVerdict]int{}
+func gateVerdicts(s *summary.Summary) map[summary.GateVerdict]int {
+	n := map[summary.GateVerdict]int{}
 	for _, g := range s.Gates {
 		n[g.Verdict]++
 	}

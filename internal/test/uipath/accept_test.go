@@ -11,7 +11,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/evalset"
 )
 
 // form is a file in a form that one of the programs may refuse. Where they do not agree, difference
@@ -230,13 +230,13 @@ func TestAcceptance(t *testing.T) {
 // refusal is evalrun's.
 func (f form) refusal() error {
 	if f.set == "" {
-		_, _, err := eval.ParseEvaluator("e.json", []byte(text(f.evaluator)))
+		_, _, err := evalset.ParseEvaluator("e.json", []byte(text(f.evaluator)))
 		return err
 	}
 	files := fstest.MapFS{}
 	for i, e := range f.evaluators {
 		files[fmt.Sprintf("%d.json", i)] = &fstest.MapFile{Data: []byte(text(e))}
 	}
-	_, _, err := eval.Parse("evaluations/eval-sets/set.json", []byte(f.set), files)
+	_, _, err := evalset.Parse("evaluations/eval-sets/set.json", []byte(f.set), files)
 	return err
 }

@@ -1,0 +1,159 @@
+package evalset
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/input"
+)
+
+func (l *loader) evaluations(n *input.Node, set *eval.Set, legacy bool) {
+	first := map[string]*input.Node{}
+	for _, item := range n.Items {
+		f := l.Object(item)
+		if item.Kind != input.Object {
+			continue
+		}
+		e := l.evaluation(f, set, legacy)
+		f.RefuseLike("thresholds of the set", namesThreshold)
+		f.Done()
+		if earlier := first[e.ID]; earlier != nil && e.ID != "" {
+			l.Errorf(f.Get("id"), "duplicate id %q, first in line %d", e.ID, earlier.Line)
+			continue
+		}
+		first[e.ID] = item
+		set.Evaluations = append(set.Evaluations, e)
+	}
+}
+
+func (l *loader) evaluation(f *input.Fields, set *eval.Set, legacy bool) eval.Evaluation {
+	e := eval.Evaluation{
+		ID:                    f.RequiredString("id"),
+		Name:                  f.RequiredString("name"),
+		Inputs:                f.Required("inputs", input.Object).JSON(),
+		ExpectedAgentBehavior: f.String("expectedAgentBehavior", ""),
+		Criteria:              map[string]json.RawMessage{},
+		Cluster:               f.String("cluster", ""),
+		Tags:                  l.tags(f),
+		Metadata:              f.Optional("metadata", input.Object).JSON(),
+	}
+	e.ID = eval.CanonicalID(e.ID)
+	f.Ignore("description", "evalSetId", "createdAt", "updatedAt", "toolsToSimulate")
+	e.NotRunnable = l.notRunnable(f)
+	if legacy {
+		l.legacyCriteria(f, set, &e)
+		return e
+	}
+	expected := f.Get("expectedOutput")
+	if expected != nil && expected.Kind == input.Null {
+		expected = nil
+	}
+	if n := expected; n != nil {
+		if n.Kind != input.Object && n.Kind != input.String {
+			l.Errorf(n, "expected an object or a string, got %s", n.Kind)
+		}
+		e.ExpectedOutput = n.JSON()
+	}
+	criteria := f.Optional("evaluationCriterias", input.Object)
+	if len(set.DefaultCriteria) == 0 {
+		criteria = f.Required("evaluationCriterias", input.Object)
+	}
+	if criteria != nil {
+		e.Criteria = l.criteria(criteria, set, expected)
+	}
+	set.AddDefaults(&e)
+	if len(e.Criteria) == 0 && len(set.Evaluators) > 0 && criteria != nil {
+		l.Warnf(criteria, "no evaluator has criteria here, so that nothing scores this evaluation; the set has %s", input.List(set.EvaluatorIDs()))
+	}
+	return e
+}
+
+// tags reads labels, each once.
+func (l *loader) tags(f *input.Fields) (tags []string) {
+	for i, tag := range f.Strings("tags") {
+		if strings.TrimSpace(tag) == "" {
+			l.Errorf(f.Get("tags").Items[i], "expected a tag, got an empty string")
+			continue
+		}
+		if !slices.Contains(tags, tag) {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
+// criteria reads an object of criteria by the evaluator's id. expected is the expected output beside
+// it, as CheckCriteria wants it.
+func (l *loader) criteria(n *input.Node, set *eval.Set, expected *input.Node) map[string]json.RawMessage {
+	out := map[string]json.RawMessage{}
+	for _, m := range n.Members {
+		out[m.Key] = m.Value.JSON()
+		if m.Value.Kind != input.Object && m.Value.Kind != input.Null {
+			l.Errorf(m.Value, "expected the criteria of an evaluator, an object or null, got %s", m.Value.Kind)
+		}
+		CheckCriteria(&l.Reader, set, m.Key, m.Value, expected)
+	}
+	return out
+}
+
+// defaultCriteria reads the criteria of the whole set.
+func (l *loader) defaultCriteria(f *input.Fields, set *eval.Set, legacy bool) map[string]json.RawMessage {
+	n := f.Optional("defaultCriterias", input.Object)
+	if n == nil {
+		return nil
+	}
+	if legacy {
+		l.Errorf(n, `expected a set of version "1.0"; in the legacy format every evaluator scores every evaluation`)
+	}
+	return l.criteria(n, set, &input.Node{}) // evaluations may have expected outputs of their own
+}
+
+// legacyCriteria makes criteria for every evaluator of what a legacy evaluation expects, as UiPath
+// does when it migrates.
+func (l *loader) legacyCriteria(f *input.Fields, set *eval.Set, e *eval.Evaluation) {
+	expected := f.Required("expectedOutput", input.Object)
+	if expected == nil {
+		return
+	}
+	behaviour, err := json.Marshal(e.ExpectedAgentBehavior)
+	if err != nil {
+		return // a string always marshals
+	}
+	criteria := json.RawMessage(`{"expectedOutput":` + string(expected.JSON()) + `,"expectedAgentBehavior":` + string(behaviour) + `}`)
+	for _, def := range set.Evaluators {
+		e.Criteria[def.ID] = criteria
+	}
+}
+
+// notRunnable says why an evaluation cannot be run here. What would change what the tools do, or
+// make up the input, is never silently left out.
+func (l *loader) notRunnable(f *input.Fields) string {
+	var reasons []string
+	add := func(reason string) { reasons = append(reasons, reason) }
+	if n := f.Optional("mockingStrategy", input.Object); n != nil {
+		kind := ""
+		if t := n.Member("type"); t != nil && t.Kind == input.String {
+			kind = " (" + t.Text + ")"
+		}
+		add("mockingStrategy" + kind + ": evalrun cannot mock an agent's tools")
+	}
+	if f.Optional("inputMockingStrategy", input.Object) != nil {
+		add("inputMockingStrategy: evalrun cannot generate inputs")
+	}
+	f.String("simulationInstructions", "")
+	if f.Bool("simulateTools", false) {
+		add("simulateTools: evalrun cannot mock an agent's tools")
+	}
+	instructions := f.String("inputGenerationInstructions", "")
+	if f.Bool("simulateInput", false) && instructions != "" {
+		add("simulateInput: evalrun cannot generate inputs")
+	}
+	for _, key := range []string{"conversationalInputs", "conversationalExpectedOutput"} {
+		if f.Has(key) {
+			add(key + ": evalrun cannot run conversational evaluations")
+		}
+	}
+	return strings.Join(reasons, "; ")
+}

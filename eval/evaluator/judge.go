@@ -1,0 +1,42 @@
+package evaluator
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/evalrun/evalrun/eval"
+)
+
+// MessageOf takes an error of a judge apart.
+func MessageOf(err error) (string, eval.JudgeCategory) {
+	var failed *eval.JudgeError
+	if errors.As(err, &failed) {
+		return failed.Message, failed.Category
+	}
+	return err.Error(), eval.JudgeInvalid
+}
+
+// Fingerprint is the same for questions that differ only in what is judged.
+func Fingerprint(q eval.Question, models ...string) string {
+	data, _ := json.Marshal(struct { // nothing in it fails
+		Template    string
+		Tool        eval.Tool
+		Models      []string
+		Temperature *float64
+		Seed        *int64
+		MaxTokens   int
+	}{q.TemplateHash, q.Tool, models, q.Temperature, q.Seed, q.MaxTokens})
+	return Hash(string(data))
+}
+
+// Hash is a digest of texts; where one ends counts.
+func Hash(texts ...string) string {
+	h := sha256.New()
+	for _, text := range texts {
+		_, _ = fmt.Fprintf(h, "%d:%s", len(text), text) // a hash takes everything
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}

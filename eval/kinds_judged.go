@@ -1,8 +1,0 @@
-package eval
-
-// judgedKinds are evalrun's own evaluators that ask models or people.
-var judgedKinds = Kinds{
-	typeLLMJudge: llmJudgeType,
-	typePairwise: pairwiseType,
-	TypeHuman:    humanType,
-}

@@ -1,0 +1,100 @@
+// Package summary folds the results of rollouts into the statistics of a run: means with intervals,
+// pass rates, costs, how far judges agree, and the [Gate] that each threshold is.
+package summary
+
+import (
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/evaluator"
+	"github.com/evalrun/evalrun/eval/kinds"
+)
+
+// Statistics folds rollouts into a Summary. Of an evaluation that is over only a few numbers are
+// kept.
+type Statistics struct {
+	set             *eval.Set
+	classifications map[string]*evaluator.Classification
+	agents          []*tally
+	group           []Rollout
+	judges          judgeTally
+	// Outcomes, if not nil, is called with each evaluation and agent when all epochs are there.
+	Outcomes func(Outcome)
+}
+
+// New starts the statistics of a run of the set.
+func New(set *eval.Set) *Statistics {
+	s := &Statistics{set: set, classifications: map[string]*evaluator.Classification{}}
+	for _, def := range set.Evaluators {
+		if e, err := kinds.All.New(def); err == nil && e.Classification != nil {
+			s.classifications[def.ID] = e.Classification
+		}
+	}
+	return s
+}
+
+// Add adds one rollout. All planned epochs of one evaluation and agent must come, one after
+// another.
+func (s *Statistics) Add(r Rollout) {
+	if len(s.group) > 0 && (s.group[0].EvaluationID != r.EvaluationID || s.group[0].Agent != r.Agent) {
+		s.Close()
+	}
+	s.group = append(s.group, r)
+	s.judges.add(r.Results)
+}
+
+// Close ends the evaluation that was added last.
+func (s *Statistics) Close() {
+	if len(s.group) == 0 {
+		return
+	}
+	out := s.tally(s.group[0].Agent).add(s.group)
+	if s.Outcomes != nil {
+		s.Outcomes(out)
+	}
+	clear(s.group)
+	s.group = s.group[:0]
+}
+
+func (s *Statistics) tally(agent string) *tally {
+	for _, t := range s.agents {
+		if t.agent == agent {
+			return t
+		}
+	}
+	t := &tally{agent: agent, set: s.set, classifications: s.classifications, byID: map[string]*evaluatorTally{}, tags: tagTallies{}}
+	for _, def := range s.set.Evaluators {
+		e := t.evaluator(def.ID, def.Name)
+		def.NotRun = "" // an evaluator that was not run scores in the same way once it is
+		e.digest = def.Digest()
+	}
+	s.agents = append(s.agents, t)
+	return t
+}
+
+// Summary gives the statistics of what was added. It ends the evaluation that was added last, so
+// that it is asked for after the last rollout.
+func (s *Statistics) Summary() Summary {
+	s.Close()
+	if len(s.agents) == 0 {
+		s.tally("") // the evaluators are named although there is nothing
+	}
+	summary := Summary{Epochs: max(s.set.Epochs, 1), Reduce: s.set.Reduce, Interval: s.set.Interval, Thresholds: s.set.Thresholds, Gates: []Gate{}, Dataset: map[string]eval.DatasetResult{}}
+	several := len(s.agents) > 1
+	for _, t := range s.agents {
+		one := t.summary()
+		if several {
+			summary.Agents = append(summary.Agents, one)
+			summary.addCounts(one)
+		} else {
+			summary.AgentSummary = one
+		}
+		for key, result := range t.datasets() {
+			if several {
+				key += "::" + t.agent
+			}
+			summary.Dataset[key] = result
+		}
+	}
+	summary.Judges = s.judges.summaries(s.set.Evaluators)
+	summary.Gates = append(summary.Gates, gatesOf(s.set, s.agents)...)
+	return summary
+}
