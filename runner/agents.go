@@ -106,7 +106,7 @@ func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) 
 	}
 	n, err := input.Parse(name, data)
 	if err != nil {
-		return agent.Entry{}, &InputError{err}
+		return agent.Entry{}, &InputError{Err: err}
 	}
 	dir, err := filepath.Abs(filepath.Dir(name))
 	if err != nil {

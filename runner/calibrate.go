@@ -127,7 +127,7 @@ func readLabels(path string) (out []calibrate.Label, err error) {
 		err = fmt.Errorf("%s: expected a row for each label, found none", path)
 	}
 	if err != nil {
-		return nil, &InputError{err}
+		return nil, &InputError{Err: err}
 	}
 	return out, nil
 }

@@ -98,7 +98,7 @@ func (e *EvalSet) readUpload(r *input.Reader) error {
 	set, problems, err := evalset.Parse(u.Name, u.Data, u.Evaluators)
 	r.Problems = problems
 	if err != nil {
-		return &InputError{err}
+		return &InputError{Err: err}
 	}
 	e.req.Set, e.req.BaseDir = set, u.Dir
 	return nil

@@ -32,7 +32,7 @@ var ComparisonFormats = []string{"text", "json", "markdown"}
 func Compare(a, b compare.Side, o compare.Options) (*compare.Document, error) {
 	d, err := compare.Compare(a, b, o)
 	if err != nil && !errors.Is(err, compare.ErrNoPairs) {
-		return nil, &InputError{err}
+		return nil, &InputError{Err: err}
 	}
 	return d, err
 }
@@ -41,7 +41,7 @@ func Compare(a, b compare.Side, o compare.Options) (*compare.Document, error) {
 func SelfTest(a compare.Side, by string, seed uint64) (*compare.SelfTestDocument, error) {
 	d, err := compare.SelfTest(a, by, seed)
 	if err != nil {
-		return nil, &InputError{err}
+		return nil, &InputError{Err: err}
 	}
 	return d, nil
 }
@@ -108,11 +108,11 @@ func writeJSON(w io.Writer, v any) error {
 func OpenSide(path, agent string) (compare.Side, error) {
 	r, err := report.OpenOnce(path)
 	if err != nil {
-		return compare.Side{}, &InputError{err}
+		return compare.Side{}, &InputError{Err: err}
 	}
 	s, err := (&Report{r: r}).Side(agent)
 	if errors.As(err, new(input.Problem)) {
-		return s, &InputError{err} // of a rollout of the document
+		return s, &InputError{Err: err} // of a rollout of the document
 	}
 	return s, err
 }

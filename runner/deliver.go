@@ -161,7 +161,7 @@ func (a address) set(ctx context.Context, name string, d *store.Delivery) error 
 			return inputError("%q: expected SOURCE/KEY, the source one of %s%s", name, strings.Join(wait.SourceNames, ", "), input.Suggest(source, wait.SourceNames))
 		}
 		if !a.force && slices.Contains(polled, source) {
-			return &InputError{&PolledError{Source: source}}
+			return &InputError{Err: &PolledError{Source: source}}
 		}
 		d.Source, d.ItemKey = source, key
 		return nil
@@ -172,7 +172,7 @@ func (a address) set(ctx context.Context, name string, d *store.Delivery) error 
 	t, err := a.st.Trigger(ctx, name)
 	switch {
 	case err == nil && !a.force && t.State.IsOpen() && slices.Contains(polled, t.Source):
-		return &InputError{&PolledError{Source: t.Source, TriggerID: t.ID, RunID: t.RunID, Type: t.Type, ItemKey: t.ItemKey}}
+		return &InputError{Err: &PolledError{Source: t.Source, TriggerID: t.ID, RunID: t.RunID, Type: t.Type, ItemKey: t.ItemKey}}
 	case err == nil:
 		d.TriggerID = t.ID
 	case !errors.Is(err, store.ErrNotFound):

@@ -47,7 +47,7 @@ func Fetch(ctx context.Context, paths []string, o FetchOptions) (f *Fetched, loc
 		}
 		folder, err := taskcache.Parse(one)
 		if err != nil {
-			return f, nil, &InputError{err}
+			return f, nil, &InputError{Err: err}
 		}
 		folders, check = append(folders, folder), append(check, "")
 	}
@@ -70,7 +70,7 @@ func Fetch(ctx context.Context, paths []string, o FetchOptions) (f *Fetched, loc
 			if ctx.Err() != nil {
 				return f, nil, context.Cause(ctx)
 			}
-			return f, nil, &InputError{err}
+			return f, nil, &InputError{Err: err}
 		}
 	}
 	next := 0
@@ -111,7 +111,7 @@ func (f *Fetched) readDataset(reference string, beside *[]string) (out []registr
 	}
 	all, problems := tasks.LoadRegistry(file)
 	if err := problems.Err(false); err != nil {
-		return nil, &InputError{err}
+		return nil, &InputError{Err: err}
 	}
 	f.warnings = problems.Warnings()
 	d, err := tasks.FindDataset(all, name)

@@ -13,11 +13,11 @@ import (
 func openImages() (*image.Images, error) {
 	dir, err := image.Dir()
 	if err != nil {
-		return nil, &InputError{err}
+		return nil, &InputError{Err: err}
 	}
 	all, err := image.Open(dir, image.Options{})
 	if err != nil {
-		return nil, &InputError{err}
+		return nil, &InputError{Err: err}
 	}
 	return all, nil
 }

@@ -177,7 +177,7 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 		if e.opts.Strict {
 			r.Problems = nil // they are all in the error
 		}
-		return &InputError{err}
+		return &InputError{Err: err}
 	}
 	problems, err := e.place(needSandbox(req.Agents) || len(patterns) > 0)
 	if err != nil {
@@ -239,7 +239,7 @@ func (e *EvalSet) choose(r *input.Reader) error {
 		err = e.dataset.Each(r, chosen.Add)
 	}
 	if err := r.Problems.Err(e.opts.Strict); err != nil {
-		return &InputError{err}
+		return &InputError{Err: err}
 	}
 	if err == nil {
 		set.Evaluations, err = chosen.Done()

@@ -29,7 +29,7 @@ type Notifications struct {
 // Check says which URL or secret of a target cannot be used, because of the values of variables.
 func (n Notifications) Check(v Variables) error {
 	if err := n.Targets.CheckSecrets(v.resolve); err != nil {
-		return &InputError{err}
+		return &InputError{Err: err}
 	}
 	return nil
 }

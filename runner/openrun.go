@@ -62,7 +62,7 @@ func OpenRun(ctx context.Context, name, dir string, o OpenOptions) (*Store, Run,
 func openDocumentsRun(ctx context.Context, path, dir string, o OpenOptions) (*Store, Run, error) {
 	head, err := report.ReadResults(path)
 	if err != nil {
-		return nil, Run{}, &InputError{err}
+		return nil, Run{}, &InputError{Err: err}
 	}
 	if dir == "" {
 		if dir, err = documentStore(path, head); err != nil {

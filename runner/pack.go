@@ -168,7 +168,7 @@ func Unpack(ctx context.Context, dir, file string, o OpenOptions) (out Unpacked,
 		return out, err
 	}
 	if err := store.CheckDir(dir); err != nil {
-		return out, &InputError{err}
+		return out, &InputError{Err: err}
 	}
 	_, statErr := os.Lstat(filepath.Join(dir, databaseFile))
 	exists := statErr == nil
@@ -214,7 +214,7 @@ type unpacking struct {
 func (u *unpacking) extract(file string) (err error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return &InputError{err}
+		return &InputError{Err: err}
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	_, err = pack.Extract(f, u.tmp)

@@ -38,7 +38,7 @@ func readPlan(ctx context.Context, st store.Reader, runID string) (plans.Plan, e
 	}
 	plan, err := plans.Read(stored)
 	if errors.Is(err, plans.ErrLater) {
-		return plan, &InputError{err}
+		return plan, &InputError{Err: err}
 	}
 	return plan, err
 }

@@ -74,11 +74,11 @@ func (s *Store) ReportUnder(ctx context.Context, runID string, v Variables, unde
 func OpenReport(path string, f func(*Report) error) error {
 	r, err := report.Open(path)
 	if err != nil {
-		return &InputError{err}
+		return &InputError{Err: err}
 	}
 	err = f(newReport(r))
 	if errors.As(err, new(input.Problem)) {
-		return &InputError{err} // of a rollout of the document
+		return &InputError{Err: err} // of a rollout of the document
 	}
 	return err
 }
@@ -130,7 +130,7 @@ func (r *Report) Write(w io.Writer, format string) error {
 	case FormatInspect:
 		err := export.WriteInspect(w, r.r, r.Agent)
 		if errors.As(err, new(export.AgentError)) {
-			return &InputError{err}
+			return &InputError{Err: err}
 		}
 		return err
 	case FormatATIF:

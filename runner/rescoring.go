@@ -102,7 +102,7 @@ func (r *rescoring) readEvaluators(ctx context.Context, s *Store, path string) e
 	}
 	node, err := input.Parse(path, data)
 	if err != nil {
-		return &InputError{err}
+		return &InputError{Err: err}
 	}
 	sum := sha256.Sum256(data)
 	r.with.FileDigest = "sha256:" + hex.EncodeToString(sum[:])
@@ -203,7 +203,7 @@ func (r *rescoring) readEvaluations(ctx context.Context) (planned, inForce []sto
 func (r *rescoring) takeEvaluator(path string, data []byte) (change func(*eval.Evaluation), err error) {
 	def, problems, err := evalset.ParseEvaluator(path, data)
 	if err != nil {
-		return nil, &InputError{err}
+		return nil, &InputError{Err: err}
 	}
 	r.warn(problems)
 	if def.Dir, err = r.folder(filepath.Dir(path)); err != nil {
@@ -236,7 +236,7 @@ func (r *rescoring) takeEvaluator(path string, data []byte) (change func(*eval.E
 func (r *rescoring) takeSet(path string, planned []store.Evaluation) (change func(*eval.Evaluation), err error) {
 	set, problems, err := evalset.Load(path)
 	if err != nil {
-		return nil, &InputError{input.Unreadable(path, err)}
+		return nil, &InputError{Err: input.Unreadable(path, err)}
 	}
 	in := &input.Reader{Problems: problems}
 	judges := judge.ParseConfig(in, set.Judges)
@@ -259,7 +259,7 @@ func (r *rescoring) takeSet(path string, planned []store.Evaluation) (change fun
 	}
 	_ = rows.Each(in, add)
 	if err := in.Problems.Err(false); err != nil {
-		return nil, &InputError{err}
+		return nil, &InputError{Err: err}
 	}
 	r.warn(in.Problems)
 	r.setJudges = &judges

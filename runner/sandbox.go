@@ -153,7 +153,7 @@ func (e *EvalSet) place(needed bool) (input.Problems, error) {
 	}
 	config, problems := tasks.LoadMCPConfig(o.MCPConfig)
 	if err := problems.Err(false); err != nil {
-		return nil, &InputError{err}
+		return nil, &InputError{Err: err}
 	}
 	out.MCPServers = config.Servers
 	for _, s := range config.Servers {

@@ -54,7 +54,7 @@ type OpenOptions struct {
 // Open opens the store in a folder. A caller closes it.
 func Open(dir string, o OpenOptions) (*Store, error) {
 	if err := store.CheckDir(dir); err != nil {
-		return nil, &InputError{err}
+		return nil, &InputError{Err: err}
 	}
 	warn := func(what string) {
 		if o.Warn != nil {

@@ -73,7 +73,7 @@ func tasksOf(r *input.Reader, set *eval.Set) (patterns []string) {
 func (e *EvalSet) addTasks(r *input.Reader, patterns []string) error {
 	dirs, err := e.opts.Fetched.find(patterns)
 	if err != nil {
-		return &InputError{err}
+		return &InputError{Err: err}
 	}
 	set := e.req.Set
 	first := map[string]string{}

@@ -36,7 +36,7 @@ type (
 func ParseTolerance(text string) (Tolerance, error) {
 	t, err := verdict.ParseTolerance(text)
 	if err != nil {
-		return t, &InputError{err}
+		return t, &InputError{Err: err}
 	}
 	return t, nil
 }

@@ -1,4 +1,4 @@
-package main
+package standalone
 
 import (
 	"net/http"
@@ -11,16 +11,16 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway"
 )
 
-// gatewayMetrics are the numbers at /metrics.
-type gatewayMetrics struct {
+// metrics are the numbers at /metrics.
+type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	refused  *prometheus.CounterVec
 }
 
-func newGatewayMetrics() *gatewayMetrics {
-	m := &gatewayMetrics{
+func newMetrics() *metrics {
+	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "evalrun_gateway_requests_total", Help: "MCP requests that have been answered.",
@@ -37,17 +37,17 @@ func newGatewayMetrics() *gatewayMetrics {
 }
 
 // of adds the numbers of an access, and of the tasks that run there.
-func (m *gatewayMetrics) of(a *gateway.Access, running func() int) {
+func (m *metrics) of(a *gateway.Access, running func() int) {
 	m.registry.MustRegister(sessionCollector{a}, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "evalrun_gateway_running_tasks", Help: "MCP tasks that have not ended.",
 	}, func() float64 { return float64(running()) }))
 }
 
-func (m *gatewayMetrics) handler() http.Handler {
+func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-func (m *gatewayMetrics) served(s gateway.Served) {
+func (m *metrics) served(s gateway.Served) {
 	method := methodLabel(s.Method)
 	m.requests.WithLabelValues(s.Endpoint, method, s.Outcome).Inc()
 	m.seconds.WithLabelValues(s.Endpoint, method).Observe(s.Took.Seconds())

@@ -1,4 +1,4 @@
-package main
+package standalone
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type stdioServer struct {
 // stdioGrace is how long a server may take to end by itself once its stdin is closed.
 const stdioGrace = 2 * time.Second
 
-var errGatewayDone = errors.New("the gateway has no use for it any more")
+var errDone = errors.New("the gateway has no use for it any more")
 
 // inherited are the variables of the gateway that its servers get beside those that their
 // configuration names: what the SDKs of MCP pass on, language, time zone and folders. Nothing else
@@ -63,7 +63,7 @@ func startStdio(s tasks.MCPServer, mark string, stderr io.Writer) (io.ReadWriteC
 // Close implements io.Closer: the process is ended and reaped.
 func (s *stdioServer) Close() error {
 	err := s.WriteCloser.Close()
-	s.process.End(errGatewayDone, stdioGrace)
+	s.process.End(errDone, stdioGrace)
 	_, waitErr := s.process.Wait(context.Background())
 	return errors.Join(err, waitErr)
 }

@@ -1,4 +1,4 @@
-package main
+package standalone
 
 import (
 	"context"
@@ -18,13 +18,19 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// gatewayConfig reads the servers of a file, and finds out what will never do before a client has
-// to.
-func gatewayConfig(file string) ([]tasks.MCPServer, input.Problems, error) {
+// Config is what a file says of the servers.
+type Config struct {
+	file    string
+	servers []tasks.MCPServer
+}
+
+// ReadConfig reads the servers of a file, and finds out what will never do before a client has to.
+// The warnings are there with an error, too.
+func ReadConfig(file string) (_ *Config, warnings input.Problems, err error) {
 	config, problems := tasks.LoadMCPConfig(file)
-	warnings := problems.Warnings()
+	warnings = problems.Warnings()
 	if err := problems.Err(false); err != nil {
-		return nil, warnings, &exitError{exitUsage, err}
+		return nil, warnings, &input.Error{Err: err}
 	}
 	servers, problems := config.Expand(os.LookupEnv)
 	r := input.Reader{Problems: problems}
@@ -35,11 +41,11 @@ func gatewayConfig(file string) ([]tasks.MCPServer, input.Problems, error) {
 	}
 	switch err := r.Problems.Err(false); {
 	case err != nil:
-		return nil, warnings, &exitError{exitUsage, err}
+		return nil, warnings, &input.Error{Err: err}
 	case len(servers) == 0:
-		return nil, warnings, usageError("%s: there are no MCP servers in it", file)
+		return nil, warnings, input.Errorf("%s: there are no MCP servers in it", file)
 	}
-	return servers, warnings, nil
+	return &Config{file, servers}, warnings, nil
 }
 
 // headerName is what a header may be called: RFC 9110, 5.1.
@@ -92,15 +98,15 @@ func program(s tasks.MCPServer) (string, error) {
 	return path, err
 }
 
-// servers are the servers as the gateway reaches them. The processes of those that it starts bear
+// reached are the servers as the gateway reaches them. The processes of those that it starts bear
 // the mark.
-func (o *gatewayFlags) servers(declared []tasks.MCPServer, mark string, stderr io.Writer) []gateway.Server {
+func (c *Config) reached(o Options, mark string) []gateway.Server {
 	var out []gateway.Server
-	for _, s := range declared {
+	for _, s := range c.servers {
 		server := gateway.Server{Name: s.Name, Filter: gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags}}
 		if s.Transport == tasks.TransportStdio {
-			server.ChildProcess, server.MaxSessions = true, o.maxSessions
-			server.Target.Start = func(context.Context) (io.ReadWriteCloser, error) { return startStdio(s, mark, stderr) }
+			server.ChildProcess, server.MaxSessions = true, o.MaxSessions
+			server.Target.Start = func(context.Context) (io.ReadWriteCloser, error) { return startStdio(s, mark, o.Stderr) }
 		} else {
 			server.Target = mcp.Target{URL: s.URL, SSE: s.Transport == tasks.TransportSSE, Header: http.Header{}}
 			for _, h := range s.Headers {

@@ -1,4 +1,4 @@
-package main
+package standalone
 
 import (
 	"crypto/rand"
@@ -17,27 +17,31 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// minToken is how long a token must be that somebody has chosen.
-const minToken = 16
+const (
+	// minToken is how long a token must be that somebody has chosen.
+	minToken = 16
+	// maxTokenFile is how large a file with a token may be.
+	maxTokenFile = 1 << 20
+)
 
-// gatewayToken is the token that clients of the gateway bear: that of a file, or the one that is
+// tokenOf is the token that clients of the gateway bear: that of a file, or the one that is
 // kept in the store, which is made if it is not there.
-func gatewayToken(file, storeDir string) (string, error) {
+func tokenOf(file, storeDir string) (string, error) {
 	name := "--token-file: " + file
 	if file == "" {
 		file = filepath.Join(storeDir, "gateway.token")
 		name = file
 		if err := makeToken(file); err != nil {
-			return "", internal(err)
+			return "", err
 		}
 	}
-	data, err := input.ReadFile(file, maxSmallFile)
+	data, err := input.ReadFile(file, maxTokenFile)
 	if err != nil {
-		return "", usageError("%w", input.Unreadable(name, err))
+		return "", input.Errorf("%w", input.Unreadable(name, err))
 	}
 	token := strings.TrimSpace(string(data))
 	if len(token) < minToken || strings.ContainsAny(token, " \t\r\n/") {
-		return "", usageError("%s: expected a token of at least %d characters without spaces and slashes", name, minToken)
+		return "", input.Errorf("%s: expected a token of at least %d characters without spaces and slashes", name, minToken)
 	}
 	return token, nil
 }
@@ -59,21 +63,21 @@ func makeToken(file string) (err error) {
 	return nil
 }
 
-// lockGateway makes sure that one gateway at a time looks after the tasks of a token in a store.
+// lock makes sure that one gateway at a time looks after the tasks of a token in a store.
 // The lock ends with the process. The mark is what the processes of the gateway's servers bear: it
 // is the same for the next gateway that gets the lock, so that it finds those of one that was
 // killed.
-func lockGateway(st store.Place, token string) (mark string, unlock func(), err error) {
+func lock(st store.Place, token string) (mark string, unlock func(), err error) {
 	sum := sha256.Sum256([]byte(token))
 	name := "gateway-" + hex.EncodeToString(sum[:4])
 	mark = st.ID() + "/" + name
 	f, err := os.OpenFile(filepath.Join(st.Dir(), name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return "", nil, internal(err)
+		return "", nil, err
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		_ = f.Close() // nothing was written
-		return "", nil, usageError("another gateway uses the store %s with the same token; end it, or give another --store or --token-file", st.Dir())
+		return "", nil, input.Errorf("another gateway uses the store %s with the same token; end it, or give another --store or --token-file", st.Dir())
 	} else if err != nil { // a file system without locks: there may be other gateways, whose processes are not ours
 		mark += "-" + strconv.Itoa(os.Getpid())
 	}

@@ -1,4 +1,4 @@
-package main
+package standalone
 
 import (
 	"context"
@@ -10,17 +10,18 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
-// gatewayObserver writes the log of requests and counts them.
-type gatewayObserver struct {
+// observer writes the log of requests and counts them.
+type observer struct {
 	log     *slog.Logger // nil for none
-	metrics *gatewayMetrics
+	metrics *metrics
 }
 
-// openGatewayLog opens the log of requests: a file that is added to, or stderr for -. It is nil if
+// openLog opens the log of requests: a file that is added to, or stderr for -. It is nil if
 // there is to be none.
-func openGatewayLog(name string, stderr io.Writer) (*slog.Logger, func() error, error) {
+func openLog(name string, stderr io.Writer) (*slog.Logger, func() error, error) {
 	switch name {
 	case "":
 		return nil, func() error { return nil }, nil
@@ -33,7 +34,7 @@ func openGatewayLog(name string, stderr io.Writer) (*slog.Logger, func() error, 
 		if errors.As(err, &reason) {
 			err = reason.Err
 		}
-		return nil, nil, usageError("--request-log: %s: cannot be written: %w", name, err)
+		return nil, nil, input.Errorf("--request-log: %s: cannot be written: %w", name, err)
 	}
 	return slog.New(slog.NewJSONHandler(f, nil)), f.Close, nil
 }
@@ -42,7 +43,7 @@ func openGatewayLog(name string, stderr io.Writer) (*slog.Logger, func() error, 
 const longestLogged = 200
 
 // Served implements gateway.Observer.
-func (o *gatewayObserver) Served(s gateway.Served) {
+func (o *observer) Served(s gateway.Served) {
 	o.metrics.served(s)
 	if o.log == nil {
 		return
@@ -61,7 +62,7 @@ func (o *gatewayObserver) Served(s gateway.Served) {
 
 // Refused implements gateway.Observer. What a request bore in place of a token is not logged: it
 // may be one.
-func (o *gatewayObserver) Refused(r gateway.Refused) {
+func (o *observer) Refused(r gateway.Refused) {
 	o.metrics.refused.WithLabelValues(r.Reason).Inc()
 	if o.log != nil {
 		o.log.LogAttrs(context.Background(), slog.LevelWarn, "refused", slog.Int("status", r.Status), slog.String("reason", r.Reason),
