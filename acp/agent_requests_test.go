@@ -15,6 +15,7 @@ import (
 )
 
 func TestAgentReadsAndWritesOnlyInTheWorkspace(t *testing.T) {
+	testenv.NeedSlow(t)
 	home := t.TempDir()
 	cwd := filepath.Join(home, "workspace")
 	if err := os.Mkdir(cwd, 0o700); err != nil {

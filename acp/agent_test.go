@@ -257,6 +257,7 @@ func TestPermissions(t *testing.T) {
 }
 
 func TestFaultsOfAnAgent(t *testing.T) {
+	testenv.NeedSlow(t)
 	// phase runs a conversation up to the first call that fails, and returns its name.
 	phase := func(a *agentProcess, ctx context.Context, prompt string) (string, error) {
 		if _, err := a.Initialize(ctx, Implementation{}); err != nil {
@@ -339,6 +340,7 @@ func TestWhatAnAgentSendsBesidesIsRecorded(t *testing.T) {
 }
 
 func TestFloodIsHandledInOrder(t *testing.T) {
+	testenv.NeedSlow(t)
 	const n = 50_000
 	a := startAgent(t, "", "", Options{})
 	s := a.open()

@@ -332,6 +332,7 @@ func TestRequestsBeyondTheLimitAreRefused(t *testing.T) {
 }
 
 func TestManyCallersGetTheirOwnAnswers(t *testing.T) {
+	testenv.NeedSlow(t)
 	c, p := dial(t, &client{}, Options{})
 	p.serve(func(m rpc) string { return string(m.Params) })
 	var all sync.WaitGroup

@@ -13,10 +13,12 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/pack"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // X1: the ids in a pack lead nowhere, and nothing else than its runs comes along.
 func TestHostileStoresAreNotUnpacked(t *testing.T) {
+	testenv.NeedSlow(t)
 	for name, c := range map[string]struct{ change, also, want string }{
 		"a store id that is a path":   {"UPDATE meta SET value = '../../stolen' WHERE key = 'storeId'", "", "is no name"},
 		"a run id that is a path":     {"UPDATE runs SET run_id = '../r'", "", "is no name"},

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -15,6 +16,7 @@ import (
 // Given one open store: then several runs, and an executor, can be worked on in one process at the
 // same time, and each call sees its own events.
 func TestRunsAndAnExecutorInOneProcess(t *testing.T) {
+	testenv.NeedSlow(t)
 	path := evalSet(false)
 	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(path)) })
 	store, first := begin(path)
@@ -54,6 +56,7 @@ func TestRunsAndAnExecutorInOneProcess(t *testing.T) {
 // A run that waits ends when its context does, or when it is told to drain, or after its time: it
 // can be gone on with in each case.
 func TestWhatEndsARun(t *testing.T) {
+	testenv.NeedSlow(t)
 	closed := make(chan struct{})
 	close(closed)
 	for name, c := range map[string]struct {

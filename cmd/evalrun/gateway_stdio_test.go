@@ -76,6 +76,7 @@ func taskServerConfig(t *testing.T) string {
 // A client that starts its servers has calls, and tasks of its era, of one server or of all. When
 // it closes stdin nothing is left, of the server neither.
 func TestGatewayOverStdio(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	config := taskServerConfig(t)
 	for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
@@ -167,6 +168,7 @@ func mustHaveEnded(t *testing.T, g *startedGateway, tmp string) {
 
 // A gateway that is asked to end in the middle of a call does so, and so does its server.
 func TestGatewayOverStdioIsTerminated(t *testing.T) {
+	testenv.NeedSlow(t)
 	tmp := t.TempDir()
 	g, err := startGateway(tmp, taskServerConfig(t), "--stdio", "tasks")
 	if err != nil {
@@ -219,6 +221,7 @@ func descriptors(t *testing.T, make func(fds *[2]int) error) (theirs, ours *os.F
 
 // The gateway takes what it is given as stdin, stdout and stderr, and long messages go through.
 func TestGatewayOnAnyDescriptors(t *testing.T) {
+	testenv.NeedSlow(t)
 	config := taskServerConfig(t)
 	in := func(t *testing.T, nonblock bool) (theirs, ours *os.File) {
 		return descriptors(t, func(fds *[2]int) error {
@@ -292,6 +295,7 @@ func TestGatewayOnAnyDescriptors(t *testing.T) {
 
 // A client that dies in the middle of an answer is no reason to leave something behind.
 func TestGatewayWhoseClientDies(t *testing.T) {
+	testenv.NeedSlow(t)
 	tmp := t.TempDir()
 	g, err := startGateway(tmp, taskServerConfig(t), "--stdio", "tasks")
 	if err != nil {

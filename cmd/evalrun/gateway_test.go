@@ -99,6 +99,7 @@ func callGateway(t *testing.T, c *mcp.Client, method, params string) jsonobj.Obj
 // Tasks and sessions survive the gateway when it is killed at once after a client was told about
 // them, again and again.
 func TestGatewayThatIsKilled(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
 		t.Run(string(era), func(t *testing.T) {
 			t.Parallel()
@@ -255,6 +256,7 @@ func (g *gatewayProcess) post(server, authorization string) (*http.Response, err
 // the first is started again, then the processes that it had left are gone before it serves
 // anybody, and those of the other one are not; and when it is ended it leaves none.
 func TestGatewayLeavesNoProcesses(t *testing.T) {
+	testenv.NeedSlow(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("processes that left their group are found on Linux only")
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // TestInvalidInputs gives evalrun everything that can be wrong and compares what it says with the
@@ -19,6 +21,7 @@ import (
 // evalrun …" is a command whose output belongs to the transcript, a line "% …" prepares something
 // in a shell; the files are the inputs. -update writes the transcripts.
 func TestInvalidInputs(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Setenv("EVALRUN_STORE", "")
 	t.Setenv("OPENAI_API_KEY", "")
 	archives, err := filepath.Glob("testdata/invalid/*.txt")

@@ -21,6 +21,7 @@ import (
 // TestStartWhoseAnswerIsLost starts a job at a source that can be searched. The job begins and the
 // answer is an error: evalrun must look for the job before it tries again, and find it.
 func TestStartWhoseAnswerIsLost(t *testing.T) {
+	testenv.NeedSlow(t)
 	var starts atomic.Int32
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /jobs", func(w http.ResponseWriter, _ *http.Request) {
@@ -71,6 +72,7 @@ evaluations: [{id: a, name: A, inputs: {}, evaluationCriterias: {}}]
 // TestSourcesAreAskedOnce resumes a run of more jobs than are asked at once, each of which is due
 // again before the last has answered. The command must end all the same.
 func TestSourcesAreAskedOnce(t *testing.T) {
+	testenv.NeedSlow(t)
 	var checks atomic.Int32
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /jobs", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })

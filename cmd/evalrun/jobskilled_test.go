@@ -22,6 +22,7 @@ import (
 // A server that is killed under load loses no job, event or cancellation that it has acknowledged,
 // makes no job twice, and whoever watches a job goes on by itself.
 func TestAKilledServerLosesNoJob(t *testing.T) {
+	testenv.NeedSlow(t)
 	kills := 4
 	if os.Getenv(testenv.Long) != "" {
 		kills = 50

@@ -105,6 +105,7 @@ evaluations:
 // kill -9 while one notification is being sent and the next one is committed: both are delivered by
 // the next process, the first one with the id that it had.
 func TestNotificationsSurviveAKill(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	var mu sync.Mutex
 	var ids []string
@@ -172,6 +173,7 @@ echo '{"total": 1}' ; echo done >done
 // A job has the URL of its trigger, which a server that was killed and started again still knows;
 // what it posts resumes the rollout, and the job goes on. Nothing that is written has the URL in it.
 func TestAWebhookSurvivesAKill(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	k := newKillable(t, map[string]string{"set.yaml": jobThatAnswers, "agent.sh": agentThatEchoes, "job.sh": slowJob})
 	s := k.open()

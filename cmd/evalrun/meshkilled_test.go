@@ -74,6 +74,7 @@ func (m *mesh) submit(evalSet string) {
 // G22: a registry and a provider that are killed in turn, while jobs are claimed, run and ended, do
 // each job once: one run, one end.
 func TestAKilledMeshDoesEachJobOnce(t *testing.T) {
+	testenv.NeedSlow(t)
 	kills := 4
 	if os.Getenv(testenv.Long) != "" {
 		kills = 20

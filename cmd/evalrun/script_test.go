@@ -39,7 +39,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if testing.Short() { // every fifth: under the race detector a process takes five times as long
+	if testenv.Short() { // every fifth: under the race detector a process takes five times as long
 		for i := range len(scripts) / 5 {
 			scripts[i] = scripts[5*i]
 		}

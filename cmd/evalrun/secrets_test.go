@@ -132,7 +132,8 @@ func leakyService(w http.ResponseWriter, r *http.Request) {
 // in anything that it prints, however they are encoded; only the payload columns of the store have
 // them.
 func TestSecretsAreInNoFile(t *testing.T) {
-	if testing.Short() {
+	testenv.NeedSlow(t)
+	if testenv.Short() {
 		t.Skip("takes seconds")
 	}
 	seed := uint64(time.Now().UnixNano())

@@ -13,6 +13,8 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 var terminalFiles = map[string]string{
@@ -64,6 +66,7 @@ func newScreen(columns int, sent string) *screen {
 // P2, and the tables of P1: on a real terminal there is one line that is drawn again, with failures
 // above it, and everything fits its width.
 func TestTerminal(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, c := range []struct {
 		columns int
 		noColor string

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -72,6 +73,7 @@ func evalrunHere(t *testing.T, code int, args ...string) string {
 // A store that an earlier version wrote is listed, shown and reported, and what it had suspended is
 // gone on with to its end.
 func TestStoresOfEarlierVersions(t *testing.T) {
+	testenv.NeedSlow(t)
 	archives, err := filepath.Glob("testdata/upgrade/*.zip")
 	if err != nil || len(archives) == 0 {
 		t.Fatal(archives, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/eval/summary"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func vector(t *testing.T, name string, into any) {
@@ -371,6 +372,7 @@ func changed(s Side, change func(*Side)) Side {
 // A coin has no difference to itself: the shown test must not find one in more than 5 % of runs,
 // and the self-test must say so. Both must find a true difference of 0.5 in 40 evaluations.
 func TestFalseAlarmsAndPower(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	const seeds, n = 200, 40
 	alarms, found, calibrated := 0, 0, 0

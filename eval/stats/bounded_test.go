@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // These are of a million draws, and true to 0.001; those of 0 and 1 are Clopper and Pearson's.
@@ -33,6 +35,7 @@ func TestVectorsOfBoundedMeans(t *testing.T) {
 
 // Of values that are 0 or 1 the weighted mean has a beta distribution.
 func TestBoundedMeansOfZeroAndOneAreClopperAndPearsons(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	for _, n := range []int{1, 2, 3, 10, 77, 1000, 100_000} {
 		for _, passed := range []int{0, 1, n / 2, n - 1, n} {

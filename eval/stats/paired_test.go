@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // twice are evaluations, each a cluster, with the same two figures for each of several agents.
@@ -115,6 +117,7 @@ func TestClusteredVerdicts(t *testing.T) {
 // few the evaluations, however rare the changes, and whether agents are alike or not. 0.94 allows
 // for chance: two standard errors of 2,000 comparisons.
 func TestClusteredVerdictsAreCovered(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	const comparisons = 2000
 	r := rand.New(rand.NewPCG(11, 12)) //nolint:gosec // cases, no secrets

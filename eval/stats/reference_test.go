@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // The reference says the same as the package in the slowest and plainest way: sums over all pairs,
@@ -245,6 +247,7 @@ func randomCase(r *rand.Rand, most int) referenceCase {
 }
 
 func TestEstimatesAreThoseOfTheReference(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // cases, no secrets
 	for n := range 200 {
@@ -277,6 +280,7 @@ func TestEstimatesAreThoseOfTheReference(t *testing.T) {
 }
 
 func TestDifferencesAreThoseOfTheReference(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // cases, no secrets
 	for n := range 200 {

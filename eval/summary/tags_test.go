@@ -9,10 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // A tag's statistics are those of a run that has only the evaluations with that tag.
 func TestTagsAreRunsOfTheirOwn(t *testing.T) {
+	testenv.NeedSlow(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	states := []eval.State{eval.StateCompleted, eval.StateCompleted, eval.StateCompleted, eval.StateFaulted, eval.StateSuspended, eval.StateCancelled}
 	for range 200 {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // need skips a test where a controller cannot be used.
@@ -76,6 +78,7 @@ func groups(t *testing.T, owner string) (out []string) {
 }
 
 func TestMemoryIsLimited(t *testing.T) {
+	testenv.NeedSlow(t)
 	need(t, Memory)
 	const script = "head -c 200M /dev/zero | tail -c 190M | wc -c" // tail holds it all
 	out, g, _ := limited(t, Limits{Memory: 64 << 20}, script)
@@ -96,6 +99,7 @@ func TestNumberOfProcessesIsLimited(t *testing.T) {
 }
 
 func TestCPUTimeIsLimited(t *testing.T) {
+	testenv.NeedSlow(t)
 	need(t, CPU)
 	began := time.Now()
 	_, g, err := limited(t, Limits{CPUs: 0.1}, `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`)

@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // batchWorld is a run whose rollouts are judged in batches of a provider.
@@ -120,10 +121,11 @@ func passes(fakejudge.Request) fakejudge.Reply {
 // one request; nobody has a goroutine; and when it is done each has its verdict, at the price of
 // batches.
 func TestAThousandRolloutsWaitForOneBatch(t *testing.T) {
+	testenv.NeedSlow(t)
 	for model, api := range map[string]string{"gpt-5-mini": "chat", "claude-haiku-4-5": "messages"} {
 		t.Run(api, func(t *testing.T) {
 			n := 1000
-			if testing.Short() {
+			if testenv.Short() {
 				n = 60
 			}
 			w := newBatchWorld(t, model, n, passes)
@@ -254,6 +256,7 @@ func TestARefusedBatchIsAskedOneByOne(t *testing.T) {
 // What waits in a batch of another process counts as spent, and no more when its answer is there: a
 // budget of calls is not spent anew by each process.
 func TestTheBudgetCountsWhatWaitsInABatch(t *testing.T) {
+	testenv.NeedSlow(t)
 	for model, api := range map[string]string{"gpt-5-mini": "chat", "claude-haiku-4-5": "messages"} {
 		t.Run(api, func(t *testing.T) {
 			rule := func(r fakejudge.Request) fakejudge.Reply {
@@ -297,6 +300,7 @@ func TestTheBudgetCountsWhatWaitsInABatch(t *testing.T) {
 // its verdict, and it is paid for, counted and budgeted once. If its answer is no verdict it is asked
 // once more, for all of them.
 func TestEqualQuestionsOfABatchArePaidForOnce(t *testing.T) {
+	testenv.NeedSlow(t)
 	for model, api := range map[string]string{"gpt-5-mini": "chat", "claude-haiku-4-5": "messages"} {
 		for name, c := range map[string]struct {
 			rule  func(fakejudge.Request) fakejudge.Reply

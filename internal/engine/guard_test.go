@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
@@ -94,6 +95,7 @@ const (
 // Given an executor that has a hundred good rollouts, and ten with which it cannot but fail:
 // then it completes the hundred, the ten have a fault that says why, and it goes on.
 func TestWhatIsBadHarmsOnlyItself(t *testing.T) {
+	testenv.NeedSlow(t)
 	dir := t.TempDir()
 	s, err := sqlite.Open(filepath.Join(dir, ".evalrun"), store.Options{})
 	if err != nil {

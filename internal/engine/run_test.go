@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
@@ -189,6 +190,7 @@ func TestWhatIsNotRetriedIsFaulted(t *testing.T) {
 }
 
 func TestTheRolloutLimitCountsAllSegments(t *testing.T) {
+	testenv.NeedSlow(t)
 	p := newProject(t)
 	s := p.open()
 	runID := p.plan(s, 1, `case $in in *'"resume":null'*) sleep 0.2; echo '{"__interrupt__": [{"id": "t", "value": {"resume_time": "2020-01-01T00:00:00Z"}}]}';; *) sleep 60;; esac`,
@@ -263,6 +265,7 @@ func TestAnEndedRunnerLeavesWhatCanBeResumed(t *testing.T) {
 // While agents are short the next rollouts are claimed in advance. When long ones come, those wait
 // without its being their working time, and are given back.
 func TestWaitingForAPlaceIsQueued(t *testing.T) {
+	testenv.NeedSlow(t)
 	p := newProject(t)
 	s := p.open()
 	runID := p.plan(s, 15, `case $in in *'"i":10}'*|*'"i":11}'*) sleep 1.2;; esac; echo '{}'`, nil)

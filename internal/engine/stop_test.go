@@ -10,6 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // workUntilStopped works as w.play does, until the service calls stop.
@@ -46,6 +47,7 @@ func found(started *bool) func(string) (int, string) {
 
 // R21: a stop at any request never makes a fault, spends no attempt, and no job is started twice.
 func TestAStopSaysNothingOfASource(t *testing.T) {
+	testenv.NeedSlow(t)
 	for kind, jobs := range map[string]string{"idempotent": idempotentJobs, "searchable": searchableJobs, "at most once": atMostOnceJobs} {
 		for _, at := range []string{"GET /find", "POST", "GET /jobs/7"} {
 			if at == "GET /find" && kind != "searchable" {

@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
@@ -21,6 +22,7 @@ import (
 // Invariant: A start that keeps failing costs a bounded number of requests and
 // ends at its deadline.
 func TestAStartThatKeepsFailing(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, test := range []struct {
 		name, jobs string
 		answer     func(string) (int, string)
@@ -164,6 +166,7 @@ func (w *jobWorld) suspendOnly() {
 
 // At the deadline an error of the source is not an answer.
 func TestASourceThatCannotBeAskedAtTheDeadline(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, test := range []struct {
 		name  string
 		fails int // requests after the deadline that fail
@@ -250,6 +253,7 @@ func TestAChangedInterruptSupersedes(t *testing.T) {
 // A rollout that has used up limits.timeout is not tried again, as nothing is left for another
 // attempt; one that has only used up its segment's is.
 func TestATimeoutIsRepeatedOnlyIfTimeIsLeft(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, test := range []struct {
 		name     string
 		limits   eval.Limits

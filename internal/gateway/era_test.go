@@ -29,6 +29,7 @@ func soon(t testing.TB) context.Context {
 // TestErasWithTheSDK has clients and servers of the Go SDK use everything that MCP has, each era
 // with each, over every transport.
 func TestErasWithTheSDK(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, p := range pairs() {
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()

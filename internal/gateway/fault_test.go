@@ -244,6 +244,7 @@ func TestHTTPServerDies(t *testing.T) {
 
 // A server that has said what it can do, and then says nothing.
 func TestServerDoesNotAnswer(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, transport := range []string{"http", "stdio", "sse"} {
 		for _, client := range []mcp.Era{mcp.Legacy, mcp.Modern} {
 			t.Run(fmt.Sprint(client, " client, ", transport), func(t *testing.T) {

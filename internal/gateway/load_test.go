@@ -32,6 +32,7 @@ func TestLargeResults(t *testing.T) {
 
 // 32 callers at once, each of which must get its own answers and no others.
 func TestManyCallersLoseNothing(t *testing.T) {
+	testenv.NeedSlow(t)
 	const callers, calls = 32, 10
 	for _, p := range pairs() {
 		t.Run(p.String(), func(t *testing.T) {

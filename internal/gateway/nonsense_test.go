@@ -11,10 +11,12 @@ import (
 
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // What a server says that makes no sense harms nobody but the call that it answers.
 func TestServerTalksNonsense(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, transport := range []string{"http", "stdio", "sse"} {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()

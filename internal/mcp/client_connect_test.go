@@ -14,6 +14,7 @@ import (
 )
 
 func TestClientFindsOutTheEraOverStdio(t *testing.T) {
+	testenv.NeedSlow(t)
 	modern := func(p *clientStdioPeer, m message) {
 		p.answer(m.ID, `{"supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{},"resultType":"complete"}`)
 	}

@@ -167,6 +167,7 @@ func TestClientWithServersOfTheSDK(t *testing.T) {
 }
 
 func TestClientIsUsedByManyAtOnceOnEveryTransport(t *testing.T) {
+	testenv.NeedSlow(t)
 	for name, target := range clientSDKTargets(t, nil) {
 		t.Run(name, func(t *testing.T) {
 			c := clientDial(t, target, ClientOptions{})

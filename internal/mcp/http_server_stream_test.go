@@ -222,6 +222,7 @@ func holds(text string) func(sse) bool {
 
 // A client that does not read is in nobody's way, and what waits for it is bounded.
 func TestClientThatDoesNotRead(t *testing.T) {
+	testenv.NeedSlow(t)
 	noGoroutinesLeft(t)
 	h := newTestServer()
 	e := serveHTTP(t, h, ServerOptions{})

@@ -204,6 +204,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestLongMessages(t *testing.T) {
+	testenv.NeedSlow(t)
 	h := newTestServer()
 	long := strings.Repeat("0123456789", 1<<20)
 	h.said = json.RawMessage(`"` + long + `"`)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // inPieces reads a text in pieces.
@@ -68,6 +70,7 @@ func random(rnd *rand.Rand, depth int) any {
 
 // The scanner finds what a decoder of whole documents finds, wherever the text is cut.
 func TestFieldsFindWhatADecoderFinds(t *testing.T) {
+	testenv.NeedSlow(t)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	wanted := map[string]int{"usage": 1000, "a.usage": 1000, "b": 1000, "choices.finish_reason": 1000, "error": 1000}
 	found := 0

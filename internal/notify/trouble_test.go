@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // Whatever is wrong with a receiver, it is told again, with the same id, until it has taken it; what
 // it has taken is not sent again.
 func TestReceiversInTrouble(t *testing.T) {
+	testenv.NeedSlow(t)
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "/elsewhere")
@@ -116,6 +118,7 @@ func TestGone(t *testing.T) {
 
 // No part of a secret is left where what a target says is cut.
 func TestWhatIsQuotedIsRedactedFirst(t *testing.T) {
+	testenv.NeedSlow(t)
 	w := newWorld(t)
 	r := newReceiver(t, w.Now)
 	w.targets = Targets{webhook(r.URL)}

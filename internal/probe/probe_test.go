@@ -93,6 +93,7 @@ func orphaned(isolation string) (check, fact string) {
 // The fixture keeps to the protocol, and has no model: what is seen at the model cannot be known
 // it.
 func TestAWellBehavedAgent(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	for _, isolation := range []string{sandbox.IsolationProcess, sandbox.IsolationBwrap} {
 		t.Run(isolation, func(t *testing.T) {
@@ -151,6 +152,7 @@ func TestAWellBehavedAgent(t *testing.T) {
 
 // What an agent does not do, or does wrong, is seen.
 func TestOtherAgents(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name, fault string
@@ -208,6 +210,7 @@ func TestOtherAgents(t *testing.T) {
 
 // A check that hangs is ended, and the others are made.
 func TestACheckThatHangs(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	o := options(t, "hang:new")
 	o.Timeout, o.Only = 500*time.Millisecond, []string{"http", "resume"}
@@ -227,6 +230,7 @@ func TestACheckThatHangs(t *testing.T) {
 }
 
 func TestAgentsThatCannotBeProbed(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	for fault, want := range map[string]string{"die:initialize": "stdout", "hang:initialize": "not done within", `answer:initialize={"protocolVersion":7}`: "protocol version 7"} {
 		o := options(t, fault)
@@ -256,6 +260,7 @@ func TestAgentsThatCannotBeProbed(t *testing.T) {
 
 // An interruption ends everything in the middle of a check.
 func TestInterrupted(t *testing.T) {
+	testenv.NeedSlow(t)
 	stop := errors.New("stop")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	o := options(t, "hang:new")

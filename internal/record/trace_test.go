@@ -6,9 +6,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestTrace(t *testing.T) {
+	testenv.NeedSlow(t)
 	for name, tt := range map[string]struct {
 		content string
 		want    []string

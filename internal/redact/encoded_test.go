@@ -88,6 +88,7 @@ func encodings(rnd *rand.Rand) func(string) string {
 // Whatever a secret is, who has escaped it how often, and wherever the stream is cut, nothing
 // of it is left.
 func TestSecretsAreFoundHoweverTheyAreEncoded(t *testing.T) {
+	testenv.NeedSlow(t)
 	rnd := rand.New(rand.NewPCG(5, 6))
 	n := 1000
 	if os.Getenv(testenv.Long) == "" {
@@ -122,6 +123,7 @@ func TestSecretsAreFoundHoweverTheyAreEncoded(t *testing.T) {
 // R22: JSON in JSON in JSON and so on: whoever wrote each level, however many there are, and also
 // where the whole has become a part of a URL.
 func TestSecretsAreFoundAtAnyDepthOfJSON(t *testing.T) {
+	testenv.NeedSlow(t)
 	rnd := rand.New(rand.NewPCG(7, 8))
 	for depth := 4; depth <= 12; depth++ {
 		for range 6 {

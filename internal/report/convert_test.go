@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -151,6 +152,7 @@ func TestRolloutsAreToldApart(t *testing.T) {
 }
 
 func TestLargeRunsAreCutShort(t *testing.T) {
+	testenv.NeedSlow(t)
 	var evaluations []eval.Evaluation
 	for i := range 300 {
 		evaluations = append(evaluations, evaluation(fmt.Sprint("e", i), fmt.Sprint("E ", i)))
@@ -181,6 +183,7 @@ var hostile = []string{
 
 // Whatever the names, faults and payloads are, every output keeps its form.
 func TestHostileNames(t *testing.T) {
+	testenv.NeedSlow(t)
 	rnd := rand.New(rand.NewPCG(5, 6))
 	pick := func() string {
 		s := hostile[rnd.IntN(len(hostile))]

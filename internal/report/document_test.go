@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -263,6 +264,7 @@ func TestSaveResults(t *testing.T) {
 }
 
 func TestReadResultsRefuses(t *testing.T) {
+	testenv.NeedSlow(t)
 	r := mixedRun(t)
 	path := filepath.Join(r.dir, "results.json")
 	r.check(SaveResults(t.Context(), r.st, testRunID, path, nil, nil))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -57,6 +58,7 @@ func TestOutlinesAreThoseOfTheRollouts(t *testing.T) {
 
 // What is wrong with a document is said in the same words, wherever it is cut or damaged.
 func TestOutlinesOfADamagedDocument(t *testing.T) {
+	testenv.NeedSlow(t)
 	whole, err := os.ReadFile(filepath.Join("testdata", "results.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func asSetupError(err error) *SetupError {
@@ -229,6 +231,7 @@ func TestProcessInASpaceEndsWithGrace(t *testing.T) {
 }
 
 func TestManyShortProcessesBehindAnInit(t *testing.T) {
+	testenv.NeedSlow(t)
 	// The end of such a process can be earlier than anything that the init still has to do.
 	for range 200 {
 		c := shell(t, "exit 0")

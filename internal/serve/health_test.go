@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/serve"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestHealthNeedsNoTokenAndSaysNothing(t *testing.T) {
@@ -71,6 +72,7 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 
 // Whoever has no token cannot fill the disk with lines of the audit log.
 func TestWhoHasNoTokenWritesNoAuditLine(t *testing.T) {
+	testenv.NeedSlow(t)
 	w := newWorld(t)
 	for _, headers := range [][]string{{"Authorization", ""}, {"Authorization", "Bearer wrong"}, {"Host", "evil.example"}} {
 		if a := w.send("POST", "/v1/runs", `{"evalSet":"greet"}`, headers...); a.StatusCode < 400 {

@@ -46,6 +46,7 @@ func (w *world) begin(name, token, method, path, body string, headers ...string)
 
 // What waits with a token that is revoked ends within five seconds; what waits with another goes on.
 func TestARevokedTokenWaitsForNothing(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	var job struct{ ID string }

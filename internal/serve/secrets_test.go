@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/webhook"
 )
 
@@ -12,6 +13,7 @@ import (
 // reads everything about the run sees that something was taken out, and never what: the world of
 // this test fails it if a secret is in any answer or log.
 func TestNoAnswerAndNoLogHasASecret(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	w.execute()

@@ -35,6 +35,7 @@ type stranger struct {
 // TestAnotherUserGetsNothing has another user of the machine ask evalrun serve for everything that
 // it serves, without a token, and open every file of its store.
 func TestAnotherUserGetsNothing(t *testing.T) {
+	testenv.NeedSlow(t)
 	if text := os.Getenv(strangerVar); text != "" {
 		var s stranger
 		check(json.Unmarshal([]byte(text), &s))

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/webhook"
 )
 
@@ -64,6 +65,7 @@ func TestALateDeliveryIsGone(t *testing.T) {
 }
 
 func TestTheURLOfAWebhookIsItsCredential(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	w.execute()

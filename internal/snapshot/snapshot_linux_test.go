@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // seed is that of a random test, from EVALRUN_SEED or the time.
@@ -116,6 +118,7 @@ func asNobody(t *testing.T, test string) {
 }
 
 func TestRestoredTreesOfAnOrdinaryUserAreEqual(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	asNobody(t, "TestRestoredTreesAreEqual")
 }
@@ -244,6 +247,7 @@ func TestPrune(t *testing.T) {
 
 // A folder may be deeper than a path can be long, or than files can be open.
 func TestDeepFolders(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newStore(t, "")
 	const depth = 1100 // more than 1024 files
@@ -272,6 +276,7 @@ func TestDeepFolders(t *testing.T) {
 }
 
 func TestDeepFoldersOfAnOrdinaryUser(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	asNobody(t, "TestDeepFolders")
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // upstream is a repository on this machine that others fetch from.
@@ -106,6 +108,7 @@ func read(t *testing.T, f Fetched) string {
 }
 
 func TestFetchedOnce(t *testing.T) {
+	testenv.NeedSlow(t)
 	for name, serve := range map[string]func(t *testing.T, u upstream) string{
 		"all of a commit": func(_ *testing.T, u upstream) string { return "file://" + u.dir },
 		"only the files": func(_ *testing.T, u upstream) string {
@@ -170,6 +173,7 @@ func TestFetchedOnce(t *testing.T) {
 
 // What is not whole, or was changed, is fetched again and never used.
 func TestNothingHalfFetchedIsUsed(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	u := newUpstream(t)
 	f := u.folder(u.commit("main", u.tasks("a")), "tasks/a")
@@ -236,6 +240,7 @@ func TestOneFetchForAll(t *testing.T) {
 }
 
 func TestHostileRepositories(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	u := newUpstream(t)
 	dir := t.TempDir()

@@ -22,6 +22,7 @@ const (
 	LangGraph = "EVALRUN_LANGGRAPH" // the virtual environment of fixtures/langgraph
 	Data      = "EVALRUN_DATA"      // published eval sets and tasks, beside the checkout
 	Lab       = "EVALRUN_LAB"       // real agents and MCP peers; they take minutes, so any value but "required" asks for them where they are
+	Slow      = "EVALRUN_SLOW"      // any value runs the tests that take more than about a second
 	Long      = "EVALRUN_LONG"      // any value runs the long forms of tests, which take minutes
 )
 
@@ -49,6 +50,23 @@ func Need(t testing.TB, variable string, err error) {
 		t.Fatalf("%v (%s=required)", err, variable)
 	default:
 		t.Skipf("%v (%s=required makes this a failure)", err, variable)
+	}
+}
+
+// Short says whether a test is to do the least that is worth something: with -short, and where
+// slow tests are skipped.
+func Short() bool { return testing.Short() || quick() }
+
+// quick says whether slow tests are skipped: unless a variable or -run asks for them.
+func quick() bool {
+	return os.Getenv(Slow) == "" && os.Getenv(Long) == "" && flag.Lookup("test.run").Value.String() == ""
+}
+
+// NeedSlow skips a test that takes more than about a second, unless it is asked for.
+func NeedSlow(t testing.TB) {
+	t.Helper()
+	if quick() {
+		t.Skipf("this is slow; CI runs it, and so do %s=1 and -run", Slow)
 	}
 }
 

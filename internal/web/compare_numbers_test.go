@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/eval/compare"
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -95,6 +96,7 @@ func (d *desk) compared(a, agentA, b, agentB string, o compare.Options) (doc com
 // several agents, of one agent of each, of two agents of one run, of a side that is open, by other
 // figures, with a margin.
 func TestEveryNumberOfTheComparisonIsThatOfItsJSON(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	d := newDesk(t)
 	better, worse, open := d.variedRun("better", "e"), d.variedRun("worse", "e"), d.variedRun("waits", "e")
@@ -266,6 +268,7 @@ func marksIn(doc compare.Document) (out []string) {
 
 // The states of a comparison: each says what it is, and what can be done.
 func TestTheStatesOfAComparison(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	d := newDesk(t)
 	better, worse, open, other := d.variedRun("better", "e"), d.variedRun("worse", "e"), d.variedRun("waits", "e"), d.variedRun("better", "f")

@@ -10,11 +10,13 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/eval/compare"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // Of many evaluations that differ a page shows a part of fewer than 5,000 elements. Links lead to the
 // others, and with all of them no evaluation is left out. A file has all of them.
 func TestAComparisonOfManyIsShownInParts(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	const worse, better, epochs = 700, 300, 7
 	doc := &compare.Document{A: compare.Source{RunID: "a", Agents: []string{"x", "y"}}, B: compare.Source{RunID: "b", Agents: []string{"x", "y"}}, Comparisons: []compare.Row{{By: "score"}}}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval/compare"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/web"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -47,6 +48,7 @@ func (d *desk) scoredRun(says string) string {
 
 // A comparison as a file has what the page has, and leads nowhere else.
 func TestAComparisonIsOneFile(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	d := newDesk(t)
 	good, bad := d.scoredRun("yes"), d.scoredRun("no")
@@ -96,6 +98,7 @@ func TestAComparisonIsOneFile(t *testing.T) {
 }
 
 func TestTwoRunsAreCompared(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	d := newDesk(t)
 	good, bad := d.scoredRun("yes"), d.scoredRun("no")
@@ -127,6 +130,7 @@ func TestTwoRunsAreCompared(t *testing.T) {
 
 // An evaluation that became worse leads to what both runs have made of it, with what differs marked.
 func TestOutputsStandSideBySide(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	d := newDesk(t)
 	good, bad := d.scoredRun("yes"), d.scoredRun("no")

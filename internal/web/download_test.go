@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -29,6 +30,7 @@ func (s *site) downloads(path string) (out []string) {
 // W8: what a page shows can be had as a file: a run in each format, a rollout with its values and its
 // trajectory, and a comparison. A file is an attachment in a sandbox, whatever is in it.
 func TestWhatIsShownCanBeDownloaded(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 2, "account", "wrong")
 	one := s.rollout("wrong")

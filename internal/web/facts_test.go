@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/web"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
@@ -95,6 +96,7 @@ func (d *desk) text(path string) string {
 // What pages show of a run beyond its scores is in its results document, too, and the same: each of the
 // facts that were added to the store for the pages.
 func TestWhatPagesShowIsInTheResultsDocument(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	d, away := factsDesk(t)
 	d.resume()

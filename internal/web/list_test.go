@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/web"
 )
 
@@ -111,6 +112,7 @@ func (s *site) order(query string) (out []string) {
 // The matrix has of each agent the score that the statistics count: reduced as the set says, with a fault
 // of the agent as 0 and one of the environment left out. It is sorted by the lowest of them.
 func TestTheMatrixHasTheScoresOfTheStatistics(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	for reduce, want := range map[string]string{ // alpha's and beta's scores of each evaluation
 		"mean":       "good 1.000 1.000, split 1.000 0.000, flaky 0.333 1.000, own 0.667 0.667, env 1.000 1.000",

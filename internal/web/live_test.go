@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -84,6 +85,7 @@ func TestTheStreamOfARunTellsItsEnd(t *testing.T) {
 // Streams that began at any time end with the same state of every rollout, and each revision is told
 // once.
 func TestStreamsThatBeganAtAnyTimeTellTheSame(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 2, "account", "ask")
 	server := httptest.NewServer(s.pages)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/record"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // pngOf is an image of so many pixels a side, in base64.
@@ -83,6 +84,7 @@ func TestEditsImagesAndColoursOfACodingAgent(t *testing.T) {
 
 // An image that is too large for a page is not on it, and the page says so.
 func TestAnImageThatIsTooLarge(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 1, "ask")
 	one := s.rollout("ask")

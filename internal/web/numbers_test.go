@@ -125,6 +125,7 @@ func (s *site) unfinished() (runID string) {
 // passed, failed, faulted and suspended rollouts, one that has not begun, one that was cancelled while
 // some waited, and one that is worked on.
 func TestEveryNumberOfEveryPageIsThatOfTheResults(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 5, "account", "wrong", "fault", "ask", "account")
 	pending, cancelled := s.planned(), s.planned()

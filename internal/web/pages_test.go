@@ -17,6 +17,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/web"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
@@ -188,6 +189,7 @@ func three(score *float64) string {
 }
 
 func TestEveryNumberOfTheRunPageIsThatOfTheResults(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 10, "account", "wrong", "fault", "ask", "account")
 	page := s.page("/runs/" + s.runID)
@@ -238,6 +240,7 @@ func TestEveryNumberOfTheRunPageIsThatOfTheResults(t *testing.T) {
 }
 
 func TestEveryNumberOfARolloutIsThatOfTheResults(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 4, "account", "wrong", "fault", "ask")
 	for _, one := range s.all {
@@ -298,6 +301,7 @@ func TestHostileTextIsText(t *testing.T) {
 }
 
 func TestFilesComeInPartsAndStayInTheirFolder(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 1, "large")
 	one := s.all[0]
@@ -350,6 +354,7 @@ func TestFilesComeInPartsAndStayInTheirFolder(t *testing.T) {
 }
 
 func TestUnknownNamesAreSaid(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 1, "account")
 	for path, want := range map[string]string{"/runs/none": "there is no run", "/runs/" + s.runID + "/rollouts/none": "there is nothing with this id", "/runs/latest~7": "only 1 runs",
@@ -378,6 +383,7 @@ func TestUnknownNamesAreSaid(t *testing.T) {
 
 // From a later page of the list the page of a rollout leads back to that page.
 func TestARolloutLeadsBackToThePageOfTheList(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 26, "account") // 104 rollouts
 	list := s.page("/runs/" + s.runID + "?page=2&view=rollouts")

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -144,6 +145,7 @@ func TestAStreamGoesOnWhereTheBrowserWas(t *testing.T) {
 
 // Who looks at a run that has ended is told when it was scored again, and what has changed by that.
 func TestARunIsScoredAgainWhileItIsRead(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	d := newDesk(t)
 	runID := d.scoredRun("yes")
@@ -278,6 +280,7 @@ func TestABrowserThatReadsSlowlyIsToldTheRestAtOnce(t *testing.T) {
 // More browsers than the most are told so by an error, and read the page all the same. One that leaves
 // makes room.
 func TestMoreBrowsersThanTheMost(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	d := newDesk(t)
 	live := d.URL + "/runs/" + d.runID + "/live"

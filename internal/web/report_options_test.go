@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/evalrun/evalrun/internal/record"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/web"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
@@ -102,6 +103,7 @@ func TestAReportHasTheTrajectory(t *testing.T) {
 // A value of more than 4 KiB is cut, and says how much is missing; --full leaves it whole. Both say the
 // same up to there.
 func TestReportFull(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 1, "large")
 	_, cut := s.report(web.ReportOptions{})
@@ -138,6 +140,7 @@ func TestReportFailedOnly(t *testing.T) {
 // --redact-io leaves out everything that an agent was given or has made, and what evaluators say of it,
 // wherever that stands. Scores, times and categories of faults stay.
 func TestReportRedactIO(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 4, "account", "wrong", "fault", "ask")
 	page, details := s.report(web.ReportOptions{RedactIO: true})
@@ -166,6 +169,7 @@ func TestReportRedactIO(t *testing.T) {
 // The report of a run that waits says for what, as its page does; what a question is about is a part of
 // what agents have made.
 func TestAReportSaysWhatIsWaitedFor(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 4, "account", "ask")
 	asked := 0
@@ -216,7 +220,8 @@ func TestReportOfHostileText(t *testing.T) {
 // The page does not grow with the run: the report of 10,000 rollouts has as many elements before its data
 // as that of 1,000, and less than a kilobyte for each rollout. Both are of results documents.
 func TestReportOfTenThousandRollouts(t *testing.T) {
-	if testing.Short() {
+	testenv.NeedSlow(t)
+	if testenv.Short() {
 		t.Skip("it takes seconds")
 	}
 	t.Parallel()

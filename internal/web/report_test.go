@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/web"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
@@ -87,6 +88,7 @@ func TestAReportHasWhatTheResultsHave(t *testing.T) {
 
 // A report says whether its run is over.
 func TestAReportOfARunThatHasEndedIsFinal(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	d := newDesk(t)
 	if page := d.reportOf(d.scoredRun("no"), web.ReportOptions{}); !strings.Contains(page, "<li>final</li>") || strings.Contains(page, "not final") {
@@ -130,6 +132,7 @@ func TestAReportLeavesOutWhatItIsTold(t *testing.T) {
 
 // A report says what whoever has no JavaScript does not see, and has no control that would do nothing.
 func TestAReportWithoutScript(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 101, "account")
 	d := &desk{TB: t, store: s.store, runID: s.runID}

@@ -6,11 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 )
 
 // The states of a run: its page says each of them in words.
 func TestTheStatesOfARun(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	check := func(name, page string, has, lack []string) {
 		t.Helper()

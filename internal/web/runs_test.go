@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -49,6 +50,7 @@ func TestTheListOfRuns(t *testing.T) {
 // The list of runs shows those of one eval set, says what has become of the rollouts of each run, and how
 // and from which commit it was started.
 func TestTheListOfRunsIsFilteredByItsSets(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	d := newDesk(t)
 	run := d.scoredRun("yes")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // shape is words as a text, in which those that differ are in brackets.
@@ -48,6 +49,7 @@ func TestLeavesThatDifferHaveTheirPaths(t *testing.T) {
 
 // A text is cut around the first difference, also where that is in the middle of a character.
 func TestLongTextsAreComparedFromTheirFirstDifference(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	same := strings.Repeat("ä", 5000)
 	x, y := around(same+"one two"+same, same+"one three"+same)

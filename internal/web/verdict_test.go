@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -40,6 +41,7 @@ const verdictSet = `{"version": "1.0", "id": "ID", "name": "ID", "agent": {"type
 // The list of runs and the page of a run say the same verdict. Only what has exit code 0 has a tick,
 // and the list is narrowed by the words that it shows.
 func TestTheListSaysTheVerdictOfEachRun(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	d := newDesk(t)
 	ids := map[string]string{"suspended": d.runID}
@@ -121,6 +123,7 @@ func TestARunWithoutItsVerdictIsNotGreen(t *testing.T) {
 // Each thing is said once beside the verdict. The exit code is that without the allowances of the
 // command, which are named.
 func TestTheVerdictIsExplainedOnce(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	d := newDesk(t)
 	for name, c := range map[string]struct {
@@ -146,6 +149,7 @@ func TestTheVerdictIsExplainedOnce(t *testing.T) {
 // V11: a run that waits and can no longer meet its gates says so in the list, too, and its page does not say
 // that what is open could change it.
 func TestARunThatFailsAlreadySaysSo(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	d := newDesk(t)
 	id := d.another(`{"version": "1.0", "id": "already", "name": "already", "thresholds": {"passRate": 0.9}, "agent": {"type": "function", "command": ["sh", "-c", "read -r l; case $l in *ask*) echo '{\"__interrupt__\":[{\"id\":\"q\",\"value\":{\"type\":\"CreateTask\",\"title\":\"Go on?\"}}]}' ;; *) echo '{\"say\":\"no\"}' ;; esac"]},

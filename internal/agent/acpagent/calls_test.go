@@ -21,6 +21,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/record"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -81,6 +82,7 @@ func (r *rollout) called(segment int) (calls []string) {
 // Whatever an agent reports of its calls, evaluators know those of MCP servers as the gateway has
 // seen them, each once.
 func TestCallsAreThoseThatTheGatewaySaw(t *testing.T) {
+	testenv.NeedSlow(t)
 	for fault, told := range map[string]string{"": "records.read", "tell-little": "a tool"} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()

@@ -7,11 +7,13 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // A27: the entry's model is chosen by the option that an agent has for it. One that it does not offer
 // is not silently another.
 func TestTheModelIsChosenByAnOption(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(r *rollout)

@@ -25,6 +25,7 @@ const enough = 30 * time.Second
 // TestAgentsThatMisbehave has an agent for each way to go wrong. Each ends in its category, in
 // time, and nothing is left (which rollout.run checks).
 func TestAgentsThatMisbehave(t *testing.T) {
+	testenv.NeedSlow(t)
 	for name, tt := range map[string]struct {
 		fault  string // of the whole process
 		prompt string
@@ -128,6 +129,7 @@ func withSetup(command string) func(*rollout, *agent.Segment) {
 
 // What an agent may do and still end well.
 func TestAgentsThatAreTolerated(t *testing.T) {
+	testenv.NeedSlow(t)
 	for name, tt := range map[string]struct{ fault, prompt, want string }{
 		"greets like a shell":                {"garbage", "[[SAY hi]]", "hi"},
 		"logs in the middle of a turn":       {"", "[[SAY one]] [[FAULT garbage]] [[SAY two]]", "onetwo"},
@@ -222,6 +224,7 @@ func TestAnAgentThatIsInterrupted(t *testing.T) {
 }
 
 func TestWhatAnAgentLeavesInItsHomeIsNoTrap(t *testing.T) {
+	testenv.NeedSlow(t)
 	for name, tt := range map[string]struct {
 		leave string
 		want  fault.Category

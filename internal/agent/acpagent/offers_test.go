@@ -9,6 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/record"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // offering is a rollout with two servers, of which the agent lists the tools whatever it offers.
@@ -34,6 +35,7 @@ func function(name string) string { return `{"type":"function","function":{"name
 // A21: what an agent keeps from its model is told, and what it offers in a way of its own is not
 // taken for hidden.
 func TestToolsThatAreNotOffered(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	type verdicts []string // of records and mail, with what is not offered
 	for name, c := range map[string]struct {

@@ -282,6 +282,7 @@ func asked(announced, request string) string {
 // A22: an approval of a server's tool is carried over however the agent names the tool: when it
 // announces the call, in a title, or in what it shows a person.
 func TestApprovalsOfServersToolsAreCarriedOver(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		announced, request string

@@ -14,10 +14,12 @@ import (
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/record"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // An agent whose servers give it no tools is not prompted.
 func TestAnAgentWithoutToolsIsNotPrompted(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	r := newRollout(t)
 	r.bounds.tools = 3 * time.Second // enough for the tools of the other server on a busy machine

@@ -98,6 +98,7 @@ func TestACallThatNeverEndsIsRecordedOnce(t *testing.T) {
 }
 
 func TestATurnThatReachesALimitIsCancelledFirst(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	r := newRollout(t)
 	proxy, seen := model(t, http.StatusOK, nil)
@@ -166,6 +167,7 @@ func (c *stoppedClock) looked() int {
 
 // What is no idleness: in each of these turns nothing is heard for an hour, by the clock that counts (Y4).
 func TestIdleness(t *testing.T) {
+	testenv.NeedSlow(t)
 	const begin, blocked = "echo >started; read x <gate", "[[RUN echo >started; read x <gate]]"
 	for name, tt := range map[string]struct {
 		prompt string

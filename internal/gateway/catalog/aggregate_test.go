@@ -21,11 +21,13 @@ import (
 
 	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 const noteToolsChanged = "notifications/tools/list_changed"
 
 func TestAggregate(t *testing.T) {
+	testenv.NeedSlow(t)
 	long := strings.Repeat("long", 20)
 	one, first := startCatalog(t, "a", "b_c", "Read File", long)
 	_, second := startCatalog(t, "a_b", "c", "other")
@@ -166,6 +168,7 @@ func (hung) Closed(*mcp.Session)                            {}
 
 // A server that does not answer is not in the way of the others.
 func TestAggregateDoesNotWaitForOneServer(t *testing.T) {
+	testenv.NeedSlow(t)
 	for name, h := range map[string]hung{"has said hello": {}, "has not said hello": {mute: true}} {
 		t.Run("one that "+name, func(t *testing.T) {
 			x := mcp.NewHTTPHandler(h, mcp.ServerOptions{})
@@ -231,6 +234,7 @@ func (cutting) Closed(*mcp.Session)                            {}
 // A subscription that a server has cut is begun again there, and so is one at a server that could
 // not be reached before. The client is told that it may have missed something.
 func TestAggregateListensAgain(t *testing.T) {
+	testenv.NeedSlow(t)
 	s := cutting{make(chan struct{}, 10), make(chan struct{})}
 	x := mcp.NewHTTPHandler(s, mcp.ServerOptions{})
 	var up atomic.Bool

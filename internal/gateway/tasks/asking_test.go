@@ -15,6 +15,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // slowServer asks in the middle of the call before it makes a task of it, which is done at once.
@@ -31,6 +32,7 @@ func (s slowServer) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage,
 
 // The time that a server has for an answer is not that of a person.
 func TestPeopleMayTakeLongerThanServers(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	const timeout = time.Second
 	for name, s := range map[string]gateway.Server{
@@ -66,6 +68,7 @@ func TestPeopleMayTakeLongerThanServers(t *testing.T) {
 // What a person has answered reaches the server though that cannot take it at first; what it
 // refuses is asked again.
 func TestAnswersThatServersDoNotTakeAtOnce(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	for name, test := range map[string]struct {
 		refusal *mcp.Error

@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/mcp/taskwire"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -81,6 +82,7 @@ func (s *fastMCP2) made() string {
 // A task that is named in a way of its own is followed. If it cannot be, an optional one is
 // called again without a task, and a required one fails.
 func TestTasksThatAreNamedInAnotherWay(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	for _, v := range []struct{ tool, text, refused, calls string }{
 		{"opt", "the job's result", "", "opt as a task"},

@@ -13,11 +13,13 @@ import (
 
 	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // A subscription to tasks lasts, however long the result of one of them is.
 func TestSubscriptionOutlivesALongResult(t *testing.T) {
-	if testing.Short() {
+	testenv.NeedSlow(t)
+	if testenv.Short() {
 		t.Skip("so long a result takes the race detector half a minute")
 	}
 	_, _, c := tasksBehind(t, taskserver.Modern, Options{}, mcp.Modern)

@@ -15,11 +15,13 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // Every pair of eras, over HTTP and stdio: results, tools that fail, errors, questions and
 // cancelling. The ids of servers never reach a client.
 func TestTasksBetweenEras(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	for _, upstream := range []taskserver.Era{taskserver.Legacy, taskserver.Modern} {
 		for _, downstream := range []mcp.Era{mcp.Legacy, mcp.Modern} {
@@ -63,6 +65,7 @@ func TestTasksBetweenEras(t *testing.T) {
 }
 
 func TestTaskPages(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	_, _, c := plainBehind(t, Options{}, mcp.Legacy)
 	var want []string
@@ -98,6 +101,7 @@ func TestTaskPages(t *testing.T) {
 
 // Servers that misbehave.
 func TestTasksOfServersThatMisbehave(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	for _, era := range []taskserver.Era{taskserver.Legacy, taskserver.Modern} {
 		serve := func(t *testing.T, o taskserver.Options) *gatewaytest.TaskClient {

@@ -19,11 +19,13 @@ import (
 	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // Tasks and sessions survive the gateway, with both eras on both sides: the client goes on as if
 // nothing had been.
 func TestTasksSurviveARestart(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, upstream := range []taskserver.Era{taskserver.Legacy, taskserver.Modern} {
 		for _, downstream := range []mcp.Era{mcp.Legacy, mcp.Modern} {
 			t.Run(string(upstream)+" to "+string(downstream), func(t *testing.T) {
@@ -149,6 +151,7 @@ func TestSessionsSurviveARestart(t *testing.T) {
 }
 
 func TestIdleSessionsEnd(t *testing.T) {
+	testenv.NeedSlow(t)
 	p, s := gatewaytest.StartPlainServer(t)
 	g := startTaskGateway(t, Options{SessionIdle: time.Second, Cleanup: 20 * time.Millisecond}, s)
 	c := g.clientWith("plain", mcp.ClientOptions{Protocol: mcp.Legacy, NoStream: true})

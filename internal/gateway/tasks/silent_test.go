@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // silent is a scripted server that does not answer some requests.
@@ -41,7 +42,8 @@ func startSilent(t *testing.T, to string) (gateway.Server, <-chan string) {
 }
 
 // Nobody waits for ever for a server that does not answer.
-func TestServersThatDoNotAnswer(t *testing.T) { // not beside other tests: the limits are short
+func TestServersThatDoNotAnswer(t *testing.T) {
+	testenv.NeedSlow(t) // and not beside other tests: the limits are short
 	const plain, asTask = `{"name":"tool","arguments":{}}`, `{"name":"tool","arguments":{},"task":{}}`
 	for _, params := range []string{plain, asTask} {
 		t.Run("the call "+params, func(t *testing.T) {

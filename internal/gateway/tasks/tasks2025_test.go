@@ -13,6 +13,7 @@ import (
 	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // supportOf is the taskSupport of the tools that a client is shown.
@@ -39,6 +40,7 @@ func capabilitiesOf(c *gatewaytest.TaskClient) jsonobj.Object {
 
 // The integration tests of MCPGateway for tasks of 2025-11-25, by their names.
 func TestTasksOf2025(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	t.Run("ListToolsAsync_ExportsTaskSupportForUpstreamAndLocalTools", func(t *testing.T) {
 		t.Parallel()

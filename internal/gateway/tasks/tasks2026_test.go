@@ -17,6 +17,7 @@ import (
 	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func refusesOptions(t *testing.T) {
@@ -42,6 +43,7 @@ func refusesOptions(t *testing.T) {
 
 // The new tests of MCPGateway for the tasks extension of 2026-07-28, by their names.
 func TestTasksOf2026(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	t.Run("ListToolsAsync_AdvertisesCurrentTasksAndAppsExtensions", func(t *testing.T) {
 		t.Parallel()

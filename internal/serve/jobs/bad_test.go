@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 var moment = regexp.MustCompile(`"timestamp":"[^"]+"`)
@@ -95,6 +97,7 @@ func TestWhatIsTooLargeForAJob(t *testing.T) {
 
 // Pages end before they are too large, and all of them together have everything.
 func TestPagesAreBounded(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	text := strings.Repeat("x", 1000<<10)

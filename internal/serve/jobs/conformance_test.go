@@ -122,6 +122,7 @@ func TestUc21Tc08CancelTerminal(t *testing.T) {
 }
 
 func TestUc21Tc13TotalDeadline(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	w.execute()

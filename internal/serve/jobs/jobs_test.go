@@ -13,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/serve/jobs"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -157,6 +158,7 @@ func TestTheCallersTimeBoundsTheJob(t *testing.T) {
 }
 
 func TestMaxDurationEndsARollout(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	w.execute()
@@ -166,6 +168,7 @@ func TestMaxDurationEndsARollout(t *testing.T) {
 }
 
 func TestADeadlineIsKeptAcrossARestart(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	stop := w.execute()
@@ -256,6 +259,7 @@ func TestARolloutIsAJobThatCanOnlyBeRead(t *testing.T) {
 }
 
 func TestProgressOfSeveralRollouts(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	w.execute()

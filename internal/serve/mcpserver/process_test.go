@@ -99,6 +99,7 @@ func (p *serviceProcess) kill() {
 // A task survives its server: the client goes on with its session, or with none, and gets the
 // result of a run that another process has ended.
 func TestATaskSurvivesItsServer(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	p := startService(t)
 	everything := "{" + knowsTasks + "," + canBeAsked + "}"
@@ -143,6 +144,7 @@ func TestATaskSurvivesItsServer(t *testing.T) {
 // An agent evaluates another agent: it calls run_eval_set through the gateway, is suspended on the
 // task as the run takes long, and resumed with the results.
 func TestAnAgentEvaluatesAnotherAndIsSuspended(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	p := startService(t)
 	own := filepath.Join(p.dir, "outer")

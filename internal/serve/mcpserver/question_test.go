@@ -41,6 +41,7 @@ func openTrigger(c *gatewaytest.TaskClient, runID string) string {
 }
 
 func TestAQuestionIsAnsweredByDeliver(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	eras(t, func(t *testing.T, era mcp.Era) {
 		w := newWorld(t)
@@ -70,6 +71,7 @@ func TestAQuestionIsAnsweredByDeliver(t *testing.T) {
 
 // A client that can ask a person is asked in the way of its era.
 func TestAQuestionIsAnsweredByTheClient(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	eras(t, func(t *testing.T, era mcp.Era) {
 		w := newWorld(t)
@@ -127,6 +129,7 @@ func TestAQuestionIsWithdrawn(t *testing.T) {
 
 // Questions are answered with the scope deliver only, and never by an agent.
 func TestAnAgentAnswersNoQuestion(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	eras(t, func(t *testing.T, era mcp.Era) {
 		w := newWorld(t)
@@ -155,6 +158,7 @@ func TestAnAgentAnswersNoQuestion(t *testing.T) {
 // G27: a plain call, of a client that wants no task, asks the person too, in the way of its era. Who
 // declines is not asked again in that call, and the question stays open.
 func TestAPlainCallAsks(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	eras(t, func(t *testing.T, era mcp.Era) {
 		w := newWorld(t)

@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // What an agent tells of its secrets reaches no client. Every byte that the servers of these tests
 // send and log is listened to; here the agent really tells one.
 func TestNoSecretReachesAClient(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	eras(t, func(t *testing.T, era mcp.Era) {
 		w := newWorld(t)

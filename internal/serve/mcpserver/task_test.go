@@ -68,6 +68,7 @@ func TestATaskThatFails(t *testing.T) {
 }
 
 func TestATaskIsCancelled(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	eras(t, func(t *testing.T, era mcp.Era) {
 		w := newWorld(t)

@@ -183,6 +183,7 @@ func TestBadArguments(t *testing.T) {
 
 // A comparison says what became worse, and whether the gates are met.
 func TestCompare(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	c := w.plain(t, w.token)

@@ -264,6 +264,7 @@ func TestPayloadsThatCannotBeRun(t *testing.T) {
 // TestFaultsAreTriedAgain has a job given back when its run fails of what is to be tried again: each
 // attempt is a run of its own.
 func TestFaultsAreTriedAgain(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	j := w.reaches(w.submit("flaky", `{}`, ""), "completed")
@@ -278,6 +279,7 @@ func TestFaultsAreTriedAgain(t *testing.T) {
 
 // TestAPersonAnswersAJob has a question shown as input_required, and answered by an event.
 func TestAPersonAnswersAJob(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	id := w.submit("run_eval", `{"evalSet": "person"}`, "")
@@ -298,6 +300,7 @@ func TestAPersonAnswersAJob(t *testing.T) {
 // TestWhatEndsAJobEndsItsRun cancels the run of a job that was cancelled, claimed by another agent,
 // or whose deadline has passed; also if that happened while nobody listened.
 func TestWhatEndsAJobEndsItsRun(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	other := "other-agent"
@@ -337,6 +340,7 @@ func TestWhatEndsAJobEndsItsRun(t *testing.T) {
 
 // TestALeaseThatHasLapsed has its job claimed again, and gone on with: there is one run.
 func TestALeaseThatHasLapsed(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	id := w.submit("run_eval", `{"evalSet": "person"}`, `, "max_retries": 3, "max_duration": 3`)
@@ -354,6 +358,7 @@ func TestALeaseThatHasLapsed(t *testing.T) {
 // TestAJobThatComesBack runs a job again that another agent has claimed and given back: nobody has
 // cancelled it.
 func TestAJobThatComesBack(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	w := newWorld(t)
 	id := w.submit("run_eval", `{"evalSet": "person"}`, `, "max_retries": 5`)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // filled makes a closed store with a run in every state, and returns its folder and the bytes of
@@ -159,6 +160,7 @@ func TestGarbageIsRefused(t *testing.T) {
 }
 
 func TestGarbagePagesAreNoticedByNameWhenTheyAreRead(t *testing.T) {
+	testenv.NeedSlow(t)
 	_, runID, data := filled(t)
 	noticed := 0
 	for page := 1; page < len(data)/4096; page += 6 {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // ofVersion makes a store as an earlier evalrun left it.
@@ -43,7 +44,7 @@ func ofVersion(t *testing.T, version int) (dir string) {
 
 func TestStoresOfEveryVersionAreMigrated(t *testing.T) {
 	for version := range len(migrations) + 1 {
-		if testing.Short() && version%8 != len(migrations)%8 {
+		if testenv.Short() && version%8 != len(migrations)%8 {
 			continue // under the race detector each takes long
 		}
 		dir := ofVersion(t, version)

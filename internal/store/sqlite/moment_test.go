@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // A run is finished with the last of its rollouts, and nobody sees the one without the other.
 func TestARunIsReadAtOneMoment(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	s := open(t, t.TempDir())
 	score := 1.0

@@ -10,9 +10,11 @@ import (
 
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestStoreInAnyFolder(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, name := range []string{"with space", "a%20b", "100%", "q?mode=memory", "h#y", "ünï 码 🙂", "&_pragma=x", "semi;colon", "plus+", `back\slash`, `"quoted'`, "-dash", "file:x",
 		strings.Repeat("long/", 45), "deep/er/than/there/is"} {
 		dir := filepath.Join(t.TempDir(), name)
@@ -75,6 +77,7 @@ func refusedTo(t *testing.T, dir string) {
 }
 
 func TestFolderThatCannotBeWritten(t *testing.T) {
+	testenv.NeedSlow(t)
 	base, err := os.MkdirTemp("", "store-test") // t.TempDir is closed to others
 	if err != nil {
 		t.Fatal(err)

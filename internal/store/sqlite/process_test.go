@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func init() {
@@ -194,6 +195,7 @@ func deliverAll(ctx context.Context, s *sqlite.Store, runID string) error {
 // A process is killed at any moment, again and again. The next one goes on, and nothing that was
 // said to be durable is lost or done twice.
 func TestKilledProcesses(t *testing.T) {
+	testenv.NeedSlow(t)
 	dir := t.TempDir()
 	r := rand.New(rand.NewPCG(uint64(os.Getpid()), 5))
 	said := map[string]int{}

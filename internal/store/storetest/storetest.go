@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // Store is a store as the suite uses it: everything that the program can do with one.
@@ -72,7 +73,7 @@ type suite struct {
 // spec is one specification: its name is the sentence, its body given, when and then.
 func (s *suite) spec(name string, body func(w *world)) {
 	s.specs++
-	if testing.Short() && s.specs%3 != 1 { // every third: under the race detector SQLite in Go takes twenty times as long
+	if testenv.Short() && s.specs%3 != 1 { // every third: under the race detector SQLite in Go takes twenty times as long
 		return
 	}
 	s.t.Run(name, func(t *testing.T) {

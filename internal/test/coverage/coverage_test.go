@@ -6,11 +6,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // V1: Student's t covered 20 to 90 % at few evaluations. The short form of the tables in
 // docs/coverage.md: what is published, within what chance allows.
 func TestIntervalsHoldWhatTheyPromise(t *testing.T) {
+	testenv.NeedSlow(t)
 	t.Parallel()
 	seed, experiments := setting(t, "EVALRUN_COVERAGE_SEED", 1), setting(t, "EVALRUN_COVERAGE_EXPERIMENTS", 200)
 	var some []cell

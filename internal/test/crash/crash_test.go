@@ -92,6 +92,7 @@ func countSteps(t *testing.T, scenario func(*testing.T) *scenario) int {
 
 // TestKilledAtRandom kills process after process at random moments until the run is done.
 func TestKilledAtRandom(t *testing.T) {
+	testenv.NeedSlow(t)
 	const perRun = 4
 	all := kinds()
 	if os.Getenv(testenv.Long) == "" {

@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/peers/fakejudge"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // newJudgedScenario is an eval set whose rollouts are judged. asked counts how often the provider
@@ -69,6 +70,7 @@ func newJudgedBy(t *testing.T, judges map[string]any, alike bool) (s *scenario, 
 // there twice, and there is one batch: also where the process dies between the provider's start and
 // our record of it.
 func TestABatchKilledAtEachStep(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, step := range []string{"rollout.scoring", "rollout.scoringCommitted", "engine.batchStarting", "engine.batchStarted", "engine.batchChecked", "engine.batchAnswer", "engine.batchDelivered"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
@@ -93,6 +95,7 @@ func TestABatchKilledAtEachStep(t *testing.T) {
 // The same where the judges are asked the same about every rollout: there is one request for each
 // question, which is paid for once, and each rollout has its verdict.
 func TestABatchOfEqualQuestionsKilledAtEachStep(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, step := range []string{"rollout.scoring", "rollout.scoringCommitted", "engine.batchStarting", "engine.batchStarted", "engine.batchChecked", "engine.batchAnswer", "engine.batchDelivered", "judge.cached", "rollout.evaluated"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
@@ -119,6 +122,7 @@ func TestABatchOfEqualQuestionsKilledAtEachStep(t *testing.T) {
 // A judged run is killed at each of its steps. No verdict is lost and none is there twice, and only
 // the question whose answer was on its way is asked again.
 func TestAJudgedRunKilledAtEachStep(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, step := range []string{"judge.cached", "judge.answered", "rollout.evaluated", "rollout.finishing", "rollout.finished"} {
 		for n := 1; n <= 3; n++ {
 			t.Run(fmt.Sprint(step, " ", n), func(t *testing.T) {

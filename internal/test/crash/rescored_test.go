@@ -163,6 +163,7 @@ func (s rescored) checkEvents() {
 // its end: a rollout has the results of before or the new ones, the same command goes on with the
 // others, and the event of each rescoring is there once.
 func TestARescoringKilledAtEachStep(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, step := range []string{"rescore.storing", "rescore.stored", "rescore.telling", "rescore.told"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()

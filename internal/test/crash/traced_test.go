@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/evalrun/evalrun/internal/peers/fakecollector"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // tracing are the steps of sending traces.
@@ -89,6 +90,7 @@ func (s *scenario) sendTo(url string) {
 // A run that sends traces is killed at each step of that. Its collector gets everything that the
 // store has, and nothing under two ids.
 func TestTracesKilledAtEachStep(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, step := range tracing {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
@@ -114,6 +116,7 @@ func (s *scenario) executor(url string, env ...string) *exec.Cmd {
 // The same of executors, which send what has happened in all open runs of the store, also where the
 // process before them sent nothing.
 func TestTracesOfAnExecutorKilledAtEachStep(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, step := range tracing {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
@@ -145,6 +148,7 @@ func TestTracesOfAnExecutorKilledAtEachStep(t *testing.T) {
 // A run that became final after the process that sent its traces was killed, or while it was, is sent by
 // the next executor: nobody has to know of it.
 func TestTracesOfAFinalRunAreSentByTheNextExecutor(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, step := range append([]string{"telemetry.begun"}, tracing...) {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
@@ -171,6 +175,7 @@ func TestTracesOfAFinalRunAreSentByTheNextExecutor(t *testing.T) {
 // The same of the service: the server is killed while it sends what a run has come to that was started
 // over HTTP, and the next one sends the rest.
 func TestTracesOfAServerKilledAtEachStep(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, step := range tracing {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/probe"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // probed is what evalrun probe finds out of an agent of the lab, by check and fact.
@@ -88,6 +89,7 @@ func TestOrphans(t *testing.T) {
 }
 
 func TestProbeIsToldWhatToDo(t *testing.T) {
+	testenv.NeedSlow(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"function.json": `{"type": "function", "command": ["true"]}`,

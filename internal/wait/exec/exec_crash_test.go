@@ -75,6 +75,7 @@ func (r *rig) superviseAgain() {
 // Given a supervisor that is killed at a step, when everything is started again, then the command
 // has run once at most and the job is either done or known to be lost.
 func TestExecSupervisorIsKilled(t *testing.T) {
+	testenv.NeedSlow(t)
 	for _, c := range []struct {
 		at   string
 		runs int

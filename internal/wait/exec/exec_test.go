@@ -18,6 +18,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/template"
 	"github.com/evalrun/evalrun/internal/wait/waittest"
@@ -319,6 +320,7 @@ func TestExecResults(t *testing.T) {
 }
 
 func TestExecCancel(t *testing.T) {
+	testenv.NeedSlow(t)
 	cancelled := wait.Status{Done: true, Fault: fault.New("job", "the job was cancelled")}
 	for name, script := range map[string]string{
 		"a command that ends when told":       `echo run >"$PIPE"; read x <"$GATE"`,
