@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -102,7 +103,7 @@ func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Red
 	}
 	of := told{RunID: e.RunID, RolloutID: e.RolloutID, EvaluationSetID: plan.Set.ID, EvaluationSetName: plan.Set.Name}
 	ask := func(t store.Trigger) error {
-		return add(notify.Question, notify.TypeQuestion, "question/"+t.ID, t.ID, toldQuestion{of.with(t), newEventTrigger(t), newTrigger(t).Payload})
+		return add(notify.Question, notify.TypeQuestion, "question/"+t.ID, t.ID, toldQuestion{of.with(t), newToldTrigger(t), newTrigger(t).Payload})
 	}
 	switch e.Type {
 	case store.RunFinished:
@@ -139,13 +140,13 @@ func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Red
 		return nil, err
 	}
 	var asked []store.Trigger
-	about := toldSuspended{told: of, Segment: data.Segment, Triggers: []schemas.EventTrigger{}}
+	about := toldSuspended{told: of, Segment: data.Segment, Triggers: []toldTrigger{}}
 	for _, one := range data.Triggers {
 		t, err := l.s.st.Trigger(ctx, one.TriggerID)
 		if err != nil {
 			return nil, err
 		}
-		about.told, about.Triggers = of.with(t), append(about.Triggers, newEventTrigger(t))
+		about.told, about.Triggers = of.with(t), append(about.Triggers, newToldTrigger(t))
 		isNew := t.Segment == data.Segment
 		if t.EvaluatorID != "" {
 			isNew = !t.CreatedAt.Before(e.Time)
@@ -201,14 +202,14 @@ func (t told) with(g store.Trigger) told {
 type toldSuspended struct {
 	told
 	// Segment is 0 if it is the evaluators that wait.
-	Segment  int                    `json:"segment,omitempty"`
-	Triggers []schemas.EventTrigger `json:"triggers"`
+	Segment  int           `json:"segment,omitempty"`
+	Triggers []toldTrigger `json:"triggers"`
 }
 
 type toldQuestion struct {
 	told
-	Trigger schemas.EventTrigger `json:"trigger"`
-	Payload json.RawMessage      `json:"payload"`
+	Trigger toldTrigger     `json:"trigger"`
+	Payload json.RawMessage `json:"payload"`
 }
 
 type toldFinished struct {
@@ -225,8 +226,22 @@ type toldRescored struct {
 	Rescoring schemas.RunRescored `json:"rescoring"`
 }
 
-func newEventTrigger(t store.Trigger) schemas.EventTrigger {
+// toldTrigger is something that is waited for.
+type toldTrigger struct {
+	TriggerID   string     `json:"triggerId"`
+	InterruptID string     `json:"interruptId"`
+	EvaluatorID string     `json:"evaluatorId,omitempty"`
+	AskedBy     string     `json:"askedBy,omitempty"`
+	Type        string     `json:"type"`
+	Name        string     `json:"name"`
+	Source      string     `json:"source"`
+	ItemKey     string     `json:"itemKey"`
+	Deadline    *time.Time `json:"deadline,omitempty"`
+	ExpiresAt   *time.Time `json:"expiresAt,omitempty"`
+}
+
+func newToldTrigger(t store.Trigger) toldTrigger {
 	shown := newTrigger(t)
-	return schemas.EventTrigger{TriggerID: t.ID, InterruptID: t.ShownID(), EvaluatorID: t.EvaluatorID, AskedBy: t.AskedBy, Type: t.Type, Name: t.Name, Source: t.Source, ItemKey: t.ItemKey,
+	return toldTrigger{TriggerID: t.ID, InterruptID: t.ShownID(), EvaluatorID: t.EvaluatorID, AskedBy: t.AskedBy, Type: t.Type, Name: t.Name, Source: t.Source, ItemKey: t.ItemKey,
 		Deadline: shown.Deadline, ExpiresAt: shown.ExpiresAt}
 }

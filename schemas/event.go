@@ -102,31 +102,34 @@ type RolloutStarted struct {
 
 // RolloutSuspended says that a segment ended and its rollout waits.
 type RolloutSuspended struct {
-	Segment  int            `json:"segment"`
-	Triggers []EventTrigger `json:"triggers"`
+	Segment  int              `json:"segment"`
+	Triggers []SuspendTrigger `json:"triggers"`
 }
 
 // RolloutScoring says that the agent of a rollout has finished, and that its evaluators wait.
 type RolloutScoring struct {
-	Triggers []EventTrigger `json:"triggers"`
+	Triggers []ScoringTrigger `json:"triggers"`
 }
 
-// EventTrigger is something that an agent or an evaluator waits for. Name, AskedBy and ExpiresAt are
-// in what is sent to webhooks and commands, not in the events of a run.
-type EventTrigger struct {
-	TriggerID   string `json:"triggerId"`
-	InterruptID string `json:"interruptId"`
-	// EvaluatorID is the evaluator that waits; empty if it is the agent.
-	EvaluatorID string `json:"evaluatorId,omitempty"`
-	// AskedBy is the trigger whose job asks, if this is a question.
-	AskedBy  string     `json:"askedBy,omitempty"`
-	Type     string     `json:"type"`
-	Name     string     `json:"name"`
-	Source   string     `json:"source"`
-	ItemKey  string     `json:"itemKey"`
-	Deadline *time.Time `json:"deadline,omitempty"`
-	// ExpiresAt is when the source forgets the result.
-	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+// ScoringTrigger is something that an evaluator waits for.
+type ScoringTrigger struct {
+	TriggerID   string     `json:"triggerId"`
+	EvaluatorID string     `json:"evaluatorId"`
+	InterruptID string     `json:"interruptId"`
+	Type        string     `json:"type"`
+	Source      string     `json:"source"`
+	ItemKey     string     `json:"itemKey"`
+	Deadline    *time.Time `json:"deadline,omitempty"`
+}
+
+// SuspendTrigger is something that a rollout waits for.
+type SuspendTrigger struct {
+	TriggerID   string     `json:"triggerId"`
+	InterruptID string     `json:"interruptId"`
+	Type        string     `json:"type"`
+	Source      string     `json:"source"`
+	ItemKey     string     `json:"itemKey"`
+	Deadline    *time.Time `json:"deadline,omitempty"`
 }
 
 // TriggerDelivered says that what a rollout waits for has arrived.

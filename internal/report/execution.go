@@ -78,17 +78,17 @@ func (x *Execution) Finished() int { return x.Completed + x.Faulted + x.Cancelle
 
 // eventData has the fields of all events; schemas/event.schema.json says which event has which.
 type eventData struct {
-	Total          int                    `json:"total"`
-	EvaluationName string                 `json:"evaluationName"`
-	Segment        int                    `json:"segment"`
-	Attempt        int                    `json:"attempt"`
-	AfterMs        int64                  `json:"afterMs"`
-	Triggers       []schemas.EventTrigger `json:"triggers"`
-	Status         string                 `json:"status"`
-	By             string                 `json:"by"`
-	State          schemas.State          `json:"state"`
-	Score          *float64               `json:"score"`
-	Fault          *schemas.Fault         `json:"fault"`
+	Total          int                      `json:"total"`
+	EvaluationName string                   `json:"evaluationName"`
+	Segment        int                      `json:"segment"`
+	Attempt        int                      `json:"attempt"`
+	AfterMs        int64                    `json:"afterMs"`
+	Triggers       []schemas.SuspendTrigger `json:"triggers"`
+	Status         string                   `json:"status"`
+	By             string                   `json:"by"`
+	State          schemas.State            `json:"state"`
+	Score          *float64                 `json:"score"`
+	Fault          *schemas.Fault           `json:"fault"`
 }
 
 // Add adds one event. An event that the initial counts include is not counted again.

@@ -129,7 +129,7 @@ func (l *Log) say(e schemas.Event, data eventData) (what, more string) {
 	return "", ""
 }
 
-func awaited(triggers []schemas.EventTrigger) string {
+func awaited(triggers []schemas.SuspendTrigger) string {
 	if len(triggers) == 0 {
 		return ""
 	}
