@@ -18,7 +18,7 @@ const accessTokenColumns = "token_id, name, digest, scopes, created_at, expires_
 
 // AddAccessToken implements AccessTokens.
 func (s accessTokens) AddAccessToken(ctx context.Context, t store.AccessToken) (store.AccessToken, error) {
-	err := s.db.writeOp(ctx, func(w *write) error {
+	err := s.db.writeOp(ctx, "add access token "+t.ID, func(w *write) error {
 		n, err := w.tx.change("INSERT INTO access_tokens ("+accessTokenColumns+") VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
 			t.ID, t.Name, t.Digest, strings.Join(t.Scopes, " "), w.tx.now, micros(t.ExpiresAt))
 		if err == nil && n == 0 {
@@ -36,12 +36,12 @@ func (s accessTokens) AccessToken(ctx context.Context, id string) (store.AccessT
 	if errors.Is(err, sql.ErrNoRows) {
 		err = fmt.Errorf("token %s: %w", id, store.ErrNotFound)
 	}
-	return t, s.db.describe(err)
+	return t, s.db.describe(err, "read access token", id)
 }
 
 // AccessTokens implements AccessTokens.
 func (s accessTokens) AccessTokens(ctx context.Context) (out []store.AccessToken, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "list the access tokens") }()
 	rows, err := s.db.read.QueryContext(ctx, "SELECT "+accessTokenColumns+" FROM access_tokens ORDER BY created_at, token_id")
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (s accessTokens) AccessTokens(ctx context.Context) (out []store.AccessToken
 
 // RevokeAccessToken implements AccessTokens.
 func (s accessTokens) RevokeAccessToken(ctx context.Context, id string) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "revoke access token "+id, func(w *write) error {
 		n, err := w.tx.change("DELETE FROM access_tokens WHERE token_id = ?", id)
 		if err == nil && n == 0 {
 			err = fmt.Errorf("token %s: %w", id, store.ErrNotFound)

@@ -12,7 +12,7 @@ import (
 
 // Backlog implements Reader.
 func (s reader) Backlog(ctx context.Context, runID string) (b store.Backlog, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "count what is left to do") }()
 	tx, err := s.db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return b, err
@@ -34,7 +34,7 @@ func (s reader) NextDue(ctx context.Context, runID string) (time.Time, error) {
 	var next, due, batch, expires sql.NullInt64
 	machine := s.db.process.Machine
 	err := s.db.read.QueryRowContext(ctx, nextDueQuery, s.db.now().UnixMicro(), runID, s.db.holder, "", machine.Name, machine.BootID).Scan(&next, &due, &batch, &expires)
-	return earliest(next, due, batch, expires), s.db.describe(err)
+	return earliest(next, due, batch, expires), s.db.describe(err, "find what is due next")
 }
 
 // earliest returns the earliest of the times that there are, zero if there is none.
@@ -49,7 +49,7 @@ func earliest(times ...sql.NullInt64) (first time.Time) {
 
 // Activity implements Reader.
 func (s reader) Activity(ctx context.Context) (out map[string]store.Activity, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "read what goes on") }()
 	dead, err := s.deadOwners(ctx, s.db.read)
 	if err != nil {
 		return nil, err

@@ -165,7 +165,7 @@ func (s batches) ClaimBatches(ctx context.Context, runID string, limit int) (cla
 	if limit <= 0 {
 		return nil, nil
 	}
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "claim batches", func(w *write) error {
 		claims = nil
 		due, err := w.batches.due(runID, limit)
 		if err != nil || len(due) == 0 {
@@ -192,12 +192,12 @@ func (s batches) ClaimBatches(ctx context.Context, runID string, limit int) (cla
 func (s batches) WaitingRequests(ctx context.Context, batchID string, f func(store.WaitingRequest) error) error {
 	rows, err := s.db.read.QueryContext(ctx, selectWaitingRequests, batchID)
 	if err != nil {
-		return s.db.describe(err)
+		return s.db.describe(err, "read the requests of batch", batchID)
 	}
 	return each(rows, func(r scanner) error {
 		var q store.WaitingRequest
 		if err := r.Scan(&q.TriggerID, &q.CustomID, (*[]byte)(&q.Body), &q.Merged); err != nil {
-			return s.db.describe(err)
+			return s.db.describe(err, "read the requests of batch", batchID)
 		}
 		return f(q)
 	})
@@ -208,7 +208,7 @@ const selectWaitingRequests = `SELECT q.trigger_id, q.custom_id, q.body, q.merge
 
 // BatchStarted implements Batches.
 func (s batches) BatchStarted(ctx context.Context, t store.BatchToken, externalID string, next time.Duration) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "record the start of batch "+t.BatchID, func(w *write) error {
 		if err := w.batches.held(t); err != nil {
 			return err
 		}
@@ -219,7 +219,7 @@ func (s batches) BatchStarted(ctx context.Context, t store.BatchToken, externalI
 
 // BatchPending implements Batches.
 func (s batches) BatchPending(ctx context.Context, t store.BatchToken, next time.Duration, message string) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "put back batch "+t.BatchID, func(w *write) error {
 		if err := w.batches.held(t); err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ func (s batches) BatchPending(ctx context.Context, t store.BatchToken, next time
 
 // BatchEnded implements Batches.
 func (s batches) BatchEnded(ctx context.Context, t store.BatchToken) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "end batch "+t.BatchID, func(w *write) error {
 		if err := w.batches.held(t); err != nil {
 			return err
 		}
@@ -242,7 +242,7 @@ func (s batches) BatchEnded(ctx context.Context, t store.BatchToken) error {
 func (s batches) StartedBatches(ctx context.Context, provider string) (ids []string, err error) {
 	rows, err := s.db.read.QueryContext(ctx, selectStartedBatches, provider)
 	if err != nil {
-		return nil, s.db.describe(err)
+		return nil, s.db.describe(err, "list the batches of", provider)
 	}
 	err = each(rows, func(r scanner) error {
 		var id string
@@ -250,7 +250,7 @@ func (s batches) StartedBatches(ctx context.Context, provider string) (ids []str
 		ids = append(ids, id)
 		return err
 	})
-	return ids, s.db.describe(err)
+	return ids, s.db.describe(err, "list the batches of", provider)
 }
 
 const selectStartedBatches = "SELECT external_id FROM judge_batches WHERE provider = ? AND external_id <> ''"

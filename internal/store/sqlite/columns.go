@@ -45,12 +45,20 @@ func marshal(v any) any {
 	return data
 }
 
+// decode reads a JSON column.
+func decode(data []byte, into any) error {
+	if err := json.Unmarshal(data, into); err != nil {
+		return unreadableError{err}
+	}
+	return nil
+}
+
 func unmarshalFault(data []byte) (*fault.Fault, error) {
 	if data == nil {
 		return nil, nil
 	}
 	f := new(fault.Fault)
-	return f, json.Unmarshal(data, f)
+	return f, decode(data, f)
 }
 
 // document is a JSON column that is never null.

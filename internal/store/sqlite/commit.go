@@ -24,8 +24,9 @@ type committer struct {
 }
 
 type operation struct {
-	run func(*write) error
-	err chan error
+	step string
+	run  func(*write) error
+	err  chan error
 	// relaxed says that a power cut may take the operation back. Nothing may follow from it outside
 	// the store that could not be done again.
 	relaxed bool

@@ -113,7 +113,7 @@ func TestCloseWhileWritesWait(t *testing.T) {
 			group.Go(func() {
 				started <- struct{}{}
 				id := fmt.Sprintf("h%02d", i)
-				err := s.writeOp(context.Background(), insertHolder(id))
+				err := s.writeOp(context.Background(), "try", insertHolder(id))
 				if err != nil && !errors.Is(err, store.ErrClosed) {
 					t.Error(err)
 				}
@@ -129,7 +129,7 @@ func TestCloseWhileWritesWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		group.Wait()
-		if err := s.writeOp(context.Background(), insertHolder("late")); !errors.Is(err, store.ErrClosed) {
+		if err := s.writeOp(context.Background(), "try", insertHolder("late")); !errors.Is(err, store.ErrClosed) {
 			t.Fatalf("after it was closed: %v", err)
 		}
 		again := openInternal(t, s.Dir())

@@ -146,16 +146,16 @@ func (d *db) closeDatabases() error {
 	return errors.Join(errs...)
 }
 
-// writeOp runs one operation and returns when it is durable. ctx ends only the waiting for a turn:
-// an operation that has begun is finished.
-func (d *db) writeOp(ctx context.Context, run func(*write) error) error {
-	return d.enqueue(ctx, &operation{run: run, err: make(chan error, 1)})
+// writeOp runs one operation, which is the step that an error names, and returns when it is durable.
+// ctx ends only the waiting for a turn: an operation that has begun is finished.
+func (d *db) writeOp(ctx context.Context, step string, run func(*write) error) error {
+	return d.enqueue(ctx, &operation{step: step, run: run, err: make(chan error, 1)})
 }
 
 // writeRelaxed runs one operation that survives the end of every process, but perhaps not a power
 // cut. It waits for no sync. That keeps the time between one agent and the next short.
-func (d *db) writeRelaxed(ctx context.Context, run func(*write) error) error {
-	return d.enqueue(ctx, &operation{run: run, err: make(chan error, 1), relaxed: true})
+func (d *db) writeRelaxed(ctx context.Context, step string, run func(*write) error) error {
+	return d.enqueue(ctx, &operation{step: step, run: run, err: make(chan error, 1), relaxed: true})
 }
 
 func (d *db) enqueue(ctx context.Context, op *operation) error {
@@ -167,7 +167,7 @@ func (d *db) enqueue(ctx context.Context, op *operation) error {
 	}
 	select {
 	case d.commit.ops <- op:
-		return d.describe(<-op.err)
+		return d.describe(<-op.err, op.step)
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-d.commit.done:

@@ -1,11 +1,15 @@
 package sqlite
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/evalrun/evalrun/internal/store"
 )
 
 // databaseError is an error of the database with words for a person before it.
@@ -30,14 +34,27 @@ func (e *databaseError) Broken() bool {
 	return true
 }
 
-// describe says what an error of the database means for a person. Other errors stay what they are.
-func (d *db) describe(err error) error {
+// describe says what an error of the database means for a person, and at which step it has come, if
+// that is given. An error that a row is missing, or cannot be read, gets the step as well. All others
+// say themselves what they are about.
+func (d *db) describe(err error, step ...string) error {
 	var e *sqlite.Error
-	if !errors.As(err, &e) || errors.As(err, new(*databaseError)) {
-		return err
+	switch {
+	case errors.As(err, &e) && !errors.As(err, new(*databaseError)):
+		if len(step) > 0 {
+			err = fmt.Errorf("%s: %w", strings.Join(step, " "), err)
+		}
+		return &databaseError{fmt.Sprintf(meaning(e.Code()), d.file), err}
+	case err == store.ErrNotFound, err == sql.ErrNoRows, errors.As(err, new(unreadableError)): //nolint:errorlint // what has words of its own is not meant
+		return fmt.Errorf("%s: %w", strings.Join(step, " "), err)
 	}
-	return &databaseError{fmt.Sprintf(meaning(e.Code()), d.file), err}
+	return err
 }
+
+// unreadableError is the error of a row that has something else than this package writes.
+type unreadableError struct{ error }
+
+func (e unreadableError) Unwrap() error { return e.error }
 
 // meaning is what a result code says of a store, whose file is still to be filled in.
 func meaning(code int) string {

@@ -84,7 +84,7 @@ func missingJob(runID string, err error) error {
 
 // Job implements Jobs.
 func (s jobs) Job(ctx context.Context, runID string) (j store.Job, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "read job", runID) }()
 	if j, err = scanJob(s.db.queryRow(ctx, selectJob+" WHERE j.run_id = ?", runID)); err != nil {
 		return j, missingJob(runID, err)
 	}
@@ -93,7 +93,7 @@ func (s jobs) Job(ctx context.Context, runID string) (j store.Job, err error) {
 
 // ListJobs implements Jobs.
 func (s jobs) ListJobs(ctx context.Context, f store.JobFilter) (out []store.Job, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "list jobs") }()
 	where, args := []string{"true"}, []any{}
 	add := func(condition string, values ...any) {
 		where, args = append(where, condition), append(args, values...)
@@ -160,7 +160,7 @@ func statusIn(statuses []store.JobStatus) string {
 
 // JobEvents implements Jobs.
 func (s jobs) JobEvents(ctx context.Context, runID string, after int64, types []string, limit int) (log store.JobLog, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "read the log of job", runID) }()
 	var last int64
 	if err := s.db.queryRow(ctx, "SELECT seq, status <> 'working' FROM jobs WHERE run_id = ?", runID).Scan(&last, &log.Ended); err != nil {
 		return log, missingJob(runID, err)
@@ -211,12 +211,12 @@ const nextDueJob = "SELECT min(due_at) FROM jobs WHERE due_at IS NOT NULL"
 func (s jobs) NextDueJob(ctx context.Context) (time.Time, error) {
 	var due sql.NullInt64
 	err := s.db.queryRow(ctx, nextDueJob).Scan(&due)
-	return fromMicros(due), s.db.describe(err)
+	return fromMicros(due), s.db.describe(err, "find the job that is due next")
 }
 
 // RolloutJob implements Jobs.
 func (s jobs) RolloutJob(ctx context.Context, rolloutID string) (j store.Job, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "read the job of rollout", rolloutID) }()
 	o, err := scanRollout(s.db.read.QueryRowContext(ctx, "SELECT "+rolloutColumns+" FROM rollouts o WHERE o.rollout_id = ?", rolloutID))
 	if err != nil {
 		return j, missingJob(rolloutID, err)

@@ -14,7 +14,7 @@ type jobs struct{ db *db }
 
 // PostJobEvent implements Jobs.
 func (s jobs) PostJobEvent(ctx context.Context, e store.JobEvent, answer *store.Delivery) (out store.JobEvent, err error) {
-	err = s.db.writeOp(ctx, func(w *write) (err error) {
+	err = s.db.writeOp(ctx, "add to the log of job "+e.JobID, func(w *write) (err error) {
 		var status store.JobStatus
 		if err := w.tx.row([]any{&status}, "SELECT status FROM jobs WHERE run_id = ?", e.JobID); err != nil {
 			return fmt.Errorf("job %s: %w", e.JobID, err)
@@ -39,7 +39,7 @@ func (s jobs) PostJobEvent(ctx context.Context, e store.JobEvent, answer *store.
 
 // CancelJob implements Jobs.
 func (s jobs) CancelJob(ctx context.Context, runID, reason string, grace time.Duration, keepJobsOf ...string) (before store.Job, err error) {
-	err = s.db.writeOp(ctx, func(w *write) (err error) {
+	err = s.db.writeOp(ctx, "cancel job "+runID, func(w *write) (err error) {
 		if before, err = readJob(w.tx, runID); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (s jobs) CancelJob(ctx context.Context, runID, reason string, grace time.Du
 
 // EndDueJobs implements Jobs.
 func (s jobs) EndDueJobs(ctx context.Context, keepJobsOf ...string) (ended []string, err error) {
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "end jobs that are due", func(w *write) error {
 		ended = nil
 		if err := w.tx.rows(func(r scanner) error {
 			var id string
@@ -94,7 +94,7 @@ func (s jobs) EndDueJobs(ctx context.Context, keepJobsOf ...string) (ended []str
 
 // ForgetJobs implements Jobs.
 func (s jobs) ForgetJobs(ctx context.Context, age time.Duration, limit int) (forgotten int, err error) {
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "forget jobs", func(w *write) error {
 		const old = "SELECT run_id FROM jobs WHERE ended_at < ? AND due_at IS NULL ORDER BY ended_at LIMIT ?"
 		if err := w.tx.exec("DELETE FROM job_events WHERE run_id IN ("+old+")", w.tx.after(-age), limit); err != nil {
 			return err

@@ -16,7 +16,7 @@ type ledger struct{ db *db }
 
 // BeginCall implements Ledger.
 func (s ledger) BeginCall(ctx context.Context, tok store.Token, key store.CallKey) (c store.Call, err error) {
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "begin a call of a tool of rollout "+tok.RolloutID, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateRunning)
 		if err != nil {
 			return err
@@ -62,7 +62,7 @@ func (s ledger) CallWork(ctx context.Context, rolloutID, callID string) (json.Ra
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, fmt.Errorf("call %s of rollout %s: %w", callID, rolloutID, store.ErrNotFound)
 	}
-	return work, s.db.describe(err)
+	return work, s.db.describe(err, "read call", callID)
 }
 
 // EndCall implements Ledger.
@@ -74,7 +74,7 @@ func (s ledger) EndCall(ctx context.Context, tok store.Token, callID string) err
 
 // changeCall changes a call of a rollout that is held.
 func (s ledger) changeCall(ctx context.Context, tok store.Token, callID string, change func(*write, store.Rollout) (int64, error)) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "change call "+callID, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateRunning)
 		if err != nil {
 			return err

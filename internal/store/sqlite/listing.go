@@ -17,7 +17,7 @@ type listing struct{ db *db }
 
 // ListRuns implements Listing.
 func (s listing) ListRuns(ctx context.Context, q store.RunQuery) (runs []store.Run, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "list runs") }()
 	where, args := " WHERE true", []any{}
 	if q.Before.ID != "" {
 		where, args = where+" AND (r.created_at, r.run_id) < (?, ?)", append(args, q.Before.CreatedAt.UnixMicro(), q.Before.ID)
@@ -65,7 +65,7 @@ const countStates = "SELECT state, count(*) AS n FROM rollouts WHERE run_id = ? 
 
 // ListRollouts implements Listing.
 func (s listing) ListRollouts(ctx context.Context, runID string, from, limit int) (out []store.Rollout, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "list the rollouts of run", runID) }()
 	rows, err := s.db.read.QueryContext(ctx, "SELECT "+rolloutColumns+" FROM rollouts o WHERE o.run_id = ? AND o.ordinal >= ? ORDER BY o.ordinal LIMIT ?", runID, from, limit)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (s listing) Rollout(ctx context.Context, id string) (store.Rollout, error) 
 	if errors.Is(err, sql.ErrNoRows) {
 		err = fmt.Errorf("rollout %s: %w", id, store.ErrNotFound)
 	}
-	return o, s.db.describe(err)
+	return o, s.db.describe(err, "read rollout", id)
 }
 
 // selectListedTrigger also reads the place of a trigger.
@@ -92,7 +92,7 @@ var selectListedTrigger = strings.Replace(selectTrigger, " FROM triggers", ", t.
 
 // ListTriggers implements Listing.
 func (s listing) ListTriggers(ctx context.Context, q store.TriggerQuery) (out []store.Trigger, last int64, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "list triggers") }()
 	where, args := "WHERE t.id > ?", []any{q.After}
 	if q.RunID != "" {
 		where, args = where+" AND t.run_id = ?", append(args, q.RunID)
@@ -122,14 +122,14 @@ func (s listing) RunHead(ctx context.Context, runID string) (store.Run, error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		err = fmt.Errorf("run %s: %w", runID, store.ErrNotFound)
 	}
-	return run, s.db.describe(err)
+	return run, s.db.describe(err, "read the head of run", runID)
 }
 
 const selectParked = "SELECT trigger_id, source, item_key, status, delivered_by, person, received_at FROM deliveries WHERE disposition = 'parked' AND received_at >= ? ORDER BY received_at, id LIMIT ?"
 
 // Parked implements Listing.
 func (s listing) Parked(ctx context.Context, limit int) (out []store.Delivered, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "list parked deliveries") }()
 	rows, err := s.db.read.QueryContext(ctx, selectParked, s.db.now().Add(-store.ParkedFor).UnixMicro(), limit)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ func (s mailbox) ClaimTriggers(ctx context.Context, runID string, limit int) (cl
 	if err := s.db.InPlace(); err != nil {
 		return nil, err
 	}
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "claim triggers", func(w *write) error {
 		claims = nil
 		due, err := w.triggers.due(runID, limit)
 		if err != nil || len(due) == 0 {
@@ -45,7 +45,7 @@ func (s mailbox) ClaimTriggers(ctx context.Context, runID string, limit int) (cl
 
 // TriggerStarted implements Mailbox.
 func (s mailbox) TriggerStarted(ctx context.Context, tok store.TriggerToken, itemKey string, next time.Duration) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "record the start of the job of trigger "+tok.TriggerID, func(w *write) error {
 		g, err := w.triggers.release(tok, claimEnd{next: next, started: true})
 		if err != nil || itemKey == "" {
 			return err
@@ -64,7 +64,7 @@ func (s mailbox) TriggerStarted(ctx context.Context, tok store.TriggerToken, ite
 // TriggerPending implements Mailbox.
 func (s mailbox) TriggerPending(ctx context.Context, tok store.TriggerToken, next time.Duration) error {
 	// If a power cut takes it back, the source is asked once more when the claim has ended.
-	return s.db.writeRelaxed(ctx, func(w *write) error {
+	return s.db.writeRelaxed(ctx, "put back trigger "+tok.TriggerID, func(w *write) error {
 		_, err := w.triggers.release(tok, claimEnd{next: next})
 		return err
 	})
@@ -72,7 +72,7 @@ func (s mailbox) TriggerPending(ctx context.Context, tok store.TriggerToken, nex
 
 // TriggerFailed implements Mailbox.
 func (s mailbox) TriggerFailed(ctx context.Context, tok store.TriggerToken, next time.Duration, f store.TriggerFailure) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "record the failure of trigger "+tok.TriggerID, func(w *write) error {
 		_, err := w.triggers.release(tok, claimEnd{next: next, failure: &f})
 		return err
 	})
@@ -84,7 +84,7 @@ func (s mailbox) CheckNow(ctx context.Context, runID string) error {
 	if runID != "" {
 		where, args = " AND run_id = ?2", append(args, runID)
 	}
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "make triggers due", func(w *write) error {
 		args = append([]any{w.tx.now}, args...)
 		if err := w.tx.exec("UPDATE judge_batches SET due_at = ?1 WHERE due_at > ?1 AND state <> 'open' AND owner IS NULL"+where, args...); err != nil {
 			return err
@@ -95,7 +95,7 @@ func (s mailbox) CheckNow(ctx context.Context, runID string) error {
 
 // CheckTrigger implements Mailbox.
 func (s mailbox) CheckTrigger(ctx context.Context, triggerID string) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "ask at once for trigger "+triggerID, func(w *write) error {
 		return w.tx.exec("UPDATE triggers SET due_at = ? WHERE trigger_id = ? AND state = 'waiting' AND owner IS NULL", w.tx.now, triggerID)
 	})
 }
@@ -105,7 +105,7 @@ func (s mailbox) Deliver(ctx context.Context, d store.Delivery) (receipt store.R
 	if delivered[d.Status] == "" {
 		return store.Receipt{}, fmt.Errorf("a delivery cannot be %q", d.Status)
 	}
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "deliver", func(w *write) error {
 		receipt, err = w.mail.take(d)
 		return err
 	})
@@ -117,7 +117,7 @@ func (s mailbox) Deliver(ctx context.Context, d store.Delivery) (receipt store.R
 
 // Cancel implements Mailbox.
 func (s mailbox) Cancel(ctx context.Context, id string, keepJobsOf ...string) (cancelled int, err error) {
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "cancel "+id, func(w *write) error {
 		cancelled = 0
 		var known bool
 		if err := w.tx.row([]any{&known}, "SELECT EXISTS (SELECT 1 FROM runs WHERE run_id = ?1) OR EXISTS (SELECT 1 FROM rollouts WHERE rollout_id = ?1)", id); err != nil {

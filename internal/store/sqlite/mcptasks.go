@@ -22,7 +22,7 @@ const (
 
 // AddMCPTask implements MCPTasks.
 func (s mcpTasks) AddMCPTask(ctx context.Context, task store.MCPTask, limits store.MCPTaskLimits) (store.MCPTask, error) {
-	err := s.db.writeOp(ctx, func(w *write) error {
+	err := s.db.writeOp(ctx, "add MCP task "+task.ID, func(w *write) error {
 		if err := w.tx.exec("DELETE FROM mcp_tasks WHERE expires_at <= ?", w.tx.now); err != nil {
 			return err
 		}
@@ -68,16 +68,16 @@ func (s mcpTasks) ChangeMCPTask(ctx context.Context, task store.MCPTask) (after 
 		return err
 	}
 	if task.Ended() {
-		err = s.db.writeOp(ctx, run)
+		err = s.db.writeOp(ctx, "change MCP task "+task.ID, run)
 	} else {
-		err = s.db.writeRelaxed(ctx, run) // the server says it again
+		err = s.db.writeRelaxed(ctx, "change MCP task "+task.ID, run) // the server says it again
 	}
 	return task, changed && err == nil, err
 }
 
 // RemoveMCPTask implements MCPTasks.
 func (s mcpTasks) RemoveMCPTask(ctx context.Context, id string) error {
-	return s.db.writeOp(ctx, func(w *write) error { return w.tx.exec("DELETE FROM mcp_tasks WHERE task_id = ?", id) })
+	return s.db.writeOp(ctx, "remove MCP task "+id, func(w *write) error { return w.tx.exec("DELETE FROM mcp_tasks WHERE task_id = ?", id) })
 }
 
 // MCPTask implements MCPTasks.
@@ -87,7 +87,7 @@ func (s mcpTasks) MCPTask(ctx context.Context, access, session, id string) (stor
 	if errors.Is(err, sql.ErrNoRows) {
 		return store.MCPTask{}, fmt.Errorf("MCP task: %w", store.ErrNotFound)
 	}
-	return t, s.db.describe(err)
+	return t, s.db.describe(err, "read MCP task", id)
 }
 
 // MCPTasks implements MCPTasks.
@@ -101,7 +101,7 @@ func (s mcpTasks) OpenMCPTasks(ctx context.Context, access string) ([]store.MCPT
 }
 
 func (s mcpTasks) list(ctx context.Context, columns, where string, args ...any) (out []store.MCPTask, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "list MCP tasks") }()
 	rows, err := s.db.read.QueryContext(ctx, "SELECT "+columns+" FROM mcp_tasks WHERE "+where, args...)
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (s mcpTasks) list(ctx context.Context, columns, where string, args ...any) 
 
 // TellMCPTasks implements MCPTasks.
 func (s mcpTasks) TellMCPTasks(ctx context.Context, access, session string) (out []store.MCPTask, err error) {
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "list MCP tasks that have changed", func(w *write) error {
 		const where = " WHERE access = ? AND session = ? AND told = 0 AND NOT "
 		out = nil
 		err := w.tx.rows(func(r scanner) error {
@@ -138,7 +138,7 @@ func (s mcpTasks) TellMCPTasks(ctx context.Context, access, session string) (out
 
 // PutMCPSession implements MCPTasks.
 func (s mcpTasks) PutMCPSession(ctx context.Context, m store.MCPSession) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "store MCP session "+m.ID, func(w *write) error {
 		return w.tx.exec("INSERT OR REPLACE INTO mcp_sessions (session_id, access, endpoint, version, capabilities, info, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
 			m.ID, m.Access, m.Endpoint, m.Version, raw(m.Capabilities), raw(m.Info), w.tx.now, w.tx.now)
 	})
@@ -152,19 +152,19 @@ func (s mcpTasks) MCPSession(ctx context.Context, access, endpoint, id string) (
 	if errors.Is(err, sql.ErrNoRows) {
 		return store.MCPSession{}, fmt.Errorf("MCP session: %w", store.ErrNotFound)
 	}
-	return m, s.db.describe(err)
+	return m, s.db.describe(err, "read MCP session", id)
 }
 
 // EndMCPSession implements MCPTasks.
 func (s mcpTasks) EndMCPSession(ctx context.Context, access, id string) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "end MCP session "+id, func(w *write) error {
 		return w.tx.exec("DELETE FROM mcp_sessions WHERE session_id = ? AND access = ?", id, access)
 	})
 }
 
 // ExpireMCP implements MCPTasks.
 func (s mcpTasks) ExpireMCP(ctx context.Context, access string, inUse []string, idle time.Duration) (ended []string, err error) {
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "forget old MCP sessions", func(w *write) error {
 		ended = nil
 		if err := w.tx.exec("DELETE FROM mcp_tasks WHERE expires_at <= ?", w.tx.now); err != nil {
 			return err

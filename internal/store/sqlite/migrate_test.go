@@ -85,7 +85,7 @@ func TestMigrationThatFailsChangesNothing(t *testing.T) {
 func TestStoreWithoutAnIDIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := openInternal(t, dir)
-	if err := s.writeOp(t.Context(), func(w *write) error { return w.tx.exec("DELETE FROM meta") }); err != nil {
+	if err := s.writeOp(t.Context(), "try", func(w *write) error { return w.tx.exec("DELETE FROM meta") }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(dir, store.Options{}); err == nil || !strings.Contains(err.Error(), "damaged") {

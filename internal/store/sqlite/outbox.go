@@ -60,7 +60,7 @@ func scanNotification(r scanner) (n store.Notification, err error) {
 
 // AddTargets implements Outbox.
 func (s outbox) AddTargets(ctx context.Context, targets []store.NotifyTarget, keep time.Duration) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "add targets of notifications", func(w *write) error {
 		if err := w.tx.exec("DELETE FROM notify_targets WHERE run_id = '' AND until <= ?", w.tx.now); err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (s outbox) AddTargets(ctx context.Context, targets []store.NotifyTarget, ke
 
 // NextNotification implements Outbox.
 func (s outbox) NextNotification(ctx context.Context, known []string) (next time.Time, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "find the notification that is due next") }()
 	var due sql.NullInt64
 	if err := s.db.read.QueryRowContext(ctx, selectNextNotification, list(known)).Scan(&due); err != nil {
 		return time.Time{}, err
@@ -95,7 +95,7 @@ func (s outbox) NextNotification(ctx context.Context, known []string) (next time
 
 // ClaimNotifications implements Outbox.
 func (s outbox) ClaimNotifications(ctx context.Context, known, busy []string, limit int, hold time.Duration) (claimed []store.Notification, err error) {
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "claim notifications", func(w *write) error {
 		claimed = nil
 		if err := w.holders.register(); err != nil {
 			return err
@@ -153,7 +153,7 @@ func (s outbox) NotificationFailed(ctx context.Context, n store.Notification, f 
 
 // end ends the claim of a notification, if it is still this process's.
 func (s outbox) end(ctx context.Context, n store.Notification, change func(*tx) (int64, error)) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "end the claim of a notification of run "+n.RunID, func(w *write) error {
 		done, err := change(w.tx)
 		if err == nil && done == 0 {
 			err = fmt.Errorf("notification %d: %w", n.ID, store.ErrNotClaimed)
@@ -164,7 +164,7 @@ func (s outbox) end(ctx context.Context, n store.Notification, change func(*tx) 
 
 // Undelivered implements Outbox.
 func (s outbox) Undelivered(ctx context.Context, runID string) (out []store.Notification, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "read the notifications of run", runID) }()
 	rows, err := s.db.read.QueryContext(ctx, selectUndelivered, runID)
 	if err != nil {
 		return nil, err

@@ -118,7 +118,7 @@ func (s *Store) attached(ctx context.Context, file, begin string, f func(*sql.Co
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(s.describe(err), db.Close()) }()
+	defer func() { err = errors.Join(s.describe(err, "copy runs"), db.Close()) }()
 	c, err := db.Conn(ctx)
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 // statements are the queries that the store's own connection has prepared so far.
 func statements(t *testing.T, s *Store) (out []string) {
 	t.Helper()
-	if err := s.writeOp(t.Context(), func(w *write) error {
+	if err := s.writeOp(t.Context(), "try", func(w *write) error {
 		out = slices.Collect(maps.Keys(w.tx.stmts))
 		return nil
 	}); err != nil {

@@ -80,7 +80,7 @@ type questions struct{ db *db }
 
 // Ask implements Questions.
 func (s questions) Ask(ctx context.Context, tok store.TriggerToken, n store.NewTrigger, next time.Duration) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "ask the question of trigger "+tok.TriggerID, func(w *write) error {
 		if _, err := w.triggers.release(tok, claimEnd{next: next}); err != nil {
 			return err
 		}
@@ -96,19 +96,19 @@ func (s questions) Ask(ctx context.Context, tok store.TriggerToken, n store.NewT
 func (s questions) Questions(ctx context.Context, triggerID string) (out []store.Trigger, err error) {
 	rows, err := s.db.read.QueryContext(ctx, selectTrigger+whereAsked, triggerID)
 	if err != nil {
-		return nil, s.db.describe(err)
+		return nil, s.db.describe(err, "read the questions of trigger", triggerID)
 	}
 	err = each(rows, func(r scanner) error {
 		g, err := scanTrigger(r)
 		out = append(out, g)
 		return err
 	})
-	return out, s.db.describe(err)
+	return out, s.db.describe(err, "read the questions of trigger", triggerID)
 }
 
 // QuestionTold implements Questions.
 func (s questions) QuestionTold(ctx context.Context, questionID string) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "record the answer to question "+questionID, func(w *write) error {
 		var runID string
 		if err := w.tx.row([]any{&runID}, `UPDATE triggers SET started_at = ? WHERE trigger_id = ? AND asked_by <> '' RETURNING run_id`, w.tx.now, questionID); err != nil {
 			return fmt.Errorf("question %s: %w", questionID, err)
@@ -119,7 +119,7 @@ func (s questions) QuestionTold(ctx context.Context, questionID string) error {
 
 // EndQuestions implements Questions.
 func (s questions) EndQuestions(ctx context.Context, triggerID string) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "end the questions of trigger "+triggerID, func(w *write) error {
 		found, err := w.triggers.list(whereAsked, triggerID)
 		if err != nil || len(found) == 0 {
 			return err

@@ -22,7 +22,7 @@ func (s queue) Claim(ctx context.Context, runID string, limit int) (claims []sto
 	if err := s.db.InPlace(); err != nil {
 		return nil, err
 	}
-	err = s.db.writeRelaxed(ctx, func(w *write) error {
+	err = s.db.writeRelaxed(ctx, "claim rollouts", func(w *write) error {
 		claims = nil
 		ids, err := w.segments.claimable(runID, limit)
 		if err != nil || len(ids) == 0 {
@@ -48,7 +48,7 @@ func (s queue) Claim(ctx context.Context, runID string, limit int) (claims []sto
 
 // Release implements Queue.
 func (s queue) Release(ctx context.Context, tok store.Token, pause time.Duration) error {
-	return s.db.writeRelaxed(ctx, func(w *write) error {
+	return s.db.writeRelaxed(ctx, "release rollout "+tok.RolloutID, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateRunning)
 		attempts, state := 1, eval.StatePending
 		if o.State == eval.StateEvaluating {
@@ -76,7 +76,7 @@ func (s queue) Release(ctx context.Context, tok store.Token, pause time.Duration
 
 // Renew implements Queue.
 func (s queue) Renew(ctx context.Context, t store.Tokens) (held, cancelled []string, err error) {
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "renew leases", func(w *write) error {
 		held, cancelled = nil, nil
 		until := w.tx.after(s.db.lease)
 		if err := w.tx.exec("UPDATE triggers SET due_at = ?3"+claimed("trigger_id", "TriggerID"), s.db.holder, list(t.Triggers), until); err != nil {
@@ -107,7 +107,7 @@ func claimed(column, name string) string {
 
 // CountFailure implements Queue.
 func (s queue) CountFailure(ctx context.Context, tok store.Token) (count int, err error) {
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "count a failure of rollout "+tok.RolloutID, func(w *write) error {
 		_, err := w.rollouts.held(tok, eval.StateRunning)
 		if err != nil {
 			if _, err = w.rollouts.held(tok, eval.StateEvaluating); err != nil {
@@ -121,7 +121,7 @@ func (s queue) CountFailure(ctx context.Context, tok store.Token) (count int, er
 
 // CommitSegment implements Queue.
 func (s queue) CommitSegment(ctx context.Context, tok store.Token, end store.SegmentEnd) (done store.Committed, err error) {
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "commit a segment of rollout "+tok.RolloutID, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateRunning)
 		if err != nil {
 			return err
@@ -138,7 +138,7 @@ func (s queue) CommitSegment(ctx context.Context, tok store.Token, end store.Seg
 
 // RecordResult implements Queue.
 func (s queue) RecordResult(ctx context.Context, tok store.Token, r store.Result) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "record a result of rollout "+tok.RolloutID, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateEvaluating)
 		if err != nil {
 			return err
@@ -152,7 +152,7 @@ func (s queue) RecordResult(ctx context.Context, tok store.Token, r store.Result
 
 // Finish implements Queue.
 func (s queue) Finish(ctx context.Context, tok store.Token, score *float64, last ...store.Result) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "end rollout "+tok.RolloutID, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateEvaluating)
 		if err != nil {
 			return err
@@ -175,7 +175,7 @@ func (s queue) Finish(ctx context.Context, tok store.Token, score *float64, last
 
 // FinishFaulted implements Queue.
 func (s queue) FinishFaulted(ctx context.Context, tok store.Token, fault fault.Fault) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "record the fault of rollout "+tok.RolloutID, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateEvaluating)
 		if err != nil {
 			return err

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -40,7 +39,7 @@ func scanRun(r scanner, more ...any) (run store.Run, err error) {
 // Run implements Reader.
 func (s reader) Run(ctx context.Context, runID string) (store.Run, error) {
 	run, err := readRun(ctx, s.db.read, runID)
-	return run, s.db.describe(err)
+	return run, s.db.describe(err, "read run", runID)
 }
 
 // selectRunAndStates has a row for each state that rollouts of a run are in. It is one statement, and
@@ -80,7 +79,7 @@ func setCount(c *store.Counts, state eval.State, n int) {
 
 // Runs implements Reader.
 func (s reader) Runs(ctx context.Context) (runs []store.Run, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "list the runs") }()
 	tx, err := s.db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, err
@@ -118,7 +117,7 @@ func (s reader) Runs(ctx context.Context) (runs []store.Run, err error) {
 
 // OpenRuns implements Reader.
 func (s reader) OpenRuns(ctx context.Context) (out map[string]int64, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "list the open runs") }()
 	rows, err := s.db.read.QueryContext(ctx, selectOpenRuns)
 	if err != nil {
 		return nil, err
@@ -142,12 +141,12 @@ func (s reader) RunOf(ctx context.Context, rolloutID string) (runID string, err 
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", fmt.Errorf("rollout %s: %w", rolloutID, store.ErrNotFound)
 	}
-	return runID, s.db.describe(err)
+	return runID, s.db.describe(err, "find the run of rollout", rolloutID)
 }
 
 // Plan implements Reader.
 func (s reader) Plan(ctx context.Context, runID string) (p store.Plan, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "read the plan of run", runID) }()
 	run, err := listing(s).RunHead(ctx, runID)
 	if err != nil {
 		return store.Plan{}, err
@@ -161,7 +160,7 @@ func (s reader) Plan(ctx context.Context, runID string) (p store.Plan, err error
 
 // RolloutIDs implements Reader.
 func (s reader) RolloutIDs(ctx context.Context, runID string) (ids []string, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "list the rollouts of run", runID) }()
 	rows, err := s.db.read.QueryContext(ctx, "SELECT rollout_id FROM rollouts WHERE run_id = ? ORDER BY ordinal", runID)
 	if err != nil {
 		return nil, err
@@ -177,7 +176,7 @@ func (s reader) RolloutIDs(ctx context.Context, runID string) (ids []string, err
 
 // Triggers implements Reader.
 func (s reader) Triggers(ctx context.Context, runID string, all bool, f func(store.Trigger) error) (err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "read the triggers of run", runID) }()
 	where, args := "WHERE true", []any{}
 	if runID != "" {
 		where, args = "WHERE t.run_id = ?", append(args, runID)
@@ -200,7 +199,7 @@ func (s reader) Triggers(ctx context.Context, runID string, all bool, f func(sto
 
 // Trigger implements Reader.
 func (s reader) Trigger(ctx context.Context, id string) (g store.Trigger, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "read trigger", id) }()
 	if len(id) < 4 {
 		return store.Trigger{}, fmt.Errorf("trigger %q: %w; give at least 4 characters of its id", id, store.ErrNotFound)
 	}
@@ -239,7 +238,7 @@ func (s reader) Trigger(ctx context.Context, id string) (g store.Trigger, err er
 
 // Deliveries implements Reader.
 func (s reader) Deliveries(ctx context.Context, triggerID string) (out []store.Delivered, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "read the deliveries for trigger", triggerID) }()
 	rows, err := s.db.read.QueryContext(ctx, "SELECT "+deliveryColumns+" FROM deliveries WHERE trigger_id = ? ORDER BY received_at, coalesce(parked_id, id)", triggerID)
 	if err != nil {
 		return nil, err
@@ -257,10 +256,10 @@ func (s reader) Deliveries(ctx context.Context, triggerID string) (out []store.D
 func (s reader) Segments(ctx context.Context, rolloutID string) ([]store.Segment, error) {
 	rows, err := s.db.read.QueryContext(ctx, selectSegments, rolloutID)
 	if err != nil {
-		return nil, s.db.describe(err)
+		return nil, s.db.describe(err, "read the segments of rollout", rolloutID)
 	}
 	out, err := scanSegments(rolloutID, rows)
-	return out, s.db.describe(err)
+	return out, s.db.describe(err, "read the segments of rollout", rolloutID)
 }
 
 const segmentColumns = "g.segment, g.attempt, g.outcome, g.started_at, g.ended_at, g.output, g.fault, g.files, g.info"
@@ -285,7 +284,7 @@ func scanSegment(r scanner, more ...any) (g store.Segment, err error) {
 	}
 	g.StartedAt, g.EndedAt = fromMicros(started), fromMicros(ended)
 	if files != nil {
-		if err := json.Unmarshal(files, &g.Files); err != nil {
+		if err := decode(files, &g.Files); err != nil {
 			return g, err
 		}
 	}
@@ -295,7 +294,7 @@ func scanSegment(r scanner, more ...any) (g store.Segment, err error) {
 
 // Events implements Reader.
 func (s reader) Events(ctx context.Context, runID string, after int64, limit int) (out []store.Event, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "read the events of run", runID) }()
 	rows, err := s.db.read.QueryContext(ctx, "SELECT seq, time, type, rollout_id, data FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?", runID, after, limit)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ type rescorings struct{ db *db }
 
 // BeginRescoring implements Rescorings.
 func (s rescorings) BeginRescoring(ctx context.Context, r store.NewRescoring) (number int, err error) {
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "begin a rescoring of run "+r.RunID, func(w *write) error {
 		number, err = w.rescored.begin(r)
 		return err
 	})
@@ -24,7 +24,7 @@ func (s rescorings) BeginRescoring(ctx context.Context, r store.NewRescoring) (n
 
 // Rescore implements Rescorings.
 func (s rescorings) Rescore(ctx context.Context, runID string, number int, rollouts ...store.Rescored) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "rescore run "+runID, func(w *write) error {
 		scored, unscored := 0, 0
 		for _, r := range rollouts {
 			was, err := w.rescored.replace(number, r)
@@ -48,10 +48,10 @@ func (s rescorings) Rescore(ctx context.Context, runID string, number int, rollo
 func (s rescorings) Rescorings(ctx context.Context, runID string) ([]store.Rescoring, error) {
 	rows, err := s.db.read.QueryContext(ctx, selectRescorings, runID)
 	if err != nil {
-		return nil, s.db.describe(err)
+		return nil, s.db.describe(err, "read the rescorings of run", runID)
 	}
 	out, err := scanRescorings(rows)
-	return out, s.db.describe(err)
+	return out, s.db.describe(err, "read the rescorings of run", runID)
 }
 
 const selectRescorings = "SELECT number, data, begun_at, ended_at, due, scored, unscored FROM rescorings WHERE run_id = ? ORDER BY number"
@@ -72,7 +72,7 @@ const selectDue = "SELECT o.rollout_id FROM rollouts o JOIN rescored s USING (ro
 
 // DueRollouts implements Rescorings.
 func (s rescorings) DueRollouts(ctx context.Context, runID string, number int) (ids []string, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "find what is to be rescored of run", runID) }()
 	rows, err := s.db.read.QueryContext(ctx, selectDue, runID, number)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ const (
 
 // Rescorables implements Rescorings.
 func (s rescorings) Rescorables(ctx context.Context, number int, rolloutIDs ...string) (out []store.Rescorable, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "read what is to be rescored") }()
 	ids, err := json.Marshal(rolloutIDs)
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ type runs struct{ db *db }
 
 // CreateRun implements Runs.
 func (s runs) CreateRun(ctx context.Context, p store.Plan) (created bool, err error) {
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "create run "+p.RunID, func(w *write) error {
 		created = false
 		var n int
 		if err := w.tx.row([]any{&n}, "SELECT count(*) FROM runs WHERE run_id = ?", p.RunID); err != nil || n > 0 {
@@ -38,7 +38,7 @@ func (s runs) CreateRun(ctx context.Context, p store.Plan) (created bool, err er
 
 // Remove implements Runs.
 func (s runs) Remove(ctx context.Context, runID string) error {
-	return s.db.writeOp(ctx, func(w *write) error {
+	return s.db.writeOp(ctx, "remove run "+runID, func(w *write) error {
 		var final bool
 		if err := w.tx.row([]any{&final}, "SELECT finished_at IS NOT NULL FROM runs WHERE run_id = ?", runID); err != nil {
 			return fmt.Errorf("run %s: %w", runID, err)

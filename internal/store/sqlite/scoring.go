@@ -14,7 +14,7 @@ type scoring struct{ db *db }
 
 // WaitForScores implements Scoring.
 func (s scoring) WaitForScores(ctx context.Context, tok store.Token, wait store.ScoreWait) (done store.Committed, err error) {
-	err = s.db.writeOp(ctx, func(w *write) error {
+	err = s.db.writeOp(ctx, "wait for the scores of rollout "+tok.RolloutID, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateEvaluating)
 		if err != nil {
 			return err

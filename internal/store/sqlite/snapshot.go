@@ -12,7 +12,7 @@ import (
 
 // Snapshot implements Reader.
 func (s reader) Snapshot(ctx context.Context, runID string, f func(store.View) error) (err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "read run", runID) }()
 	conn, err := s.db.read.Conn(ctx)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ var selectWaiting = "SELECT type, count(*), min(CASE WHEN NOT " + foreign("", "?
 
 // Standing implements Standings.
 func (s standings) Standing(ctx context.Context, runID string) (out store.Standing, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "read how runs stand") }()
 	rows, err := s.db.read.QueryContext(ctx, selectHeld, runID, s.db.holder)
 	if err != nil {
 		return out, err
@@ -78,12 +78,12 @@ func (s standings) Standing(ctx context.Context, runID string) (out store.Standi
 // CountOpen implements Standings.
 func (s standings) CountOpen(ctx context.Context, typ, source string) (n int, err error) {
 	err = s.db.read.QueryRowContext(ctx, countOpen, typ, source).Scan(&n)
-	return n, s.db.describe(err)
+	return n, s.db.describe(err, "count the open triggers")
 }
 
 // Tally implements Standings.
 func (s standings) Tally(ctx context.Context, runID string, pass float64) (out store.Tally, err error) {
-	defer func() { err = s.db.describe(err) }()
+	defer func() { err = s.db.describe(err, "count the rollouts of run", runID) }()
 	rows, err := s.db.read.QueryContext(ctx, countScores, runID, pass)
 	if err != nil {
 		return out, err

@@ -18,7 +18,7 @@ func TestOperationsAreSyncedAsTheyNeed(t *testing.T) {
 			run, want = s.writeRelaxed, 1 // NORMAL
 		}
 		var mode int
-		if err := run(t.Context(), func(w *write) error {
+		if err := run(t.Context(), "try", func(w *write) error {
 			return w.tx.conn.QueryRowContext(context.Background(), "PRAGMA synchronous").Scan(&mode)
 		}); err != nil {
 			t.Fatal(err)

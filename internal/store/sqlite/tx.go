@@ -84,7 +84,7 @@ func (t *tx) row(dest []any, query string, args ...any) error {
 	if err != nil {
 		return err
 	}
-	err = stmt.QueryRowContext(context.Background(), args...).Scan(dest...)
+	err = read{stmt.QueryRowContext(context.Background(), args...)}.Scan(dest...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return store.ErrNotFound
 	}
@@ -107,10 +107,22 @@ func (t *tx) rows(scan func(scanner) error, query string, args ...any) error {
 // scanner is a row, of a *sql.Row or *sql.Rows.
 type scanner interface{ Scan(dest ...any) error }
 
+// read is a row of which an error says that it cannot be read.
+type read struct{ row scanner }
+
+func (r read) Scan(dest ...any) error {
+	err := r.row.Scan(dest...)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		err = unreadableError{err}
+	}
+	return err
+}
+
 func each(rows *sql.Rows, scan func(scanner) error) error {
 	defer rows.Close()
+	r := read{rows}
 	for rows.Next() {
-		if err := scan(rows); err != nil {
+		if err := scan(r); err != nil {
 			return err
 		}
 	}
