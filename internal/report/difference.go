@@ -323,13 +323,3 @@ func excerpt(s, other string) string {
 	}
 	return out
 }
-
-// middle cuts a text to so many characters, in the middle.
-func middle(s string, most int) string {
-	r := []rune(s)
-	if len(r) <= most {
-		return s
-	}
-	head := most * 2 / 3
-	return string(r[:head]) + fmt.Sprintf("… %d characters …", len(r)-most) + string(r[len(r)-(most-head):])
-}

@@ -10,69 +10,10 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
-	verdicts "github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
 )
-
-// DefaultFailures is how many failures are told at length if nobody says otherwise.
-const DefaultFailures = 10
-
-// Showing says how a report is shown. The zero value shows everything at any width.
-type Showing struct {
-	// Failures is how many failures are told at length; below 0 all.
-	Failures int
-	// Resume is the command that goes on with the run, empty if it is not to be named.
-	Resume string
-	// Triggers is the command that shows what is waited for, empty if it is not to be named.
-	Triggers string
-	// Dir is the folder from which files are named; empty for the store's own.
-	Dir string
-	// Last, if not empty, are lines before the summary.
-	Last string
-	// Judgement is the verdict, if that is known; nil for that of a run that may lack nothing.
-	Judgement *verdicts.Judgement
-	// Accept is what the run may lack.
-	Accept verdicts.Accept
-	Terminal
-}
-
-// longWidth is how many characters are shown of what an agent was given and has given.
-const longWidth = 400
-
-// failure is why one rollout has not passed, for a person.
-type failure struct {
-	verdict verdict
-	// title names the rollout and what became of it.
-	label, title string
-	// reasons come first, each a line, those of an evaluator indented.
-	reasons []string
-	// facts are names and values, of which one may have several lines.
-	facts [][2]string
-}
-
-// failed reports whether a rollout is to be told of as a failure.
-func (r *Report) failed(one *schemas.Rollout) bool {
-	switch r.verdict(one) {
-	case failed, verdict(schemas.StateFaulted):
-		return true
-	case unscored:
-		return EvaluatorFailed(one) || r.hasEvaluators()
-	}
-	return EvaluatorFailed(one)
-}
-
-func (r *Report) hasEvaluators() bool {
-	return r.Statistics != nil && len(r.Statistics.PerAgent()[0].Evaluators) > 0
-}
-
-// explainer says of the rollouts of a report why they have not passed.
-type explainer struct {
-	*Report
-	census  census
-	showing Showing
-}
 
 // failures calls f with the failures that are to be shown, and returns how many there are more.
 func (x explainer) failures(f func(failure) error) (more int, err error) {
@@ -121,15 +62,6 @@ func (x explainer) failure(one *schemas.Rollout) failure {
 	f.add("again", x.again(one))
 	return f
 }
-
-func (f *failure) add(name, value string) {
-	if value != "" {
-		f.facts = append(f.facts, [2]string{name, value})
-	}
-}
-
-// stderrMark stands in the message of a fault before the end of stderr.
-const stderrMark = "stderr ends with:\n"
 
 // fault says the last line of stderr first: there is most often the reason.
 func (f *failure) fault(fault *schemas.Fault) {
@@ -328,30 +260,4 @@ func ShellWords(words []string) string {
 		}
 	}
 	return strings.Join(quoted, " ")
-}
-
-// text writes the failure as lines: the title, the reasons, and the facts with their names aligned.
-func (f failure) text(out *lines, t Terminal) {
-	out.printf("%s\n", t.paint(f.verdict, f.verdict.mark()+" "+f.label+": "+f.title))
-	f.body(out)
-}
-
-func (f failure) body(out *lines) {
-	for _, reason := range f.reasons {
-		out.printf("    %s\n", reason)
-	}
-	for _, fact := range f.facts {
-		name := fact[0]
-		for line := range strings.SplitSeq(fact[1], "\n") {
-			out.printf("  %-8s  %s\n", name, line)
-			name = ""
-		}
-	}
-}
-
-// String is the failure without colour, and without its title.
-func (f failure) String() string {
-	var b strings.Builder
-	f.body(&lines{w: &b})
-	return b.String()
 }

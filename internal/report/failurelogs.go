@@ -94,16 +94,6 @@ func lastLines(path string, n int) []string {
 	return all[max(0, len(all)-n):]
 }
 
-// textLines are the lines of a text that are not blank, harmless and not too long.
-func textLines(text string) (out []string) {
-	for line := range strings.Lines(redact.Terminal(text)) {
-		if line = strings.TrimRight(line, " \t\n"); strings.TrimSpace(line) != "" {
-			out = append(out, middle(strings.ReplaceAll(line, "\t", "    "), longWidth))
-		}
-	}
-	return out
-}
-
 // place is a file as one would name it from dir, or within the store.
 func place(path, dir, storeDir string) string {
 	if dir == "" {

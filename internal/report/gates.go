@@ -48,47 +48,6 @@ func (g gates) markdown(out *lines) {
 	}
 }
 
-// suite counts the thresholds. One that is undecided is neither a failure nor passed.
-func (g gates) suite() (s suite) {
-	for _, one := range g.list {
-		s.tests++
-		switch one.Verdict {
-		case summary.GateFail:
-			s.failures++
-		case summary.GateUndecided:
-			s.skipped++
-		}
-	}
-	return s
-}
-
-// testCases writes a test case for each threshold.
-func (g gates) testCases(x *xmlWriter, class string) {
-	const in, deeper = "    ", "      "
-	for _, one := range g.list {
-		name := fmt.Sprintf("%s of at least %g", one.What, one.Min)
-		if one.By == eval.ByInterval {
-			name += " by interval"
-		}
-		if who := g.agent(one); who != "" {
-			name += " [" + who + "]"
-		}
-		attrs := []string{"name", name, "classname", class, "time", seconds(0)}
-		switch one.Verdict {
-		case summary.GateFail:
-			x.open(in, "testcase", attrs...)
-			x.element("failure", g.line(one), "message", one.String(), "type", "threshold")
-			x.close(in, "testcase")
-		case summary.GateUndecided:
-			x.open(in, "testcase", attrs...)
-			x.empty(deeper, "skipped", "message", one.String())
-			x.close(in, "testcase")
-		default:
-			x.empty(in, "testcase", attrs...)
-		}
-	}
-}
-
 // line says how a threshold was judged, for which agent, and how far that can be trusted.
 func (g gates) line(one summary.Gate) string {
 	line := one.String()

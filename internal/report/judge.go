@@ -1,8 +1,6 @@
 package report
 
 import (
-	"slices"
-
 	verdicts "github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -55,10 +53,4 @@ func colorOf(j verdicts.Judgement) verdict {
 		return finished
 	}
 	return unscored
-}
-
-// EvaluatorNotRun reports whether an evaluator of a rollout was not run, so that the score leaves it
-// out.
-func EvaluatorNotRun(one *schemas.Rollout) bool {
-	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool { return !e.IsLineResult && e.Result.NotRun != "" })
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -79,59 +78,4 @@ func saidByJudges(result schemas.EvaluationResult) (out []string) {
 		}
 	}
 	return out
-}
-
-// judgeSentences say how often the judges of a run were asked, and what that has cost, for each of them
-// if there are several.
-func (h overview) judgeSentences() []string {
-	var total *eval.Usage
-	calls, cached := 0, 0
-	var each, unpriced []string
-	for _, j := range h.Statistics.Judges {
-		if j.Raters != nil { // people
-			continue
-		}
-		calls, cached = calls+j.Calls, cached+j.Cached
-		if used := j.Usage; total == nil {
-			total = &used
-		} else {
-			sum := total.Plus(used)
-			total = &sum
-		}
-		cost := "unknown"
-		switch {
-		case j.Usage.CostKnown():
-			cost = dollars(*j.Usage.Cost)
-		default:
-			unpriced = append(unpriced, j.Models...)
-		}
-		each = append(each, redact.Line(h.evaluatorName(j.EvaluatorID))+" "+cost)
-	}
-	if total == nil {
-		return nil
-	}
-	text := "judges: " + count(calls, "question")
-	if cached > 0 {
-		text += fmt.Sprintf(", %d of them answered from the cache", cached)
-	}
-	s := summary.UsageSummary{Total: *total}
-	text += "; tokens: " + tokensSentence(&s, 0) + "; cost: " + costSentence(&s)
-	if len(each) > 1 {
-		text += " (" + strings.Join(each, ", ") + ")"
-	}
-	if len(unpriced) > 0 {
-		slices.Sort(unpriced)
-		text += "; judges.prices does not have all of " + redact.Line(strings.Join(slices.Compact(unpriced), ", "))
-	}
-	return []string{text}
-}
-
-// evaluatorName is the name of an evaluator of the run, else its id.
-func (h overview) evaluatorName(id string) string {
-	for _, e := range h.Statistics.PerAgent()[0].Evaluators {
-		if e.ID == id {
-			return e.Name
-		}
-	}
-	return id
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -216,4 +218,45 @@ func escapeXML(s string) string {
 	var b bytes.Buffer
 	_ = xml.EscapeText(&b, []byte(redact.Terminal(s))) // memory does not fail
 	return b.String()
+}
+
+// suite counts the thresholds. One that is undecided is neither a failure nor passed.
+func (g gates) suite() (s suite) {
+	for _, one := range g.list {
+		s.tests++
+		switch one.Verdict {
+		case summary.GateFail:
+			s.failures++
+		case summary.GateUndecided:
+			s.skipped++
+		}
+	}
+	return s
+}
+
+// testCases writes a test case for each threshold.
+func (g gates) testCases(x *xmlWriter, class string) {
+	const in, deeper = "    ", "      "
+	for _, one := range g.list {
+		name := fmt.Sprintf("%s of at least %g", one.What, one.Min)
+		if one.By == eval.ByInterval {
+			name += " by interval"
+		}
+		if who := g.agent(one); who != "" {
+			name += " [" + who + "]"
+		}
+		attrs := []string{"name", name, "classname", class, "time", seconds(0)}
+		switch one.Verdict {
+		case summary.GateFail:
+			x.open(in, "testcase", attrs...)
+			x.element("failure", g.line(one), "message", one.String(), "type", "threshold")
+			x.close(in, "testcase")
+		case summary.GateUndecided:
+			x.open(in, "testcase", attrs...)
+			x.empty(deeper, "skipped", "message", one.String())
+			x.close(in, "testcase")
+		default:
+			x.empty(in, "testcase", attrs...)
+		}
+	}
 }

@@ -2,15 +2,17 @@ package report
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/input"
@@ -22,53 +24,6 @@ import (
 func ReadResults(path string) (schemas.Head, error) {
 	d, err := readDocument(path, nil)
 	return d.Head, err
-}
-
-// Open reads the report of a results document. It reads to the end, so that a document that was cut
-// off is an error.
-func Open(path string) (*Report, error) {
-	d, err := readDocument(path, nil)
-	if err != nil {
-		return nil, err
-	}
-	return d.report(), nil
-}
-
-// OpenOnce reads the report of a results document whose rollouts will be read once. It reads the
-// head alone; that a document was cut off is an error of the reading of its rollouts.
-func OpenOnce(path string) (*Report, error) {
-	d, err := openDocument(path)
-	if err != nil {
-		return nil, err
-	}
-	defer d.file.Close()
-	d.headOnly = true
-	if errors.Is(d.read(nil), errEnough) && d.check() == nil && d.readStatistics() == nil && d.Statistics != nil {
-		return d.report(), nil
-	}
-	return Open(path) // which says what is wrong, or finds the head behind the rollouts
-}
-
-// report is the report of what was read.
-func (d *documentReader) report() *Report {
-	path := d.path
-	r := &Report{Head: d.Head, Dataset: d.dataset, Pass: 1}
-	if d.Statistics != nil {
-		r.Pass = d.Statistics.Thresholds.Pass
-	}
-	if d.StorePath != "" {
-		if dir, err := filepath.Abs(filepath.Dir(path)); err == nil {
-			r.storeDir = filepath.Join(dir, filepath.FromSlash(d.StorePath))
-		}
-	}
-	r.each = func(p parts, f func(*schemas.Rollout) error) error {
-		if p.outline {
-			return readOutlines(path, f)
-		}
-		_, err := readDocument(path, f)
-		return err
-	}
-	return r
 }
 
 // errEnough ends the reading when only the head of a document is wanted.
@@ -360,6 +315,40 @@ func (d *documentReader) check() error {
 		return fmt.Errorf("%s has the schema version %q, this evalrun knows 1 and 2; update evalrun", d.path, d.SchemaVersion)
 	case d.RunID == "" || d.StoreID == "":
 		return fmt.Errorf("%s: runId or storeId is empty; %s", d.path, again)
+	}
+	return nil
+}
+
+// outlines reads the array of rollouts, whose bracket was read. d.dec is another one then, which
+// goes on behind the array.
+func (d *documentReader) outlines() error {
+	rest := io.MultiReader(d.dec.Buffered(), d.file)
+	// As lenient as encoding/json.
+	dec := jsontext.NewDecoder(io.MultiReader(strings.NewReader("["), rest), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	for dec.PeekKind() != ']' {
+		value, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		one, err := outline(value)
+		if err != nil {
+			return err
+		}
+		if err := d.outline(one); err != nil {
+			return err
+		}
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	d.dec = json.NewDecoder(io.MultiReader(strings.NewReader(`{"":0`), bytes.NewReader(dec.UnreadBuffer()), rest))
+	for range 3 { // what stands for the members before
+		if _, err := d.dec.Token(); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -123,4 +124,26 @@ func modelCalls(t modelproxy.Tally) schemas.ModelCalls {
 		InputTokens: t.InputTokens, CachedInputTokens: t.CachedInputTokens, CacheWriteTokens: t.CacheWriteTokens,
 		OutputTokens: t.OutputTokens, ReasoningTokens: t.ReasoningTokens,
 		LatencyMs: t.LatencyMs, FirstByteMs: t.FirstByteMs, Models: t.Models}
+}
+
+// usage is what a rollout has used of models in all attempts that are over, by model and with its
+// cost. source says who has counted it.
+func (o Options) usage(rv store.RolloutView) (used []eval.Usage, source string, err error) {
+	var dirs []string
+	for _, s := range rv.Segments {
+		dir := workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt)
+		one, from, err := record.UsageOfSegment(s, dir, dirs)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, u := range one {
+			u.Model = o.Redact.String(u.Model)
+			used = append(used, o.Plan.Set.Prices.Priced(u))
+		}
+		if one != nil {
+			source = string(from)
+		}
+		dirs = append(dirs, dir)
+	}
+	return eval.MergeUsage(used...), source, nil
 }

@@ -8,35 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/schemas"
 )
-
-// verdict is what a person wants to know of a rollout, in one word.
-type verdict string
-
-const (
-	passed   verdict = "passed"
-	failed   verdict = "failed"
-	unscored verdict = "unscored"
-	// finished is only the colour of a run without a verdict.
-	finished verdict = "finished"
-)
-
-// verdict is passed, failed or unscored for a completed rollout, else its state.
-func (r *Report) verdict(one *schemas.Rollout) verdict {
-	switch {
-	case one.Status != schemas.StateCompleted:
-		return verdict(one.Status)
-	case one.Score == nil:
-		return unscored
-	case one.Failed(r.Pass):
-		return failed
-	}
-	return passed
-}
 
 // census is what must be known about all rollouts before the first is written.
 type census struct {
@@ -164,27 +139,6 @@ func faultLine(f *schemas.Fault) string {
 	return redact.Line(f.Category + ": " + message)
 }
 
-// EvaluatorFailed reports whether an evaluator failed, so that the score leaves it out.
-func EvaluatorFailed(one *schemas.Rollout) bool {
-	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool { return e.Result.Score == nil && e.Result.Error != "" })
-}
-
-// waits says that an agent or an evaluator of the rollout waits.
-func waits(one *schemas.Rollout) bool {
-	return one.Status == schemas.StateSuspended || one.Status == schemas.StateScoring
-}
-
-// TriggersOf are what the agent or the evaluators of a rollout wait for.
-func TriggersOf(one *schemas.Rollout) []schemas.Trigger {
-	if one.Status == schemas.StateScoring {
-		return one.EvaluatorTriggers
-	}
-	if one.AgentExecutionOutput == nil {
-		return nil
-	}
-	return one.AgentExecutionOutput.Result.Triggers
-}
-
 // waitName is how many characters of the name of a wait a line has.
 const waitName = 80
 
@@ -209,70 +163,5 @@ func waitingFor(one *schemas.Rollout) string {
 	return redact.Line(out)
 }
 
-func formatScore(score *float64) string {
-	if score == nil {
-		return "-"
-	}
-	return strconv.FormatFloat(round(*score), 'f', -1, 64)
-}
-
-// round keeps four decimals, enough for a person.
-func round(v float64) float64 {
-	out, err := strconv.ParseFloat(strconv.FormatFloat(v, 'f', 4, 64), 64)
-	if err != nil {
-		return v
-	}
-	return out
-}
-
-// formatMean is a mean and its standard error.
-func formatMean(e stats.Estimate) string {
-	if e.Mean == nil {
-		return "-"
-	}
-	out := strconv.FormatFloat(*e.Mean, 'f', 3, 64)
-	if e.StandardError != nil {
-		out += " ± " + strconv.FormatFloat(*e.StandardError, 'f', 3, 64)
-	}
-	return out
-}
-
-// formatPassRate is the share that passes and its 95 % interval.
-func formatPassRate(e stats.Estimate) string {
-	if e.Mean == nil {
-		return "-"
-	}
-	out := percent(*e.Mean)
-	if e.Low != nil && e.High != nil {
-		out += " [" + percent(*e.Low) + ", " + percent(*e.High) + "]"
-	}
-	return out
-}
-
-func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 0, 64) + "%" }
-
-// formatDuration is short: 0.4s, 12.3s, 1m32s.
-func formatDuration(d time.Duration) string {
-	if d < time.Minute {
-		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
-	}
-	return d.Round(time.Second).String()
-}
-
-func milliseconds(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// shorten cuts a line to a number of characters.
-func shorten(s string, most int) string {
-	runes := []rune(s)
-	if len(runes) <= most {
-		return s
-	}
-	return string(runes[:max(most-1, 0)]) + "…"
-}
+// stderrMark stands in the message of a fault before the end of stderr.
+const stderrMark = "stderr ends with:\n"

@@ -7,38 +7,9 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/summary"
-	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
-
-// usage is what a rollout has used of models in all attempts that are over, by model and with its
-// cost. source says who has counted it.
-func (o Options) usage(rv store.RolloutView) (used []eval.Usage, source string, err error) {
-	var dirs []string
-	for _, s := range rv.Segments {
-		dir := workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt)
-		one, from, err := record.UsageOfSegment(s, dir, dirs)
-		if err != nil {
-			return nil, "", err
-		}
-		for _, u := range one {
-			u.Model = o.Redact.String(u.Model)
-			used = append(used, o.Plan.Set.Prices.Priced(u))
-		}
-		if one != nil {
-			source = string(from)
-		}
-		dirs = append(dirs, dir)
-	}
-	return eval.MergeUsage(used...), source, nil
-}
-
-// UsageSentences say what each agent of a run has used of models, then what its judges have, and what
-// that has cost.
-func UsageSentences(h *schemas.Head) []string { return overview{h}.usageSentences() }
 
 // UsageOf says the same of a rollout; empty if nothing is known of it.
 func UsageOf(u *schemas.Usage) string {
@@ -47,30 +18,6 @@ func UsageOf(u *schemas.Usage) string {
 	}
 	s := summary.UsageSummary{Rollouts: 1, Total: *u.Total, Models: u.Models}
 	return "tokens: " + tokensSentence(&s, 1) + "; cost: " + costSentence(&s)
-}
-
-// usageSentences say what each agent has used of models, then what the judges have, and what that has
-// cost.
-func (h overview) usageSentences() (out []string) {
-	if h.Statistics == nil {
-		return nil
-	}
-	for _, a := range h.Statistics.PerAgent() {
-		if a.Usage == nil {
-			continue
-		}
-		prefix := ""
-		if len(h.Statistics.Agents) > 0 {
-			prefix = redact.Line(a.Agent) + ": "
-		}
-		if a.Usage.Rollouts > 0 {
-			out = append(out, prefix+"tokens: "+tokensSentence(a.Usage, a.Rollouts.Total), prefix+"cost: "+costSentence(a.Usage))
-		}
-		if n := a.Usage.Unlimited; n > 0 {
-			out = append(out, fmt.Sprintf("%slimits.tokens and limits.cost could not be checked in %s: the agent has not said what it used", prefix, count(n, "rollout")))
-		}
-	}
-	return append(out, h.judgeSentences()...)
 }
 
 func tokensSentence(u *summary.UsageSummary, rollouts int) string {

@@ -2,36 +2,16 @@ package report
 
 import (
 	"encoding/json"
-	"fmt"
 	"path"
 	"path/filepath"
-
-	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/fault"
-	"github.com/evalrun/evalrun/internal/plans"
-	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/schemas"
 	"github.com/evalrun/evalrun/tasks"
 )
-
-// Options are what a report needs besides a view of the run.
-type Options struct {
-	// StoreID and StoreDir are those of the view's store. StorePath is how the document says where
-	// the store is.
-	StoreID   string
-	StoreDir  string
-	StorePath string
-	// Plan is the run's.
-	Plan plans.Plan
-	// Redact takes secrets out of what agents, evaluators and triggers said.
-	Redact *redact.Redactor
-
-	rescorings plans.Rescorings
-}
 
 // FromView makes the report of a view and computes its statistics. It may be used as long as the
 // view.
@@ -183,26 +163,6 @@ func (o Options) redactNames(s *summary.Summary) {
 	s.Dataset = dataset
 }
 
-// redactedKeys takes secrets out of the names of numbers.
-func (o Options) redactedKeys(values map[string]float64) map[string]float64 {
-	if values == nil {
-		return nil
-	}
-	out := make(map[string]float64, len(values))
-	for name, value := range values {
-		out[o.Redact.String(name)] = value
-	}
-	return out
-}
-
-// redacted takes secrets out of each of several texts.
-func (o Options) redacted(texts []string) (out []string) {
-	for _, text := range texts {
-		out = append(out, o.Redact.String(text))
-	}
-	return out
-}
-
 // head says what the run is and where it comes from.
 func (o Options) head(run store.Run) schemas.Head {
 	origin, set := o.Plan.Origin, &o.Plan.Set
@@ -244,15 +204,6 @@ func (o Options) head(run store.Run) schemas.Head {
 	return h
 }
 
-// ownerOf says who is to blame for a fault: the owner that the eval set gives its category, else
-// the usual one.
-func ownerOf(set *eval.Set, category fault.Category) fault.Owner {
-	if owner, ok := set.Faults[string(category)]; ok {
-		return fault.Owner(owner)
-	}
-	return category.Owner()
-}
-
 // summaryOf is the short form of the statistics.
 func summaryOf(c store.Counts, s *summary.Summary) schemas.Summary {
 	out := schemas.Summary{Total: c.Total, Completed: c.Completed, Suspended: c.Suspended, Scoring: c.Scoring, Faulted: c.Faulted,
@@ -261,28 +212,4 @@ func summaryOf(c store.Counts, s *summary.Summary) schemas.Summary {
 		out.Agents = append(out.Agents, schemas.AgentScore{Agent: a.Agent, Score: a.Score.Mean, ScoreCompleted: a.ScoreCompleted.Mean})
 	}
 	return out
-}
-
-// result is one that is shown of a rollout, with the number of the rescoring that it is of.
-type result struct {
-	eval.Result
-	rescoring int
-}
-
-// readResults reads those of a completed rollout, and what is known of one that waits for a score.
-// Results of a rollout that is still being evaluated are not shown.
-func readResults(rv store.RolloutView) (all []result, err error) {
-	if rv.State != eval.StateCompleted && rv.State != eval.StateScoring {
-		return nil, nil
-	}
-	for _, r := range rv.Results {
-		var results []eval.Result
-		if err := jsonv1.Unmarshal(r.Data, &results); err != nil {
-			return nil, fmt.Errorf("rollout %s (%s): the stored result of evaluator %s: %w", rv.ID, rv.EvaluationName, r.EvaluatorID, err)
-		}
-		for _, one := range results {
-			all = append(all, result{one, r.Rescoring})
-		}
-	}
-	return all, nil
 }

@@ -1,0 +1,53 @@
+package report
+
+import "strings"
+
+// explainer says of the rollouts of a report why they have not passed.
+type explainer struct {
+	*Report
+	census  census
+	showing Showing
+}
+
+// failure is why one rollout has not passed, for a person.
+type failure struct {
+	verdict verdict
+	// title names the rollout and what became of it.
+	label, title string
+	// reasons come first, each a line, those of an evaluator indented.
+	reasons []string
+	// facts are names and values, of which one may have several lines.
+	facts [][2]string
+}
+
+func (f *failure) add(name, value string) {
+	if value != "" {
+		f.facts = append(f.facts, [2]string{name, value})
+	}
+}
+
+// text writes the failure as lines: the title, the reasons, and the facts with their names aligned.
+func (f failure) text(out *lines, t Terminal) {
+	out.printf("%s\n", t.paint(f.verdict, f.verdict.mark()+" "+f.label+": "+f.title))
+	f.body(out)
+}
+
+func (f failure) body(out *lines) {
+	for _, reason := range f.reasons {
+		out.printf("    %s\n", reason)
+	}
+	for _, fact := range f.facts {
+		name := fact[0]
+		for line := range strings.SplitSeq(fact[1], "\n") {
+			out.printf("  %-8s  %s\n", name, line)
+			name = ""
+		}
+	}
+}
+
+// String is the failure without colour, and without its title.
+func (f failure) String() string {
+	var b strings.Builder
+	f.body(&lines{w: &b})
+	return b.String()
+}
