@@ -312,3 +312,26 @@ func (a answers) tell(w http.ResponseWriter, r *http.Request, status int, out an
 }
 
 func wantsJSON(r *http.Request) bool { return r.Header.Get("Accept") == "application/json" }
+
+// about notes for the audit log what a request is about.
+func (a answers) about(r *http.Request, object string) {
+	if a.o.About != nil {
+		a.o.About(r, object)
+	}
+}
+
+// outcome says of a trigger what has become of it, for the script.
+func (a answers) outcome(w http.ResponseWriter, r *http.Request) error {
+	t, err := a.o.Service.Trigger(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if t.Open && !wantsJSON(r) {
+		http.Redirect(w, r, "/inbox#q-"+t.TriggerID, http.StatusSeeOther)
+		return nil
+	}
+	if t.Open {
+		return a.tell(w, r, http.StatusOK, answered{Outcome: "open"})
+	}
+	return a.tell(w, r, http.StatusOK, a.ended(r, t, "Answered by %s, at %s.")) // nothing was entered here
+}

@@ -233,11 +233,3 @@ func (d *drawing) addLane(a *axis, own []stretch, y int) {
 		d.Bars = append(d.Bars, b)
 	}
 }
-
-// short is the beginning of a text that has to fit.
-func short(text string, most int) string {
-	if begin, left := cut(text, most); left > 0 {
-		return begin + "…"
-	}
-	return text
-}

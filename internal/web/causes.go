@@ -15,29 +15,6 @@ const (
 	maxNamed  = 3
 )
 
-// cause is a reason for which several rollouts have not passed.
-type cause struct {
-	// Name is the evaluator that says so, empty of a fault; Text is what it says.
-	Name, Text string
-	Status     string
-	N          int
-	// Agents say how many rollouts of each are among them, with several agents.
-	Agents []asker
-	// Named are the first of the evaluations, More counts the others.
-	Named []namedRollout
-	More  int
-	// Different counts the reasons that were put together, 0 if there is one.
-	Different int
-	// URL leads to the rollouts in the list.
-	URL string
-
-	evaluator   string
-	evaluations map[int]bool
-}
-
-// namedRollout is an evaluation with the first of its rollouts.
-type namedRollout struct{ ID, Name, URL string }
-
 // scored is the score between the name of an evaluator and what it has found.
 var scored = regexp.MustCompile(`^ -?[0-9][0-9.e+-]*( of [0-9.]+)?(: |$)`)
 

@@ -4,7 +4,6 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"io"
-	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -82,15 +81,8 @@ func newColumns(o *overview) *columns {
 	return d
 }
 
-func millionths(score *float64) int {
-	if score == nil {
-		return -1
-	}
-	return int(math.Round(*score * 1e6))
-}
-
 // columns answers with the columns of a run.
-func (p *Pages) columns(w http.ResponseWriter, r *http.Request) error {
+func (p *site) columns(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.named(w, r)
 	if !found {
 		return err

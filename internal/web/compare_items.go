@@ -18,16 +18,6 @@ const (
 	itemElements = 2000
 )
 
-// itemList are evaluations that became worse, or better.
-type itemList struct {
-	part
-	Items []comparedItem
-	// Agents says that there are several agents.
-	Agents bool
-	// Label is the name of the list.
-	Label string
-}
-
 // list is the part of a list of evaluations that the page shows; a file has all of it. key is the number
 // of the part in the query.
 func (page *comparePage) list(all []compare.Item, key string) (out itemList) {
@@ -58,16 +48,6 @@ func (page *comparePage) list(all []compare.Item, key string) (out itemList) {
 		out.Items = append(out.Items, page.item(item))
 	}
 	return out
-}
-
-// comparedItem is an evaluation that differs, with what both sides have made of it.
-type comparedItem struct {
-	compare.Item
-	row *compareRow
-	// URL is empty in a file.
-	URL string
-	// MarksA and MarksB are the epochs of both sides.
-	MarksA, MarksB []cell
 }
 
 // Class is improved or regressed, by the sign of the difference.

@@ -15,18 +15,6 @@ const (
 	maxCompared = 1500
 )
 
-// edit is a change of a file that an agent has reported.
-type edit struct {
-	Path           string
-	Added, Removed int
-	// Lines are those of a unified diff, of which More are left out.
-	Lines []editedLine
-	More  int
-}
-
-// editedLine is a line of a unified diff: Class is ins, del, hunk or empty.
-type editedLine struct{ Class, Sign, Text string }
-
 // editsIn are the edits among the content of a tool call.
 func editsIn(content json.RawMessage) (out []edit) {
 	var blocks []struct {
@@ -97,14 +85,6 @@ func linesOf(text string) []string {
 		return nil
 	}
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-}
-
-// changedFile is a file that the agent has reported to have changed.
-type changedFile struct {
-	Path                  string
-	Edits, Added, Removed int
-	// URL leads to its first edit.
-	URL string
 }
 
 // filesChanged are the files of all edits of some steps, by their paths. link leads to a step.

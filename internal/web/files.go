@@ -28,21 +28,6 @@ const (
 	maxFiles  = 300
 )
 
-// fileRow is a file that a rollout has left.
-type fileRow struct {
-	report.File
-	URL string
-}
-
-// logPart is a part of a file.
-type logPart struct {
-	Name  string
-	Spans []logSpan
-	// From and To are the bytes that it has, of Size.
-	From, To, Size int64
-	URL            string
-}
-
 // filesOf lists what is in the folder of a rollout, without following links.
 func filesOf(d report.Folder) []report.File {
 	root, err := os.OpenRoot(d.Dir)
@@ -171,7 +156,7 @@ type filePage struct {
 }
 
 // file is a part of a file as a page, or with ?raw the whole file as an attachment.
-func (p *Pages) file(w http.ResponseWriter, r *http.Request) error {
+func (p *site) file(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.named(w, r)
 	if !found {
 		return err

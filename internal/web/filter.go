@@ -285,3 +285,26 @@ func (f filter) from() string {
 	}
 	return url.Values{"from": {q.Encode()}}.Encode()
 }
+
+// The limits of what a page shows at once, which keep it below 5,000 elements whatever the run is.
+const (
+	pageRows  = 100
+	pageCells = 900
+	maxGates  = 60
+	maxFlaky  = 100
+	// maxIntervals is how many intervals of evaluators are drawn.
+	maxIntervals = 120
+)
+
+// pageRuns is how many runs a page has.
+const pageRuns = 50
+
+// places are the places of the agents that the filter chooses.
+func (f filter) places(o *overview) (out []int) {
+	for i, name := range o.agents {
+		if f.Agent == "" || plain(name) == f.Agent {
+			out = append(out, i)
+		}
+	}
+	return out
+}

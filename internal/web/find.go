@@ -8,14 +8,13 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/input"
-	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 )
 
 // find finds a run by its id, or by what else names it; then exact is false.
-func (p *Pages) find(ctx context.Context, name string) (run store.Run, exact bool, err error) {
+func (p *site) find(ctx context.Context, name string) (run store.Run, exact bool, err error) {
 	run, err = p.o.Service.Head(ctx, name)
 	if !errors.Is(err, service.ErrNotFound) {
 		return run, err == nil, err
@@ -30,7 +29,7 @@ func (p *Pages) find(ctx context.Context, name string) (run store.Run, exact boo
 
 // named finds the run that a URL names. If it is not its whole id, the reader is sent to the URL that
 // has that, and found is false.
-func (p *Pages) named(w http.ResponseWriter, r *http.Request) (run store.Run, found bool, err error) {
+func (p *site) named(w http.ResponseWriter, r *http.Request) (run store.Run, found bool, err error) {
 	name := r.PathValue("run")
 	run, found, err = p.find(r.Context(), name)
 	if !found && err == nil {
@@ -41,7 +40,7 @@ func (p *Pages) named(w http.ResponseWriter, r *http.Request) (run store.Run, fo
 }
 
 // missing is what is said of a name that means no run, with the run whose id is nearest.
-func (p *Pages) missing(ctx context.Context, name string, err error) error {
+func (p *site) missing(ctx context.Context, name string, err error) error {
 	wrong := new(runner.InputError)
 	if !errors.As(err, &wrong) {
 		return err
@@ -58,7 +57,7 @@ func (p *Pages) missing(ctx context.Context, name string, err error) error {
 }
 
 // overviewOf reads a run. What is wrong with it is said: other runs are not harmed.
-func (p *Pages) overviewOf(ctx context.Context, run store.Run) (*overview, error) {
+func (p *site) overviewOf(ctx context.Context, run store.Run) (*overview, error) {
 	o, err := p.overviews.lately(ctx, run)
 	if err == nil || errors.Is(err, service.ErrNotFound) || errors.Is(err, store.ErrClosed) || ctx.Err() != nil {
 		return o, err
@@ -66,45 +65,9 @@ func (p *Pages) overviewOf(ctx context.Context, run store.Run) (*overview, error
 	return nil, &pageError{http.StatusInternalServerError, "the run " + run.ID + " cannot be read: " + err.Error()}
 }
 
-// explain is the status and the text with which an error is answered.
-func explain(err error) (int, string) {
-	var known *pageError
-	var wrong *runner.InputError
-	switch {
-	case errors.As(err, &known):
-		return known.status, known.text
-	case errors.Is(err, service.ErrNotFound):
-		return http.StatusNotFound, "there is nothing with this id in the store, or not any more: runs are removed by evalrun prune and evalrun rm"
-	case errors.Is(err, store.ErrMoved):
-		return http.StatusServiceUnavailable, "the store " + redact.Line(err.Error())
-	case errors.Is(err, store.ErrClosed):
-		return http.StatusServiceUnavailable, "the server is being stopped; load the page again when it is back"
-	case errors.As(err, &wrong):
-		return http.StatusUnprocessableEntity, wrong.Error()
-	}
-	return http.StatusInternalServerError, "evalrun itself failed; its log says why"
-}
-
 // withoutFolder leaves the path of the store out of a text. It is for whoever is at the machine, and a
 // page is not.
-func (p *Pages) withoutFolder(text string) string {
+func (p *site) withoutFolder(text string) string {
 	dir := p.o.Service.Store().Dir()
 	return strings.ReplaceAll(strings.ReplaceAll(text, "the store "+dir, "the store"), dir, "the store")
-}
-
-// unreadable parts an error about all runs into what is said of some of them beside the others, and an
-// error for which there is nothing else to show.
-func unreadable(err error) (said []string, rest error) {
-	all := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		all = joined.Unwrap()
-	}
-	for _, e := range all {
-		if errors.As(e, new(*runner.UnreadableError)) {
-			said = append(said, redact.Line(e.Error()))
-		} else {
-			rest = errors.Join(rest, e)
-		}
-	}
-	return said, rest
 }

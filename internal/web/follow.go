@@ -25,7 +25,7 @@ type logEvent struct {
 // follow streams what is added to a log of a rollout, from a byte on, until its agent no longer runs.
 // The number of an event is the byte up to which it goes, so that a browser that comes back misses
 // nothing and gets nothing twice.
-func (p *Pages) follow(w http.ResponseWriter, r *http.Request) error {
+func (p *site) follow(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.named(w, r)
 	if !found {
 		return err
@@ -45,7 +45,7 @@ func (p *Pages) follow(w http.ResponseWriter, r *http.Request) error {
 	} else if err != nil {
 		return err
 	}
-	s, err := p.answerWith(w)(&p.streams, errManyStreams)
+	s, err := p.streams.answerWith(w)(&p.streams.runs, errManyStreams)
 	if err != nil {
 		return err
 	}

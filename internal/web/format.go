@@ -1,10 +1,14 @@
 package web
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // none stands for a number that is not there.
@@ -57,4 +61,43 @@ func shortID(id string) string {
 		return id[28:]
 	}
 	return short(id, 40)
+}
+
+// deliverer says who has delivered something, and by what means.
+func deliverer(by, person string) string {
+	if person == "" {
+		return by
+	}
+	return person + " (" + by + ")"
+}
+
+// short is the beginning of a text that has to fit.
+func short(text string, most int) string {
+	if begin, left := cut(text, most); left > 0 {
+		return begin + "…"
+	}
+	return text
+}
+
+// setName is what a run is called.
+func setName(h schemas.Head) string {
+	switch {
+	case h.EvaluationSetName != "":
+		return h.EvaluationSetName
+	case h.EvaluationSetID != "":
+		return h.EvaluationSetID
+	}
+	return h.RunID
+}
+
+// isScalar reports whether a value fits into a line.
+func isScalar(raw json.RawMessage) bool {
+	return len(raw) > 0 && raw[0] != '{' && raw[0] != '[' && len(raw) < 1000
+}
+
+func millionths(score *float64) int {
+	if score == nil {
+		return -1
+	}
+	return int(math.Round(*score * 1e6))
 }

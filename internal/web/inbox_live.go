@@ -28,12 +28,12 @@ type openQuestions struct {
 
 // inboxLive streams which questions are open, whenever that changes: those that the inbox shows with the
 // same filters.
-func (p *Pages) inboxLive(w http.ResponseWriter, r *http.Request) error {
-	return p.followInbox(r, p.answerWith(w))
+func (p *site) inboxLive(w http.ResponseWriter, r *http.Request) error {
+	return p.followInbox(r, p.streams.answerWith(w))
 }
 
-func (p *Pages) followInbox(r *http.Request, open opener) error {
-	s, err := open(&p.inboxes, errManyInboxes)
+func (p *site) followInbox(r *http.Request, open opener) error {
+	s, err := open(&p.streams.inboxes, errManyInboxes)
 	if err != nil {
 		return err
 	}
@@ -65,20 +65,4 @@ func (p *Pages) followInbox(r *http.Request, open opener) error {
 			return nil
 		}
 	}
-}
-
-// outcome says of a trigger what has become of it, for the script.
-func (a answers) outcome(w http.ResponseWriter, r *http.Request) error {
-	t, err := a.o.Service.Trigger(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	if t.Open && !wantsJSON(r) {
-		http.Redirect(w, r, "/inbox#q-"+t.TriggerID, http.StatusSeeOther)
-		return nil
-	}
-	if t.Open {
-		return a.tell(w, r, http.StatusOK, answered{Outcome: "open"})
-	}
-	return a.tell(w, r, http.StatusOK, a.ended(r, t, "Answered by %s, at %s.")) // nothing was entered here
 }

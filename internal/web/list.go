@@ -194,12 +194,3 @@ func (o *overview) cells(e *evaluation, from string, chosen func(at int) bool, c
 	}
 	return out
 }
-
-// url is the page of a rollout. from is the query of the list from which one comes.
-func (o *overview) url(at int, from string) string {
-	u := "/runs/" + o.head.RunID + "/rollouts/" + o.rows[at].RolloutID
-	if from != "" {
-		u += "?" + from
-	}
-	return u
-}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/schemas"
 )
 
 const (
@@ -69,16 +68,6 @@ func patchTexts(now *overview) patch {
 	return p
 }
 
-// rescored is how many times a run was scored again, to the end.
-func rescored(h schemas.Head) (n int) {
-	for _, one := range h.Rescorings {
-		if one.EndedAt != nil {
-			n++
-		}
-	}
-	return n
-}
-
 // sinceOf is the revision that a browser knows: that of the last event that it has got, or of its page;
 // 0 if it knows none.
 func sinceOf(r *http.Request) int64 {
@@ -98,8 +87,21 @@ type moment struct {
 	data  []byte
 }
 
+// livePages tell what changes while a page is looked at.
+type livePages struct {
+	*site
+	// moments are what streams tell of runs, which all who look at a run share.
+	moments *service.Feed[moment]
+}
+
+func newLivePages(s *site) *livePages {
+	p := &livePages{site: s}
+	p.moments = service.NewFeed(s.o.Service, livePause, p.moment)
+	return p
+}
+
 // moment reads what has changed of a run.
-func (p *Pages) moment(ctx context.Context, runID string, before moment) (moment, error) {
+func (p *livePages) moment(ctx context.Context, runID string, before moment) (moment, error) {
 	now, err := p.overviews.now(ctx, runID)
 	if err != nil || before.overview != nil && before.head.Revision == now.head.Revision {
 		return before, err
@@ -113,21 +115,21 @@ func (p *Pages) moment(ctx context.Context, runID string, before moment) (moment
 }
 
 // encode encodes a patch with how many rollouts wait for a person, which the head of every page says.
-func (p *Pages) encode(ctx context.Context, one patch) []byte {
+func (p *livePages) encode(ctx context.Context, one patch) []byte {
 	p.addQuestions(ctx, one.Text)
 	data, _ := json.Marshal(one) // texts, numbers and truths
 	return data
 }
 
 // addQuestions adds how many rollouts wait for a person.
-func (p *Pages) addQuestions(ctx context.Context, text map[string]string) {
+func (p *livePages) addQuestions(ctx context.Context, text map[string]string) {
 	if n, err := p.o.openQuestions(ctx); err == nil { // without it the page keeps what it says
 		text["n-asked"] = strconv.Itoa(n)
 	}
 }
 
-// live streams what changes of a run, or answers with what has changed if the browser wants that alone.
-func (p *Pages) live(w http.ResponseWriter, r *http.Request) error {
+// run streams what changes of a run, or answers with what has changed if the browser wants that alone.
+func (p *livePages) run(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.named(w, r)
 	if !found {
 		return err
@@ -135,7 +137,7 @@ func (p *Pages) live(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Has("once") {
 		return p.changes(w, r, run.ID)
 	}
-	return p.followRun(r, run, p.answerWith(w))
+	return p.followRun(r, run, p.streams.answerWith(w))
 }
 
 // followRun streams what changes of a run. The first event has what has changed since the revision that
@@ -143,11 +145,11 @@ func (p *Pages) live(w http.ResponseWriter, r *http.Request) error {
 // back after any time, or to another process, has missed nothing. An event "reload" says that it was away
 // for so long that what its page has besides is to be loaded again. Who reads slowly is told at once what
 // has changed meanwhile. The stream goes on when the run has ended, because it may be scored again.
-func (p *Pages) followRun(r *http.Request, run store.Run, open opener) error {
+func (p *livePages) followRun(r *http.Request, run store.Run, open opener) error {
 	if _, err := p.overviewOf(r.Context(), run); err != nil {
 		return err // before the stream has begun, so that the browser is told
 	}
-	s, err := open(&p.streams, errManyStreams)
+	s, err := open(&p.streams.runs, errManyStreams)
 	if err != nil {
 		return err
 	}
@@ -188,7 +190,7 @@ func (p *Pages) followRun(r *http.Request, run store.Run, open opener) error {
 }
 
 // changes answers with what has changed of a run since a revision.
-func (p *Pages) changes(w http.ResponseWriter, r *http.Request, runID string) error {
+func (p *livePages) changes(w http.ResponseWriter, r *http.Request, runID string) error {
 	now, err := p.overviews.now(r.Context(), runID)
 	if err != nil {
 		return err
@@ -198,13 +200,13 @@ func (p *Pages) changes(w http.ResponseWriter, r *http.Request, runID string) er
 	return nil
 }
 
-// runsLive tells the list of runs that something has changed.
-func (p *Pages) runsLive(w http.ResponseWriter, r *http.Request) error {
-	return p.followRuns(r, p.answerWith(w))
+// runs tells the list of runs that something has changed.
+func (p *livePages) runs(w http.ResponseWriter, r *http.Request) error {
+	return p.followRuns(r, p.streams.answerWith(w))
 }
 
-func (p *Pages) followRuns(r *http.Request, open opener) error {
-	s, err := open(&p.streams, errManyStreams)
+func (p *livePages) followRuns(r *http.Request, open opener) error {
+	s, err := open(&p.streams.runs, errManyStreams)
 	if err != nil {
 		return err
 	}

@@ -50,13 +50,6 @@ func sameOrigin(r *http.Request) bool {
 	return err == nil && origin.Host != "" && origin.Host == r.Host
 }
 
-// about notes for the audit log what a request is about.
-func (a answers) about(r *http.Request, object string) {
-	if a.o.About != nil {
-		a.o.About(r, object)
-	}
-}
-
 func microseconds(text string) (time.Time, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	return time.UnixMicro(n), err

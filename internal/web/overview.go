@@ -1,15 +1,11 @@
 package web
 
 import (
-	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/report"
-	"github.com/evalrun/evalrun/internal/service"
-	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -61,43 +57,6 @@ type row struct {
 	evaluation, agent int
 	// changed is the revision at which it was first seen as it is, 0 if that is base or before it.
 	changed int64
-}
-
-// newOverview reads a report.
-func newOverview(r *runner.Report) (*overview, error) {
-	o := &overview{head: r.Head(), pass: r.Pass(), counts: map[string]int{}}
-	o.base = o.head.Revision
-	var err error
-	if o.judgement, err = r.Judge(runner.Accept{}); err != nil {
-		return nil, err
-	}
-	for _, e := range o.head.Statistics.PerAgent()[0].Evaluators {
-		o.evaluators = append(o.evaluators, evaluator{e.ID, e.Name})
-	}
-	for _, a := range o.head.Agents {
-		o.agents = append(o.agents, a.Name)
-	}
-	evaluations := map[string]int{}
-	err = r.Rows(func(one report.Row) error {
-		i, ok := evaluations[one.EvaluationID]
-		if !ok {
-			i = len(o.evaluations)
-			evaluations[one.EvaluationID] = i
-			o.evaluations = append(o.evaluations, evaluation{ID: one.EvaluationID, Name: one.EvaluationName, Tags: one.Tags})
-			o.addTags(one.Tags)
-		}
-		agent := slices.Index(o.agents, one.Agent)
-		if agent < 0 { // a rollout of an agent that the plan does not have cannot be, but is shown
-			agent, o.agents = len(o.agents), append(o.agents, one.Agent)
-		}
-		o.evaluations[i].rows = append(o.evaluations[i].rows, len(o.rows))
-		o.rows = append(o.rows, row{})
-		o.add(row{Row: one, evaluation: i, agent: agent}, len(o.rows)-1)
-		return nil
-	})
-	slices.Sort(o.tags)
-	o.addCauses()
-	return o, err
 }
 
 // add puts a rollout at its place among the rows, which is there.
@@ -174,134 +133,81 @@ func (o *overview) several() bool { return len(o.agents) > 1 }
 // agentSummary is what the statistics say of an agent.
 func (o *overview) agentSummaries() []summary.AgentSummary { return o.head.Statistics.PerAgent() }
 
-const (
-	// maxOverviews is how many bytes the overviews that are remembered may take.
-	maxOverviews = 64 << 20
-	// large is how many rollouts a run has that is not read at each change.
-	large = 1000
-)
+// cause is a reason for which several rollouts have not passed.
+type cause struct {
+	// Name is the evaluator that says so, empty of a fault; Text is what it says.
+	Name, Text string
+	Status     string
+	N          int
+	// Agents say how many rollouts of each are among them, with several agents.
+	Agents []asker
+	// Named are the first of the evaluations, More counts the others.
+	Named []namedRollout
+	More  int
+	// Different counts the reasons that were put together, 0 if there is one.
+	Different int
+	// URL leads to the rollouts in the list.
+	URL string
 
-// overviews remembers the overviews of the runs that were looked at last. Each is made once for a
-// revision, however many ask for it.
-type overviews struct {
-	service *service.Service
-
-	mu   sync.Mutex
-	runs map[string]*cached
-	// used has the ids of the runs, those that were asked for last at the end.
-	used []string
+	evaluator   string
+	evaluations map[int]bool
 }
 
-// cached is the newest overview of a run.
-type cached struct {
-	making sync.Mutex // held while one is made
-	have   *overview  // guarded by overviews.mu
-	// madeAt is when it was made, and took how long that took.
-	madeAt time.Time
-	took   time.Duration
+// ends says when the run can be over.
+type ends struct {
+	// NotBefore is when the last timer fires, zero if there is none; People is how many are asked.
+	NotBefore time.Time
+	People    int
 }
 
-func newOverviews(s *service.Service) overviews {
-	return overviews{service: s, runs: map[string]*cached{}}
+// waitGroup is something that several rollouts wait for.
+type waitGroup struct {
+	Type, Name string
+	// N counts the rollouts, each once however many triggers of it wait for this.
+	N      int
+	Oldest time.Time
+	// NextCheck and Deadline are the next ones; zero if there is none.
+	NextCheck, Deadline time.Time
+	Answer              runner.Answer
 }
 
-// lately is the overview of a run as it is or was a moment ago: of a large run, which may change all the
-// time, one is made at most each ten times as long as that takes.
-func (q *overviews) lately(ctx context.Context, run store.Run) (*overview, error) {
-	c := q.entry(run.ID)
-	q.mu.Lock()
-	have := c.have
-	current := have != nil && len(have.rows) >= large && !have.head.Final && time.Since(c.madeAt) < 10*c.took
-	q.mu.Unlock()
-	if current {
-		return have, nil
+// url is the page of a rollout. from is the query of the list from which one comes.
+func (o *overview) url(at int, from string) string {
+	u := "/runs/" + o.head.RunID + "/rollouts/" + o.rows[at].RolloutID
+	if from != "" {
+		u += "?" + from
 	}
-	return q.of(ctx, run)
+	return u
 }
 
-// now is the overview of a run at the revision that it has now or a later one.
-func (q *overviews) now(ctx context.Context, runID string) (*overview, error) {
-	run, err := q.service.Head(ctx, runID)
-	if err != nil {
-		return nil, err
-	}
-	return q.of(ctx, run)
-}
-
-// of is the overview of a run at the revision that it was found with or a later one.
-func (q *overviews) of(ctx context.Context, run store.Run) (*overview, error) {
-	c := q.entry(run.ID)
-	fresh := func() *overview {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if c.have != nil && c.have.head.Revision >= run.Revision {
-			return c.have
-		}
-		return nil
-	}
-	if o := fresh(); o != nil {
-		return o, nil
-	}
-	c.making.Lock()
-	defer c.making.Unlock()
-	if o := fresh(); o != nil {
-		return o, nil
-	}
-	began := time.Now()
-	o, err := q.read(ctx, run.ID)
-	if err != nil {
-		return nil, err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if c.have != nil {
-		o.follow(c.have)
-	}
-	c.have, c.madeAt, c.took = o, time.Now(), time.Since(began)
-	q.shrink(run.ID)
-	return o, nil
-}
-
-// read makes the overview of a run.
-func (q *overviews) read(ctx context.Context, runID string) (o *overview, err error) {
-	if err := q.service.Report(ctx, runID, func(r *runner.Report) (err error) {
-		o, err = newOverview(r)
-		return err
-	}); err != nil {
-		return nil, err
-	}
-	return o, o.addWaits(ctx, q.service)
-}
-
-// entry finds the place of a run, and notes that it was asked for.
-func (q *overviews) entry(runID string) *cached {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if i := slices.Index(q.used, runID); i >= 0 {
-		q.used = slices.Delete(q.used, i, i+1)
-	}
-	q.used = append(q.used, runID)
-	c, ok := q.runs[runID]
-	if !ok {
-		c = &cached{}
-		q.runs[runID] = c
-	}
-	return c
-}
-
-// shrink forgets what was not asked for longest, but not this run. q.mu is held.
-func (q *overviews) shrink(keep string) {
-	total := 0
-	for _, c := range q.runs {
-		if c.have != nil {
-			total += c.have.size
+// rescored is how many times a run was scored again, to the end.
+func rescored(h schemas.Head) (n int) {
+	for _, one := range h.Rescorings {
+		if one.EndedAt != nil {
+			n++
 		}
 	}
-	for total > maxOverviews && len(q.used) > 1 && q.used[0] != keep {
-		if c := q.runs[q.used[0]]; c.have != nil {
-			total -= c.have.size
-		}
-		delete(q.runs, q.used[0])
-		q.used = q.used[1:]
-	}
+	return n
+}
+
+// namedRollout is an evaluation with the first of its rollouts.
+type namedRollout struct{ ID, Name, URL string }
+
+// asker is an agent with the number of its rollouts that ask the same.
+type asker struct {
+	Agent string
+	N     int
+}
+
+// barPart is one colour of the status bar.
+type barPart struct{ Status, X, Width string }
+
+// statusCount is how many rollouts have a status; it is a filter, too.
+type statusCount struct {
+	Status  string
+	N       int
+	URL     string
+	Pressed bool
+	// Hidden is set where there is none; the script shows it once there is one.
+	Hidden bool
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/evalrun/evalrun/eval/compare"
 	"github.com/evalrun/evalrun/eval/stats"
@@ -20,75 +19,18 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// comparePage is the comparison of two runs, or of two agents of one.
-type comparePage struct {
-	frame
-	// A and B are RUN or RUN:AGENT, Margin and By as the query has them.
-	A, B, Margin, By string
-	Different        bool
-	// Problem says why there is no comparison, and Differences what differs. Allow leads to one of
-	// different sets all the same.
-	Problem     string
-	Differences []string
-	Allow       string
-	// Offline is set in a file, where nothing can be asked for and where all items have their place.
-	Offline bool
-	Doc     *compare.Document
-	// Same says that both sides are the same run and agents.
-	Same bool
-	// Offers are the newest runs, where a side is still to be chosen.
-	Offers []offeredRun
-	Gates  []compareGate
-	First  *compareRow
-	Rows   []compareRow
-	// Each are the verdicts on the agents, where there are several: there is none over all of them.
-	Each []agentCompared
-	// Limits say how far the figures can be trusted, and McNemar what that test finds.
-	Limits  []string
-	McNemar []string
-	// Parts are which parts of the lists are shown, from 1.
-	Parts     map[string]int
-	Regressed itemList
-	Improved  itemList
+// comparePages are the pages of comparisons.
+type comparePages struct {
+	*site
+	// comparisons are their documents, by the revisions of what they are made of.
+	comparisons remembered[*compared]
 }
 
-// compareGate is a gate and how it was judged.
-type compareGate struct{ Verdict, Sentence string }
-
-// compareRow is one figure. Its interval is drawn on an axis that all rows share.
-type compareRow struct {
-	*compare.Row
-	Scale float64
+func newComparePages(s *site) *comparePages {
+	p := &comparePages{site: s}
+	p.comparisons.most = maxRemembered
+	return p
 }
-
-// At is the place of a difference in the drawing.
-func (r compareRow) At(v float64) string { return percent(0.5 + 0.48*v/r.Scale) }
-
-// Figure is what the row compares, as a person calls it.
-func (r compareRow) Figure() string {
-	switch {
-	case r.Name != "":
-		return r.Name
-	case r.By == "passRate":
-		return "pass rate"
-	}
-	return strings.TrimPrefix(r.By, "evaluator:")
-}
-
-// Value is a value of the figure, and Signed a difference with its sign.
-func (r compareRow) Value(v float64) string { return report.Figure(r.By, v) }
-
-// Signed is a difference of the figure with its sign.
-func (r compareRow) Signed(v float64) string {
-	sign := "+"
-	if v < 0 {
-		sign = "-"
-	}
-	return sign + report.Figure(r.By, math.Abs(v))
-}
-
-// Percent is the probability with which the least difference is found.
-func (r compareRow) Percent() float64 { return 100 * r.Power }
 
 // newComparePage is the page that a query asks for, still without its comparison.
 func newComparePage(q url.Values) *comparePage {
@@ -102,7 +44,7 @@ func newComparePage(q url.Values) *comparePage {
 }
 
 // compare is the page of a comparison.
-func (p *Pages) compare(w http.ResponseWriter, r *http.Request) error {
+func (p *comparePages) page(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	page := newComparePage(q)
 	if marked := q["run"]; len(marked) > 0 {
@@ -138,16 +80,8 @@ func (p *Pages) compare(w http.ResponseWriter, r *http.Request) error {
 	return p.o.present(w, r, status, "compare.html", page)
 }
 
-// offeredRun is a run that can be a side. A and B lead to it as that side, and are empty where that is
-// chosen already.
-type offeredRun struct {
-	ID, Name  string
-	CreatedAt time.Time
-	A, B      string
-}
-
 // offerRuns offers the newest runs for the sides that are not chosen.
-func (p *Pages) offerRuns(ctx context.Context, page *comparePage) error {
+func (p *comparePages) offerRuns(ctx context.Context, page *comparePage) error {
 	all, err := p.o.Service.Runner().Runs(ctx)
 	if err != nil {
 		return err
@@ -178,7 +112,7 @@ const maxOffers = 20
 
 // compareMarked leads to the comparison of the runs that were marked in a list: of the newest two, the
 // older one first. One alone leads to a page that asks for the other.
-func (p *Pages) compareMarked(w http.ResponseWriter, r *http.Request, ids []string) error {
+func (p *comparePages) compareMarked(w http.ResponseWriter, r *http.Request, ids []string) error {
 	var runs []store.Run
 	for _, id := range ids[:min(len(ids), pageRuns)] {
 		run, err := p.o.Service.Head(r.Context(), id)
@@ -203,18 +137,7 @@ type compared struct {
 	agents         []agentCompared
 }
 
-// agentCompared is what a comparison says of one agent.
-type agentCompared struct {
-	Agent string
-	Row   *compareRow
-	// URL leads to the comparison of this agent alone.
-	URL string
-}
-
-// maxAgents is of how many agents each has a verdict of its own.
-const maxAgents = 12
-
-func (p *Pages) addComparison(ctx context.Context, page *comparePage) error {
+func (p *comparePages) addComparison(ctx context.Context, page *comparePage) error {
 	o := compare.Options{AllowDifferentSets: page.Different, Settings: stats.DefaultSettings}
 	for by := range strings.SplitSeq(page.By, ",") {
 		if by = strings.TrimSpace(by); by != "" {
@@ -253,7 +176,7 @@ func (p *Pages) addComparison(ctx context.Context, page *comparePage) error {
 }
 
 // newComparison compares two runs, and each agent of both.
-func (p *Pages) newComparison(ctx context.Context, page *comparePage, o compare.Options) (*compared, error) {
+func (p *comparePages) newComparison(ctx context.Context, page *comparePage, o compare.Options) (*compared, error) {
 	a, err := p.side(ctx, page.A)
 	if err != nil {
 		return nil, err
@@ -386,7 +309,7 @@ func (page *comparePage) Unpaired() string {
 }
 
 // side reads RUN or RUN:AGENT as a side of a comparison.
-func (p *Pages) side(ctx context.Context, name string) (s compare.Side, err error) {
+func (p *comparePages) side(ctx context.Context, name string) (s compare.Side, err error) {
 	id, agent, _ := strings.Cut(name, ":")
 	run, err := p.o.Service.Runner().Find(ctx, id)
 	if err != nil {
@@ -420,18 +343,4 @@ func mcNemar(rows []compareRow) (out []string) {
 		out[i] = "By " + strings.Join(figures[text], ", ") + ": " + text + "."
 	}
 	return out
-}
-
-// query leads to the page.
-func (page *comparePage) query() url.Values {
-	q := url.Values{"a": {page.A}, "b": {page.B}}
-	for key, value := range map[string]string{"margin": page.Margin, "by": page.By} {
-		if value != "" {
-			q.Set(key, value)
-		}
-	}
-	if page.Different {
-		q.Set("different", "1")
-	}
-	return q
 }

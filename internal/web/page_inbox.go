@@ -40,7 +40,7 @@ type inboxPage struct {
 var inboxSorts = []choice{{"oldest", "oldest first"}, {"deadline", "deadline first"}, {"most", "most rollouts first"}}
 
 // inbox is the page of questions.
-func (p *Pages) inbox(w http.ResponseWriter, r *http.Request) error {
+func (p *site) inbox(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	page := &inboxPage{frame: frame{Title: "Inbox", Section: "/inbox", Script: "inbox.js", Commands: []string{"evalrun triggers", "evalrun approve TRIGGER", "evalrun deny TRIGGER --reason REASON"}},
 		Q: strings.TrimSpace(q.Get("q")), Run: q.Get("run"), Sort: "oldest", Sorts: inboxSorts}
@@ -81,23 +81,13 @@ func (p *Pages) inbox(w http.ResponseWriter, r *http.Request) error {
 	return p.o.present(w, r, http.StatusOK, "inbox.html", page)
 }
 
-// asking is a question with what its form needs.
-type asking struct {
-	*question
-	CSRF, Seen string
-	// Alone says that there is no next question to go to.
-	Alone bool
-	// OfRun is the run whose questions alone are shown, empty for those of all runs.
-	OfRun string
-}
-
 // Asking is a question of the page with what its form needs.
 func (p *inboxPage) Asking(q *question) asking {
 	return asking{question: q, CSRF: p.CSRF, Seen: p.Seen, OfRun: p.Run}
 }
 
 // questions are what people are asked, the oldest first, each once.
-func (p *Pages) questions(ctx context.Context, now time.Time, runID string) (out []*question, err error) {
+func (p *site) questions(ctx context.Context, now time.Time, runID string) (out []*question, err error) {
 	known := map[string]*question{}
 	err = p.o.Service.Triggers(ctx, runID, false, func(t runner.Trigger) error {
 		if !asksPerson(t) {

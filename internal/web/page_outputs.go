@@ -38,7 +38,7 @@ type outputSide struct {
 }
 
 // outputs is the page of what two runs have made of an evaluation, side by side.
-func (p *Pages) outputs(w http.ResponseWriter, r *http.Request) error {
+func (p *site) outputs(w http.ResponseWriter, r *http.Request) error {
 	page, err := p.sideBySide(r.Context(), r.URL.Query())
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (p *Pages) outputs(w http.ResponseWriter, r *http.Request) error {
 }
 
 // outputsInPlace is the same for a row that is opened in the list of a comparison.
-func (p *Pages) outputsInPlace(w http.ResponseWriter, r *http.Request) error {
+func (p *site) outputsInPlace(w http.ResponseWriter, r *http.Request) error {
 	page, err := p.sideBySide(r.Context(), r.URL.Query())
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func placedSideOf(s outputSide) placedSide {
 }
 
 // sideBySide is what two runs have made of an evaluation.
-func (p *Pages) sideBySide(ctx context.Context, q url.Values) (*outputsPage, error) {
+func (p *site) sideBySide(ctx context.Context, q url.Values) (*outputsPage, error) {
 	page := &outputsPage{frame: frame{Title: "Outputs side by side", Section: "/compare"}, Name: q.Get("evaluation")}
 	back := url.Values{}
 	for _, key := range []string{"a", "b", "margin", "by", "different"} {
@@ -126,7 +126,7 @@ func (p *Pages) sideBySide(ctx context.Context, q url.Values) (*outputsPage, err
 }
 
 // sideOutputs are the rollouts of the page's evaluation in RUN or RUN:AGENT, in the order of their epochs.
-func (p *Pages) sideOutputs(ctx context.Context, side, agent string, page *outputsPage) (out []outputSide, err error) {
+func (p *site) sideOutputs(ctx context.Context, side, agent string, page *outputsPage) (out []outputSide, err error) {
 	name, own, _ := strings.Cut(side, ":")
 	run, err := p.o.Service.Runner().Find(ctx, name)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/input"
@@ -22,90 +21,23 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// The limits of a rollout's page.
-const (
-	maxScores = 200
-	maxSteps  = 100
-	maxTable  = 300
-)
-
-// rolloutPage is the page of a rollout.
-type rolloutPage struct {
-	frame
-	*report.Detail
-	RunID, RunName string
-	Suspensions    int
-	// Repeated counts the attempts after the first one of each segment.
-	Repeated int
-	Siblings []agentCells
-	// Previous and Next lead to the failures before and after this one, Place says where it is among
-	// them.
-	Previous, Next, Place string
-	List                  string
-	// From is the query of the list from which one has come.
-	From   string
-	Fault  *faultText
-	Scores []scoreRow
-	// Usage says what the agent has used of models, Scoring how the score is made of those of the
-	// evaluators.
-	Usage   string
-	Scoring []string
-	// NotScored says why there are no scores. NoCriterion are the evaluators that were not asked,
-	// because the evaluation has no criterion for them.
-	NotScored   string
-	NoCriterion []string
-	Timeline    *drawing
-	// Table is the part of all stretches that the query asks for.
-	Table     []stretch
-	TablePart part
-	// SoFar says that the clocks stand still since the rollout came into its state.
-	SoFar                   time.Duration
-	Input, Expected, Output shown
-	// CriteriaBy are what the evaluators go by.
-	CriteriaBy []criterion
-	Waits      []waitCard
-	// CSRF is the token of the forms.
-	CSRF string
-	// Steps are those of the trajectory that are of StepKind, if one was chosen; StepsCut says that
-	// not all of it was read.
-	Steps     []step
-	StepsPart part
-	StepKind  string
-	// StepFind is what all steps that are shown have in them.
-	StepFind  string
-	StepKinds []choice
-	StepsCut  bool
-	// Changed are the files that the agent has reported to have changed.
-	Changed []changedFile
-	Files   []fileRow
-	LogEnd  *logPart
-	// Follow is where what is added to that log is streamed, empty if its agent does not run.
-	Follow string
+// rolloutPages are the pages of rollouts.
+type rolloutPages struct {
+	*site
+	// ended are the pages of rollouts that have ended, as they are for everybody, by the revisions of what
+	// they are made of.
+	ended remembered[*rolloutPage]
 }
 
-// faultText is why a rollout has faulted: the last line of what its agent has printed first.
-type faultText struct {
-	Category, Owner string
-	Reason          string
-	// End is the end of the message, Whole all of it where that is more.
-	End, Whole string
+func newRolloutPages(s *site) *rolloutPages {
+	p := &rolloutPages{site: s}
+	p.ended.most = maxRemembered
+	return p
 }
 
-// waitCard is something that was waited for, with what was asked and what came.
-type waitCard struct {
-	report.Wait
-	Name, Status    string
-	Asked, Answered shown
-	By              string
-	After           time.Duration
-	Commands        []string
-	// Form is there if the reader may answer.
-	Form *asking
-}
-
-// rollout is the page of a rollout.
-func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
-	run, found, err := p.named(w, r)
+// page is the page of a rollout.
+func (p *rolloutPages) page(w http.ResponseWriter, r *http.Request) error {
+	run, found, err := p.site.named(w, r)
 	if !found {
 		return err
 	}
@@ -113,7 +45,7 @@ func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, err := p.rolloutBase(r.Context(), run, r.PathValue("rollout"), o)
+	page, err := p.base(r.Context(), run, r.PathValue("rollout"), o)
 	if err != nil {
 		return err
 	}
@@ -145,9 +77,9 @@ func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
 	return p.o.present(w, r, http.StatusOK, "rollout.html", page)
 }
 
-// rolloutBase is as much of the page of a rollout as is the same for everybody and at any time: what has to be
+// base is as much of the page of a rollout as is the same for everybody and at any time: what has to be
 // read of its values, which may be large. That of a rollout that has ended is remembered.
-func (p *Pages) rolloutBase(ctx context.Context, run store.Run, rolloutID string, o *overview) (*rolloutPage, error) {
+func (p *rolloutPages) base(ctx context.Context, run store.Run, rolloutID string, o *overview) (*rolloutPage, error) {
 	make := func() (*rolloutPage, error) {
 		d, err := p.o.Service.Rollout(ctx, run.ID, rolloutID)
 		if err != nil {
@@ -165,7 +97,7 @@ func (p *Pages) rolloutBase(ctx context.Context, run store.Run, rolloutID string
 	if at < 0 || !eval.State(o.rows[at].Status).IsTerminal() && !slices.Contains([]string{"passed", "failed", "unscored"}, o.rows[at].Status) {
 		return make()
 	}
-	page, err := p.rollouts.of(fmt.Sprintf("%s %s %d %d", run.ID, rolloutID, run.Revision, o.head.Revision), make)
+	page, err := p.ended.of(fmt.Sprintf("%s %s %d %d", run.ID, rolloutID, run.Revision, o.head.Revision), make)
 	if err != nil {
 		return nil, err
 	}
@@ -173,9 +105,9 @@ func (p *Pages) rolloutBase(ctx context.Context, run store.Run, rolloutID string
 	return &own, nil
 }
 
-// rolloutOf leads to a rollout that is named by evaluation, agent and epoch.
-func (p *Pages) rolloutOf(w http.ResponseWriter, r *http.Request) error {
-	run, found, err := p.named(w, r)
+// named leads to a rollout that is named by evaluation, agent and epoch.
+func (p *rolloutPages) named(w http.ResponseWriter, r *http.Request) error {
+	run, found, err := p.site.named(w, r)
 	if !found {
 		return err
 	}
@@ -337,14 +269,6 @@ func (page *rolloutPage) addForms(o Options, r *http.Request) error {
 	return nil
 }
 
-// deliverer says who has delivered something, and by what means.
-func deliverer(by, person string) string {
-	if person == "" {
-		return by
-	}
-	return person + " (" + by + ")"
-}
-
 // commandsFor are the commands that end a wait.
 func commandsFor(w report.Wait) []string {
 	switch {
@@ -356,12 +280,6 @@ func commandsFor(w report.Wait) []string {
 		return []string{"evalrun deliver " + w.TriggerID + " --payload -"}
 	}
 	return nil
-}
-
-// criterion is what an evaluator goes by.
-type criterion struct {
-	Name  string
-	Value shown
 }
 
 // addValues adds what the agent was given, what is expected of it, and what it has made.

@@ -12,16 +12,6 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// The limits of what a page shows at once, which keep it below 5,000 elements whatever the run is.
-const (
-	pageRows  = 100
-	pageCells = 900
-	maxGates  = 60
-	maxFlaky  = 100
-	// maxIntervals is how many intervals of evaluators are drawn.
-	maxIntervals = 120
-)
-
 // runPage is the page of a run.
 type runPage struct {
 	frame
@@ -77,21 +67,14 @@ func (page *runPage) Limited() bool {
 	return slices.ContainsFunc(page.Waits, func(g waitGroup) bool { return !g.Deadline.IsZero() })
 }
 
-// statusCount is how many rollouts have a status; it is a filter, too.
-type statusCount struct {
-	Status  string
-	N       int
-	URL     string
-	Pressed bool
-	// Hidden is set where there is none; the script shows it once there is one.
-	Hidden bool
+// runPages are the pages of runs.
+type runPages struct {
+	*site
+	setFiles setFiles
 }
 
-// barPart is one colour of the status bar.
-type barPart struct{ Status, X, Width string }
-
-// run is the page of a run.
-func (p *Pages) run(w http.ResponseWriter, r *http.Request) error {
+// page is the page of a run.
+func (p *runPages) page(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.named(w, r)
 	if !found {
 		return err
@@ -153,17 +136,6 @@ func extent(o *overview) string {
 		out += " × " + counted(len(o.agents), "agent")
 	}
 	return out
-}
-
-// setName is what a run is called.
-func setName(h schemas.Head) string {
-	switch {
-	case h.EvaluationSetName != "":
-		return h.EvaluationSetName
-	case h.EvaluationSetID != "":
-		return h.EvaluationSetID
-	}
-	return h.RunID
 }
 
 // classOf is the mark of the status of a run.
@@ -354,10 +326,3 @@ func (page *runPage) addFlaky(o *overview) {
 
 // FlakyN is how many there are.
 func (page *runPage) FlakyN() int { return len(page.Flaky) + page.FlakyMore }
-
-// ends says when the run can be over.
-type ends struct {
-	// NotBefore is when the last timer fires, zero if there is none; People is how many are asked.
-	NotBefore time.Time
-	People    int
-}

@@ -20,9 +20,6 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// pageRuns is how many runs a page has.
-const pageRuns = 50
-
 // runsPage is the list of the runs of the store.
 type runsPage struct {
 	frame
@@ -60,8 +57,20 @@ type runRow struct {
 	Damage string
 }
 
-// runs is the list of runs.
-func (p *Pages) runs(w http.ResponseWriter, r *http.Request) error {
+// runsPages are the list of runs.
+type runsPages struct {
+	*site
+	tallies   tallies
+	standings standings
+}
+
+func newRunsPages(s *site) *runsPages {
+	return &runsPages{site: s, tallies: tallies{service: s.o.Service, runs: map[string]tallied{}},
+		standings: standings{store: s.o.Service.Runner(), runs: map[string]ended{}}}
+}
+
+// list is the page of the list.
+func (p *runsPages) list(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	page := &runsPage{frame: frame{Title: "Runs", Section: "/"}, Q: strings.TrimSpace(q.Get("q")), Set: q.Get("set"), Status: q.Get("status"), Statuses: []choice{{"", "all"}}}
 	for _, s := range runStatuses {
@@ -74,7 +83,7 @@ func (p *Pages) runs(w http.ResponseWriter, r *http.Request) error {
 	return p.o.present(w, r, http.StatusOK, "runs.html", page)
 }
 
-func (p *Pages) addRuns(ctx context.Context, page *runsPage, q url.Values) error {
+func (p *runsPages) addRuns(ctx context.Context, page *runsPage, q url.Values) error {
 	all, err := p.o.Service.Runner().Runs(ctx)
 	if err != nil {
 		return err
@@ -103,7 +112,7 @@ func (p *Pages) addRuns(ctx context.Context, page *runsPage, q url.Values) error
 }
 
 // chooses reports whether a run is one of those asked for.
-func (p *Pages) chooses(page *runsPage, r runner.Run) bool {
+func (p *runsPages) chooses(page *runsPage, r runner.Run) bool {
 	if page.Status != "" && !p.standings.chooses(r, page.Status) || page.Set != "" && page.Set != setOf(r) {
 		return false
 	}
@@ -112,7 +121,7 @@ func (p *Pages) chooses(page *runsPage, r runner.Run) bool {
 
 // documentMentions reports whether a run is one that a search means by what only its results document
 // says.
-func (p *Pages) documentMentions(q string, r runner.Run) bool {
+func (p *runsPages) documentMentions(q string, r runner.Run) bool {
 	head, ok := p.documentOf(r)
 	if !ok {
 		return false
@@ -155,7 +164,7 @@ func (page *runsPage) addSets(all []runner.Run) {
 }
 
 // runRow is a row of the list. With a run that cannot be read nothing is wrong but its own row.
-func (p *Pages) runRow(ctx context.Context, r runner.Run, all []runner.Run) runRow {
+func (p *runsPages) runRow(ctx context.Context, r runner.Run, all []runner.Run) runRow {
 	out := runRow{Run: r, Name: setName(schemas.Head{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName}), Stands: p.standings.of(r)}
 	tally, err := p.tallies.of(ctx, r)
 	if err != nil && ctx.Err() == nil {
@@ -181,13 +190,13 @@ func (p *Pages) runRow(ctx context.Context, r runner.Run, all []runner.Run) runR
 
 // documentOf is what the results document of a run says of it. It may be of an earlier revision: how the
 // run was started is the same in all of them.
-func (p *Pages) documentOf(r runner.Run) (schemas.Head, bool) {
+func (p *runsPages) documentOf(r runner.Run) (schemas.Head, bool) {
 	head, err := p.o.Service.Runner().DocumentHead(r.ID)
 	return head, err == nil && head.RunID == r.ID
 }
 
 // headOf is what the results document of a run says of it, if that is of the run's revision.
-func (p *Pages) headOf(r runner.Run) (schemas.Head, bool) {
+func (p *runsPages) headOf(r runner.Run) (schemas.Head, bool) {
 	head, ok := p.documentOf(r)
 	return head, ok && head.Revision == r.Revision
 }
@@ -252,4 +261,42 @@ func (q *tallies) of(ctx context.Context, r runner.Run) (store.Tally, error) {
 	}
 	q.runs[r.ID] = tallied{r.Revision, t}
 	return t, nil
+}
+
+// trend has the runs of the same set up to the newest, around the one of the row. Of a run of another
+// set, or in which the agent has no score, it knows nothing.
+func (p *runsPages) trend(of runner.Run, all []runner.Run, scores []schemas.AgentScore) *trend {
+	if len(scores) == 0 || of.EvaluationSetID == "" {
+		return nil
+	}
+	agent := scores[0].Agent
+	t, marked := &trend{}, -1
+	for _, r := range slices.Backward(sameSet(of, all)) {
+		head, ok := p.headOf(r)
+		if !ok {
+			continue
+		}
+		for _, s := range scoresOf(head) {
+			if s.Agent != agent || s.Score == nil {
+				continue
+			}
+			if r.ID == of.ID {
+				marked = len(t.scores)
+			}
+			t.scores = append(t.scores, *s.Score)
+		}
+	}
+	if len(t.scores) < 2 || marked < 0 {
+		return nil
+	}
+	t.draw(marked)
+	if agent == "" {
+		agent = "the agent"
+	}
+	var texts []string
+	for _, s := range t.scores {
+		texts = append(texts, fmt.Sprintf("%.3f", s))
+	}
+	t.Label = fmt.Sprintf("score of %s in %d runs of the set, the oldest first: %s; this is number %d", agent, len(t.scores), strings.Join(texts, ", "), marked+1)
+	return t
 }

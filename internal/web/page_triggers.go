@@ -162,7 +162,7 @@ func grouped(all []triggerRow) (out []triggerGroup) {
 }
 
 // triggers is the page of what is waited for.
-func (p *Pages) triggers(w http.ResponseWriter, r *http.Request) error {
+func (p *site) triggers(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	page := &triggersPage{frame: frame{Title: "Waiting", Section: "/triggers", Commands: []string{"evalrun triggers"}, Live: "/live"}, Q: strings.TrimSpace(q.Get("q")), Type: q.Get("type"),
 		Source: q.Get("source"), State: q.Get("state"), Sort: q.Get("sort"), States: triggerStates, Sorts: triggerSorts}

@@ -1,8 +1,6 @@
 package web
 
-import (
-	"github.com/evalrun/evalrun/eval"
-)
+import "github.com/evalrun/evalrun/eval"
 
 // pair is what an evaluation has come to for an agent, over its epochs.
 type pair struct {
@@ -50,16 +48,6 @@ func (o *overview) pairs(e *evaluation) []pair {
 		out[i].score = &score
 		share := eval.PassShare(x.known, o.pass)
 		out[i].spread = share * (1 - share)
-	}
-	return out
-}
-
-// places are the places of the agents that the filter chooses.
-func (f filter) places(o *overview) (out []int) {
-	for i, name := range o.agents {
-		if f.Agent == "" || plain(name) == f.Agent {
-			out = append(out, i)
-		}
 	}
 	return out
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"time"
@@ -62,12 +61,6 @@ type fact struct {
 	Name, Value string
 	More        int
 	Rest        string
-}
-
-// asker is an agent with the number of its rollouts that ask the same.
-type asker struct {
-	Agent string
-	N     int
 }
 
 // Rollouts counts the rollouts that ask it.
@@ -184,7 +177,7 @@ func (q *question) addFact(name, value string) {
 }
 
 // whole answers with all that a question asks, as a file.
-func (p *Pages) whole(w http.ResponseWriter, r *http.Request) error {
+func (p *site) whole(w http.ResponseWriter, r *http.Request) error {
 	t, err := p.o.Service.Trigger(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
@@ -193,10 +186,12 @@ func (p *Pages) whole(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// textOf is a JSON value as a person reads it: a text without quotes, everything else indented.
-func textOf(raw json.RawMessage) string {
-	if text, isText := jsonobj.Unquote(raw); isText {
-		return text
-	}
-	return indented(raw)
+// asking is a question with what its form needs.
+type asking struct {
+	*question
+	CSRF, Seen string
+	// Alone says that there is no next question to go to.
+	Alone bool
+	// OfRun is the run whose questions alone are shown, empty for those of all runs.
+	OfRun string
 }

@@ -5,6 +5,9 @@ import (
 	"sync"
 )
 
+// maxRemembered is how many comparisons, and how many pages of rollouts, are remembered.
+const maxRemembered = 8
+
 // remembered keeps what was made last, at most so many. What it keeps is not changed by whoever gets it.
 type remembered[V any] struct {
 	most int

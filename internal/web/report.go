@@ -8,7 +8,6 @@ import (
 	"io"
 	"regexp"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/runner"
@@ -17,24 +16,6 @@ import (
 
 // LargeReport is the size of a report in bytes from which on one looks for what can be left out.
 const LargeReport = 20 << 20
-
-// The limits of a report: a value is cut after so many bytes, and so many rollouts share a block of
-// details.
-const (
-	reportValue = 4 << 10
-	reportBlock = 100
-)
-
-// ReportOptions say what a report has.
-type ReportOptions struct {
-	// Full leaves values whole. FailedOnly has details only of rollouts that have not passed, or in which
-	// an evaluator failed.
-	Full, FailedOnly bool
-	// RedactIO leaves out what the agents were given and have made, and what evaluators say of it.
-	RedactIO bool
-	// Missing says what the source of the report does not have; empty if it has everything.
-	Missing string
-}
 
 // WriteReport writes a run as one HTML file that needs nothing else: no server, no network, no other
 // file. The same report gives the same bytes.
@@ -286,16 +267,4 @@ func (o ReportOptions) criteria(all map[string]json.RawMessage) string {
 		return "" // it has come from JSON
 	}
 	return o.value(raw)
-}
-
-// cut leaves the beginning of a text that is too long.
-func (o ReportOptions) cut(text string) string {
-	if o.Full || len(text) <= reportValue {
-		return text
-	}
-	at := reportValue
-	for at > 0 && !utf8.RuneStart(text[at]) {
-		at--
-	}
-	return fmt.Sprintf("%s\n… and %d bytes more (--full has them)", text[:at], len(text)-at)
 }

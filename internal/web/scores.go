@@ -14,26 +14,6 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// scoreRow is what an evaluator says.
-type scoreRow struct {
-	schemas.Evaluated
-	// Status is passed, failed, unscored or, of an evaluator that has failed, faulted.
-	Status   string
-	Findings []string
-	// Expected and Actual are there if both are short values, Leaves if they are objects or arrays.
-	Expected, Actual []word
-	Compared         bool
-	Leaves           *leaves
-	Took             time.Duration
-	// Line is all that is said of an evaluator that has given its best score.
-	Line string
-	// Failed is the end of what an evaluator that has failed has said.
-	Failed string
-	Votes  *votes
-	// Log are the last lines of a task's verifier, where that says nothing else.
-	Log []string
-}
-
 // addScores has the evaluators, the worst first.
 func (page *rolloutPage) addScores() {
 	for _, e := range page.EvaluationRunResults {
@@ -164,11 +144,6 @@ func inWords(raw json.RawMessage) string {
 		out = append(out, name+": "+cmp.Or(stringOf(members[name]), readable(string(members[name]))))
 	}
 	return strings.Join(out, "; ")
-}
-
-// isScalar reports whether a value fits into a line.
-func isScalar(raw json.RawMessage) bool {
-	return len(raw) > 0 && raw[0] != '{' && raw[0] != '[' && len(raw) < 1000
 }
 
 // brief is a value in a line: a text as it is, anything else as JSON.

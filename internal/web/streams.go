@@ -27,9 +27,16 @@ var (
 // error many is returned if there are too many streams.
 type opener func(slots *sse.Slots, many error) (*sse.Stream, error)
 
+// streams are those that tell browsers of changes.
+type streams struct {
+	draining <-chan struct{}
+	// runs are those that tell of changes of runs, inboxes those that tell of changes of the inbox.
+	runs, inboxes sse.Slots
+}
+
 // answerWith makes a stream the answer to a request.
-func (p *Pages) answerWith(w http.ResponseWriter) opener {
-	open := p.openOn(sse.Answer(w), "")
+func (q *streams) answerWith(w http.ResponseWriter) opener {
+	open := q.openOn(sse.Answer(w), "")
 	return func(slots *sse.Slots, many error) (*sse.Stream, error) {
 		s, err := open(slots, many)
 		if err == nil {
@@ -40,9 +47,9 @@ func (p *Pages) answerWith(w http.ResponseWriter) opener {
 }
 
 // openOn opens streams on a connection. prefix tells the events of one from those of the others.
-func (p *Pages) openOn(c *sse.Connection, prefix string) opener {
+func (q *streams) openOn(c *sse.Connection, prefix string) opener {
 	return func(slots *sse.Slots, many error) (*sse.Stream, error) {
-		s, err := c.Open(slots, prefix, p.o.Draining)
+		s, err := c.Open(slots, prefix, q.draining)
 		if errors.Is(err, sse.ErrTooMany) {
 			return nil, many
 		}

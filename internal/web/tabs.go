@@ -22,7 +22,7 @@ const maxTabs = 64
 // has six for all of its tabs. The query names the streams, each with the revision that is known of it:
 // of=URL&since=N&of=URL&since=N. The name of an event begins with the number of its stream. One that has
 // ended tells "end", with what is wrong if something is.
-func (p *Pages) tabs(w http.ResponseWriter, r *http.Request) error {
+func (p *livePages) tabs(w http.ResponseWriter, r *http.Request) error {
 	of, since := r.URL.Query()["of"], r.URL.Query()["since"]
 	if len(of) == 0 || len(of) != len(since) || len(of) > maxTabs {
 		return &pageError{http.StatusUnprocessableEntity, fmt.Sprintf("expected 1 to %d streams, each as of=URL&since=REVISION", maxTabs)}
@@ -47,7 +47,7 @@ func (p *Pages) tabs(w http.ResponseWriter, r *http.Request) error {
 			var said struct {
 				Error string `json:"error,omitempty"`
 			}
-			if err := p.followTab(r.WithContext(ctx), text, since[i], p.openOn(shared, prefix)); err != nil {
+			if err := p.followTab(r.WithContext(ctx), text, since[i], p.streams.openOn(shared, prefix)); err != nil {
 				_, said.Error = explain(err)
 				said.Error = p.withoutFolder(said.Error)
 			}
@@ -67,7 +67,7 @@ func (p *Pages) tabs(w http.ResponseWriter, r *http.Request) error {
 }
 
 // followTab streams what a tab follows by its URL.
-func (p *Pages) followTab(r *http.Request, text, since string, open opener) error {
+func (p *livePages) followTab(r *http.Request, text, since string, open opener) error {
 	at, err := url.Parse(text)
 	if err != nil {
 		return service.ErrNotFound

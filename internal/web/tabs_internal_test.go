@@ -9,7 +9,7 @@ import (
 // A stream of several that panics must not end the process: it is the handler that panics.
 func TestAStreamThatPanicsEndsItsRequestAlone(t *testing.T) {
 	t.Parallel()
-	p := &Pages{} // without a service a run cannot be looked for
+	p := &livePages{site: new(site)} // without a service a run cannot be looked for
 	defer func() {
 		if text, _ := recover().(string); !strings.Contains(text, "nil pointer") || !strings.Contains(text, "tabs.go") {
 			t.Errorf("the handler panics with %q", text)

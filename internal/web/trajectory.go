@@ -21,33 +21,6 @@ import (
 // maxTrajectory is how much of the trajectory of a segment a page reads, in bytes.
 const maxTrajectory = 32 << 20
 
-// step is something that happened in a rollout: a segment began or ended, somebody said something, a
-// tool was called, or an answer arrived.
-type step struct {
-	At time.Time
-	// Number is its place among all steps of the rollout, from 1.
-	Number int
-	// Kind is one of stepKinds, Who says what it is in a word or two.
-	Kind, Who string
-	Status    string
-	// Text is what was said. Folded says that a reader has to open it.
-	Text   []textPart
-	Folded bool
-	// said is all of a text of which Text has the beginning.
-	said string
-	// Input and Output are those of a tool, and Arguments and Result the same in a line.
-	Input, Output     []textPart
-	Arguments, Result string
-	Edits             []edit
-	Images            []picture
-	// call is the call as the agent, or the gateway, has told it, and result what the gateway saw of one
-	// that the agent has told.
-	call   *record.Call
-	result json.RawMessage
-	// URL leads to more of it.
-	URL string
-}
-
 var stepKinds = []choice{{"", "everything"}, {"said", "what was said"}, {"tool", "tool calls"}, {"segment", "segments"}, {"wait", "waits and answers"}, {"other", "the rest"}}
 
 // addTrajectory adds the part of the trajectory that the query asks for. The files of the rollout are

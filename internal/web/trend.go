@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/runner"
-	"github.com/evalrun/evalrun/schemas"
 )
 
 // maxTrend is how many runs of a set a sparkline has.
@@ -19,44 +18,6 @@ type trend struct {
 	Dot    *[2]string
 	Label  string
 	scores []float64
-}
-
-// trend has the runs of the same set up to the newest, around the one of the row. Of a run of another
-// set, or in which the agent has no score, it knows nothing.
-func (p *Pages) trend(of runner.Run, all []runner.Run, scores []schemas.AgentScore) *trend {
-	if len(scores) == 0 || of.EvaluationSetID == "" {
-		return nil
-	}
-	agent := scores[0].Agent
-	t, marked := &trend{}, -1
-	for _, r := range slices.Backward(sameSet(of, all)) {
-		head, ok := p.headOf(r)
-		if !ok {
-			continue
-		}
-		for _, s := range scoresOf(head) {
-			if s.Agent != agent || s.Score == nil {
-				continue
-			}
-			if r.ID == of.ID {
-				marked = len(t.scores)
-			}
-			t.scores = append(t.scores, *s.Score)
-		}
-	}
-	if len(t.scores) < 2 || marked < 0 {
-		return nil
-	}
-	t.draw(marked)
-	if agent == "" {
-		agent = "the agent"
-	}
-	var texts []string
-	for _, s := range t.scores {
-		texts = append(texts, fmt.Sprintf("%.3f", s))
-	}
-	t.Label = fmt.Sprintf("score of %s in %d runs of the set, the oldest first: %s; this is number %d", agent, len(t.scores), strings.Join(texts, ", "), marked+1)
-	return t
 }
 
 // sameSet are the runs of the same set, the newest first: at most maxTrend, with the one itself.

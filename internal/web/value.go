@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // The limits of what is shown of a value: characters, and texts in it that are shown once more.
@@ -136,4 +138,12 @@ func readable(text string) string {
 		out.WriteString(text[i : i+2]) // a backslash and what it escapes, which may be another one
 		text = text[i+2:]
 	}
+}
+
+// textOf is a JSON value as a person reads it: a text without quotes, everything else indented.
+func textOf(raw json.RawMessage) string {
+	if text, isText := jsonobj.Unquote(raw); isText {
+		return text
+	}
+	return indented(raw)
 }

@@ -10,17 +10,6 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// waitGroup is something that several rollouts wait for.
-type waitGroup struct {
-	Type, Name string
-	// N counts the rollouts, each once however many triggers of it wait for this.
-	N      int
-	Oldest time.Time
-	// NextCheck and Deadline are the next ones; zero if there is none.
-	NextCheck, Deadline time.Time
-	Answer              runner.Answer
-}
-
 // maxWaits is how many groups a page shows.
 const maxWaits = 50
 

@@ -17,7 +17,7 @@ type whyDetail struct {
 }
 
 // why says why a rollout has its status and score, for a row that is opened in its list.
-func (p *Pages) why(w http.ResponseWriter, r *http.Request) error {
+func (p *site) why(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.named(w, r)
 	if !found {
 		return err
