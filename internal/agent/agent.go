@@ -21,14 +21,16 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// Agent runs segments. Implementations are safe for concurrent use; a segment's processes are gone
-// when Run returns.
+// Agent runs segments. Implementations are safe for concurrent use. A segment's own processes are gone
+// when Run returns; what serves several segments is gone when Close returns.
 type Agent interface {
 	// Run runs one segment to its end. What goes wrong with the agent is a Fault in the outcome;
 	// the error is only for what is wrong with evalrun itself (a full disk). When ctx is done the
 	// agent is ended and the outcome is a fault whose category is the cause of ctx if that is a
 	// *fault.Fault, else fault.Interrupted.
 	Run(ctx context.Context, seg Segment) (Outcome, error)
+	// Close ends what the agent has kept for its next segments. No segment runs then, and none will.
+	Close() error
 }
 
 // Segment is what an agent is given.

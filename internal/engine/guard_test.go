@@ -30,6 +30,12 @@ func (panickyAgent) Run(context.Context, agent.Segment) (agent.Outcome, error) {
 	return *none, nil
 }
 
+func (panickyAgent) Close() error { return nil }
+
+func init() {
+	agent.Register(agent.Type{Name: "panicky", New: func(agent.Entry, agent.Options) agent.Agent { return panickyAgent{} }})
+}
+
 // panickyEvaluator is an evaluator with one.
 type panickyEvaluator struct{ eval.Evaluator }
 
@@ -149,7 +155,7 @@ func TestWhatIsBadHarmsOnlyItself(t *testing.T) {
 		run, err := load(ctx, runID)
 		switch runID {
 		case "panic":
-			run.Agents["sh"] = panickyAgent{}
+			run.Plan.Agents[0].Type = "panicky"
 		case "evaluator":
 			run.Evaluators[0] = panickyEvaluator{}
 		}

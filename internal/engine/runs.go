@@ -94,13 +94,20 @@ func (c *runCache) get(ctx context.Context, runID string) (*rollout.Run, error) 
 // keep keeps a run, in the place of the one that was not used for longest.
 func (c *runCache) keep(runID string, run *rollout.Run) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	var least *rollout.Run
 	if len(c.runs) >= cachedRuns {
+		least = c.runs[c.order[0]]
 		delete(c.runs, c.order[0]) // whoever works on it has it still
 		c.order = c.order[1:]
 	}
 	c.runs[runID] = run
 	c.order = append(c.order, runID)
+	c.mu.Unlock()
+	if least != nil {
+		if err := least.Close(); err != nil {
+			c.o.Logger.Warn("an agent could not be ended", "error", err)
+		}
+	}
 }
 
 // used puts a run at the end of the order.
@@ -127,13 +134,13 @@ func (c *runCache) close() (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, run := range c.runs {
-		run.Sources.Close()
+		err = errors.Join(err, run.Close())
 	}
 	clear(c.runs)
 	c.order = nil
 	c.http.CloseIdleConnections()
 	if c.gateway != nil {
-		err = c.gateway.Close()
+		err = errors.Join(err, c.gateway.Close())
 	}
 	if c.models != nil {
 		err = errors.Join(err, c.models.Close())

@@ -1,14 +1,57 @@
 package engine
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
+
+// lasting is an agent that outlives its segments.
+type lasting struct{ closed *int }
+
+func (lasting) Run(context.Context, agent.Segment) (agent.Outcome, error) {
+	return agent.Outcome{Output: json.RawMessage(`{}`)}, nil
+}
+
+func (l lasting) Close() error { *l.closed++; return nil }
+
+// An agent is closed when its run is let go of for another, or when the work ends.
+func TestAgentsAreClosedWithTheirRuns(t *testing.T) {
+	made, closed, closedBefore := 0, 0, 0
+	agent.Register(agent.Type{Name: "lasting", New: func(agent.Entry, agent.Options) agent.Agent {
+		made, closedBefore = made+1, closed
+		return lasting{&closed}
+	}})
+	dir := t.TempDir()
+	s := openIn(t, filepath.Join(dir, "store"))
+	p := &poison{t, dir, s}
+	const runs = cachedRuns + 3
+	for i := range runs {
+		p.run(fmt.Sprint("r", i), 1, "")
+	}
+	r := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv})
+	load := r.runs.load
+	r.runs.load = func(ctx context.Context, runID string) (*rollout.Run, error) {
+		run, err := load(ctx, runID)
+		run.Plan.Agents[0].Type = "lasting"
+		return run, err
+	}
+	if err := r.Run(t.Context(), UntilIdle); err != nil {
+		t.Fatal(err)
+	}
+	if made != runs || closed != runs || closedBefore == 0 {
+		t.Errorf("of %d agents %d were closed, %d of them before the last was made", made, closed, closedBefore)
+	}
+}
 
 // The eval set's folder is looked for where it was relative to the store, then relative to the
 // command's folder, then beside the store.

@@ -1,14 +1,12 @@
 package rollout
 
 import (
-	"fmt"
 	"io"
 	"path/filepath"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/internal/agent"
-	_ "github.com/evalrun/evalrun/internal/agent/types" // makes them known
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -19,10 +17,8 @@ import (
 type Run struct {
 	Plan plans.Plan
 	// Dir is the eval set's folder.
-	Dir string
-	// Agents are the agents by name. Those that cannot be made are missing; their rollouts fault.
-	Agents    map[string]agent.Agent
-	agentErrs map[string]error
+	Dir    string
+	agents agents
 	// Evaluators stand in the order of the plan; that of the task's verifier is nil.
 	Evaluators []eval.Evaluator
 	Sources    *sources.Set
@@ -32,20 +28,12 @@ type Run struct {
 	Redact *redact.Redactor
 }
 
-// NewRun makes the agents and evaluators of a plan.
-func NewRun(plan plans.Plan, dir string, agents agent.Options, set *sources.Set, red *redact.Redactor) (*Run, error) {
-	run := &Run{Plan: plan, Dir: dir, Agents: map[string]agent.Agent{}, agentErrs: map[string]error{}, Sources: set, Redact: red}
+// NewRun makes a run of a plan. Its agents are made when they are needed.
+func NewRun(plan plans.Plan, dir string, o agent.Options, set *sources.Set, red *redact.Redactor) (*Run, error) {
 	if red != nil {
-		agents.Redact = red.Writer
+		o.Redact = red.Writer
 	}
-	for _, e := range plan.Agents {
-		a, err := e.New(agents)
-		if err != nil {
-			run.agentErrs[e.Name] = err // harms only its own rollouts
-			continue
-		}
-		run.Agents[e.Name] = a
-	}
+	run := &Run{Plan: plan, Dir: dir, agents: agents{options: o}, Sources: set, Redact: red}
 	var err error
 	run.Evaluators, err = newEvaluators(plan)
 	return run, err
@@ -66,16 +54,10 @@ func newEvaluators(plan plans.Plan) (out []eval.Evaluator, err error) {
 	return out, nil
 }
 
-// agent returns an agent of the plan.
-func (run *Run) agent(name string) (agent.Agent, error) {
-	if err := run.agentErrs[name]; err != nil {
-		return nil, err
-	}
-	a, ok := run.Agents[name]
-	if !ok {
-		return nil, fmt.Errorf("the plan has no agent %q", name)
-	}
-	return a, nil
+// Close lets go of what the run keeps for its rollouts. Those that still work on it may go on.
+func (run *Run) Close() error {
+	run.Sources.Close()
+	return run.agents.close()
 }
 
 // within is a path that the plan has relative to the eval set's folder.

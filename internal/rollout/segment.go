@@ -16,12 +16,17 @@ import (
 )
 
 // runSegment runs the agent once.
-func (r *Rollout) runSegment(ctx context.Context) (agent.Outcome, error) {
+func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 	c := r.held.claim
-	a, err := r.held.run.agent(c.Agent)
+	a, err := r.held.run.agents.acquire(r.held.entry)
 	if err != nil {
 		return agent.Outcome{}, err
 	}
+	defer func() {
+		if closeErr := r.held.run.agents.release(); closeErr != nil {
+			r.held.host.Logger.Warn("an agent could not be ended", "run", c.RunID, "error", closeErr)
+		}
+	}()
 	if err := (keptFolders{r.held}).prepare(); err != nil {
 		return workspaceFault(err)
 	}

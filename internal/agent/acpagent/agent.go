@@ -121,6 +121,9 @@ func (a *acpAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, e
 	return out, err
 }
 
+// Close implements Agent. Nothing is kept.
+func (a *acpAgent) Close() error { return nil }
+
 // saysMore reports whether the agent's stderr may explain a fault.
 func saysMore(c fault.Category) bool {
 	switch c {

@@ -99,6 +99,9 @@ func (f *function) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, e
 	return out, err
 }
 
+// Close implements Agent. Nothing is kept.
+func (f *function) Close() error { return nil }
+
 // outcome turns the end of the process and its document into the outcome of the segment. missing
 // says why there is no document.
 func (f *function) outcome(ctx context.Context, exit sandbox.Exit, c *capture, document []byte, missing string) agent.Outcome {

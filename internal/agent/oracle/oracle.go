@@ -98,6 +98,9 @@ func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, err
 	return result, nil
 }
 
+// Close implements Agent. Nothing is kept.
+func (o *oracle) Close() error { return nil }
+
 // nop does nothing, and a task that it solves is broken as well.
 type nop struct{}
 
@@ -112,3 +115,6 @@ func (nop) Run(_ context.Context, seg agent.Segment) (agent.Outcome, error) {
 	}
 	return agent.Outcome{Output: json.RawMessage(`{}`), Info: info}, nil
 }
+
+// Close implements Agent.
+func (nop) Close() error { return nil }
