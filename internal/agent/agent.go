@@ -36,9 +36,9 @@ type Agent interface {
 // Segment is what an agent is given.
 type Segment struct {
 	RolloutID string
-	// Marker is what the agent's processes bear in their environment; RolloutID if it is empty.
-	// Rollouts of two stores may have the same id (of a run with the same --run-id), so the runner
-	// puts the store's in front.
+	// Marker is what the processes of this segment bear in their environment. Rollouts of two stores may
+	// have the same id (of a run with the same --run-id), so the store's is in it. What serves several
+	// segments has a marker of its own.
 	Marker string
 	// Number counts a rollout's segments from 1, Attempt the attempts of a segment from 1.
 	Number  int
@@ -169,9 +169,6 @@ func (s *Segment) LimitTo(left, whole time.Duration, name string) {
 func (s *Segment) TimeoutFault() *fault.Fault {
 	return fault.Newf(fault.Timeout, "the segment took longer than %v and was ended (%s)", s.Timeout.Round(time.Millisecond), cmp.Or(s.TimeoutOf, "its limit"))
 }
-
-// ProcessMarker is what the agent's processes bear in their environment.
-func (s Segment) ProcessMarker() string { return cmp.Or(s.Marker, s.RolloutID) }
 
 // DefaultOutputBytes holds where a segment does not say how much an agent may print.
 const DefaultOutputBytes = 16 << 20

@@ -87,12 +87,11 @@ func ParseEntry(r *input.Reader, n *input.Node) Entry {
 		return Entry{Name: f.String("name", ""), Type: f.String("type", "")}
 	case t.Parse == nil:
 		e.Name = f.String("name", t.Name)
-		f.Ignore("acceptsFaults") // stored with every entry
 	default:
 		e = t.Parse(r, f)
 		e.Type = t.Name
 	}
-	checkEnv(r, f)
+	f.Ignore("acceptsFaults") // stored with every entry
 	f.Done()
 	return e
 }
@@ -122,11 +121,11 @@ func ParseCommand(r *input.Reader, f *input.Fields, n *input.Node) []string {
 	return f.Strings("command")
 }
 
-// checkEnv checks the names of an entry's variables.
-func checkEnv(r *input.Reader, f *input.Fields) {
+// ParseEnv reads "env" and checks the names of the variables.
+func ParseEnv(r *input.Reader, f *input.Fields) map[string]string {
 	env := f.Get("env")
 	if env == nil {
-		return
+		return nil
 	}
 	for _, m := range env.Members {
 		if !envName.MatchString(m.Key) {
@@ -136,6 +135,7 @@ func checkEnv(r *input.Reader, f *input.Fields) {
 			r.Errorf(m.Value, "variables that begin with EVALRUN_ are set by evalrun itself")
 		}
 	}
+	return f.StringMap("env")
 }
 
 // parseType reads the type of an entry; empty if this version cannot run it.

@@ -86,7 +86,8 @@ func TestEntryThatIsWrong(t *testing.T) {
 		`{}`:                                    `type: missing; expected a string`,
 		`{"type":"acp","commnd":["x"]}`:         `set.json:1:15: warning: commnd: unknown key; did you mean "command"?`,
 		`{"type":"langgraph","url":""}`:         `not supported by this version; supported: function`,
-		`{"type":"funktion"}`:                   `unknown type "funktion"; supported: function, acp, oracle, nop; did you mean "function"?`,
+		`{"type":"funktion"}`:                   `did you mean "function"?`,
+		`{"type":"langraph"}`:                   `unknown type "langraph"; supported: function, acp, oracle, nop`,
 		`{"type":"function"}`:                   `command: missing; expected an array`,
 		`{"type":"function","command":[]}`:      `command: expected a program and its arguments`,
 		`{"type":"function","command":[""]}`:    `command: expected a program and its arguments`,
@@ -115,6 +116,7 @@ func TestEntryThatIsWrong(t *testing.T) {
 		`{"type":"acp","command":["a"],"visible":["/"]}`:                   `visible[0]: expected the absolute path of a folder below /`,
 		`{"type":"acp","command":["a"],"idleTimeout":"soon"}`:              `expected a duration such as`,
 		`{"type":"acp","command":["a"],"stdin":"input"}`:                   `stdin: unknown key`,
+		`{"type":"nop","env":{"A":"b"}}`:                                   `env: unknown key`,
 		`{"type":"nop","command":["a"]}`:                                   `command: unknown key`,
 	} {
 		if _, problems := parse(t, text); !strings.Contains(problems.Error(), want) {

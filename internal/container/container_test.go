@@ -88,7 +88,7 @@ func overBase(e *Engine, dir string) (*sandbox.Root, error) {
 }
 
 func command(t *testing.T, cfg *sandbox.Config, script string) sandbox.Command {
-	return sandbox.Command{RolloutID: rolloutOf(t), Path: "/bin/sh", Args: []string{"sh", "-c", script}, Dir: "/",
+	return sandbox.Command{Marker: rolloutOf(t), Path: "/bin/sh", Args: []string{"sh", "-c", script}, Dir: "/",
 		Env: []string{"PATH=/usr/bin:/bin"}, Config: cfg, Executable: self()}
 }
 
@@ -232,7 +232,7 @@ func beKilled() {
 	if err != nil {
 		panic(err)
 	}
-	p, err := sandbox.Start(sandbox.Command{RolloutID: os.Getenv(roleVar), Path: "/bin/sleep", Args: []string{"sleep", "1000"}, Dir: "/",
+	p, err := sandbox.Start(sandbox.Command{Marker: os.Getenv(roleVar), Path: "/bin/sleep", Args: []string{"sleep", "1000"}, Dir: "/",
 		Config: &sandbox.Config{Isolation: "podman", Space: c, Root: root}, Executable: self()})
 	if err == nil {
 		err = p.Ready(context.Background())

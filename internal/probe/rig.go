@@ -116,7 +116,7 @@ type process struct {
 func (r *rig) start(ctx context.Context) (*process, error) {
 	a := &process{r: r, marker: "probe/" + rand.Text()}
 	l := acpagent.Launch{
-		Entry: r.o.Entry, Sandbox: r.sandbox, BaseDir: r.o.BaseDir, RolloutID: a.marker, ModelURL: r.model.URL(), ModelKey: "sk-of-the-scripted-model",
+		Entry: r.o.Entry, Sandbox: r.sandbox, BaseDir: r.o.BaseDir, Marker: a.marker, ModelURL: r.model.URL(), ModelKey: "sk-of-the-scripted-model",
 		Stderr: &r.stderr, Ended: func() {
 			if a.onEnd != nil {
 				a.onEnd()

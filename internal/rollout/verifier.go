@@ -169,7 +169,7 @@ func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Comma
 		setup = &sandbox.Setup{Services: services}
 	}
 	return sandbox.Command{
-		RolloutID: v.held.marker(), Path: "/bin/bash", Args: []string{"bash", script}, Dir: cfg.Path(spec.folders.Workdir), Env: append(env, variables(own)...),
+		Marker: v.held.marker(), Path: "/bin/bash", Args: []string{"bash", script}, Dir: cfg.Path(spec.folders.Workdir), Env: append(env, variables(own)...),
 		Config: &cfg, Setup: setup, Executable: v.held.host.Executable,
 	}, nil
 }
@@ -183,7 +183,7 @@ func (v *verifier) collect(ctx context.Context, stage *tasks.Stage) error {
 		}
 		running, cancel := context.WithTimeout(ctx, c.TimeoutSec.Duration())
 		command := sandbox.Command{
-			RolloutID: v.held.marker(), Path: "/bin/sh", Args: []string{"sh", "-c", c.Command}, Dir: cfg.Path(v.spec.folders.Workdir),
+			Marker: v.held.marker(), Path: "/bin/sh", Args: []string{"sh", "-c", c.Command}, Dir: cfg.Path(v.spec.folders.Workdir),
 			Env: v.spec.programEnviron(&cfg, "/tmp"), Config: &cfg, Executable: v.held.host.Executable,
 		}
 		log := filepath.Join(v.held.dir(), stepFolder(stage), fmt.Sprintf("collect-%d.log", i+1))

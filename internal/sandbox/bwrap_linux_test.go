@@ -232,7 +232,7 @@ func TestBwrapEnvironmentIsThatOfTheCommand(t *testing.T) {
 	c.Env = []string{"A=first", "PATH=/usr/bin:/bin", "A=b c\nd", "LD_PRELOAD_NOT=", "B=\xff\xfe"}
 	_, out := run(t, c)
 	parts := strings.Split(out, "\n\n")
-	if want := Marker + "=" + c.RolloutID + "\nPATH=/usr/bin:/bin\nA=b c\nd\nLD_PRELOAD_NOT=\nB=\xff\xfe"; parts[0] != want {
+	if want := MarkerVar + "=" + c.Marker + "\nPATH=/usr/bin:/bin\nA=b c\nd\nLD_PRELOAD_NOT=\nB=\xff\xfe"; parts[0] != want {
 		t.Errorf("environment: %q, want %q", parts[0], want)
 	}
 	if strings.Contains(out, "of evalrun") {
@@ -256,7 +256,7 @@ func TestBwrapProcessesAreFoundBySweep(t *testing.T) {
 	p := must(Start(c))
 	check(p.Ready(t.Context()))
 	awaitLife(t, l)
-	if n, err := Sweep(c.RolloutID); n < 1 || err != nil {
+	if n, err := Sweep(c.Marker); n < 1 || err != nil {
 		t.Errorf("got %d, %v", n, err)
 	}
 	l.mustEnd(t)

@@ -30,14 +30,14 @@ func lookup(env []string, name string) (value string) {
 }
 
 // marked reports whether an environment, as the system shows it with a NUL after each entry, bears
-// the marker of one of the rollouts.
-func marked(environ []byte, rollouts map[string]bool) bool {
+// one of the markers.
+func marked(environ []byte, markers map[string]bool) bool {
 	for len(environ) > 0 {
 		entry, rest, whole := bytes.Cut(environ, []byte{0})
 		if !whole {
 			return false // cut off: a longer id could begin alike
 		}
-		if value, ok := bytes.CutPrefix(entry, []byte(Marker+"=")); ok && rollouts[string(value)] {
+		if value, ok := bytes.CutPrefix(entry, []byte(MarkerVar+"=")); ok && markers[string(value)] {
 			return true
 		}
 		environ = rest

@@ -63,7 +63,7 @@ func init() {
 				case "stdout":
 					child.Stdout = os.Stdout
 				case "unmarked":
-					child.Env = without(child.Env, Marker)
+					child.Env = without(child.Env, MarkerVar)
 				}
 			}
 			ready, childEnd, err := os.Pipe()
@@ -94,7 +94,7 @@ func init() {
 				s.Spawns = []Spawn{{Socket: args[3], Grace: time.Hour, Command: SetupCommand{
 					Command: "trap '' TERM; exec 5> " + s.Path("/spawned/life") + "; echo alive >&5; while :; do sleep 1000; done"}}}
 			}
-			p := must(Start(Command{RolloutID: fmt.Sprint("inner-", os.Getpid()), Path: "/bin/sh", Config: s, Setup: &Setup{}, Executable: self,
+			p := must(Start(Command{Marker: fmt.Sprint("inner-", os.Getpid()), Path: "/bin/sh", Config: s, Setup: &Setup{}, Executable: self,
 				Args: []string{"sh", "-c", "trap '' TERM; exec 5> " + s.Path("/life/life") + "; echo alive >&5; while :; do sleep 1000; done"}}))
 			check(p.Ready(context.Background()))
 			fmt.Println("ready")
@@ -139,7 +139,7 @@ func init() {
 		// when there are no more.
 		"answer": func([]string) {
 			for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-				fmt.Println(os.Getpid(), os.Getenv(Marker), os.Getenv("WORD"), in.Text())
+				fmt.Println(os.Getpid(), os.Getenv(MarkerVar), os.Getenv("WORD"), in.Text())
 			}
 			fmt.Println("bye")
 		},
@@ -171,12 +171,12 @@ func role(name string, args ...string) *exec.Cmd {
 // roleCommand is the same for Start.
 func roleCommand(t *testing.T, name string, args ...string) Command {
 	self := must(os.Executable())
-	return Command{RolloutID: unique(t), Path: self, Args: append([]string{self}, args...), Dir: t.TempDir(),
+	return Command{Marker: unique(t), Path: self, Args: append([]string{self}, args...), Dir: t.TempDir(),
 		Env: append(os.Environ(), roleVar+"="+name, raceExit)}
 }
 
 func shell(t *testing.T, script string) Command {
-	return Command{RolloutID: unique(t), Path: "/bin/sh", Args: []string{"sh", "-c", script}, Dir: t.TempDir(), Env: os.Environ()}
+	return Command{Marker: unique(t), Path: "/bin/sh", Args: []string{"sh", "-c", script}, Dir: t.TempDir(), Env: os.Environ()}
 }
 
 // unique is a rollout id of this test alone.

@@ -204,7 +204,7 @@ func BenchmarkImage(b *testing.B) {
 	image := imageSpace(b)
 	for name, space := range map[string]*Config{"bwrap": {Isolation: IsolationBwrap}, "image": image} {
 		b.Run(name, func(b *testing.B) {
-			c := Command{RolloutID: "benchmark", Config: space, Path: "/bin/sh", Args: []string{"sh", "-c", "echo x >/tmp/x"}, Dir: "/", Executable: must(os.Executable())}
+			c := Command{Marker: "benchmark", Config: space, Path: "/bin/sh", Args: []string{"sh", "-c", "echo x >/tmp/x"}, Dir: "/", Executable: must(os.Executable())}
 			for b.Loop() {
 				check(os.RemoveAll(filepath.Join(image.Root.Work, "work")))
 				if exit, err := Run(b.Context(), c); err != nil || !exit.State.Success() {

@@ -3,9 +3,9 @@
 //
 // [Run] is all that most callers need. A [Config] says what a process sees of the machine, and a
 // [Setup] what runs in the space before it; both need the program to call [InitMain] first. Every
-// process bears the id of its rollout in its environment (see [Marker]), and so does what it
-// starts: by that mark [Sweep] finds the processes of a rollout whose evalrun is gone. The package
-// knows nothing of agents, tasks and rollouts but that id.
+// process bears a marker in its environment (see [Command]), and so does what it starts: by that
+// [Sweep] finds the processes of an evalrun that is gone. The package knows nothing of agents, tasks
+// and rollouts.
 package sandbox
 
 import (
@@ -24,18 +24,18 @@ import (
 	"github.com/evalrun/evalrun/internal/cgroup"
 )
 
-// Marker is the environment variable that every process of a rollout bears, with the rollout's id
-// as its value. A process that clears its environment and leaves the process group escapes; a PID
-// namespace is the remedy for that.
-const Marker = "EVALRUN_ROLLOUT"
+// MarkerVar is the environment variable that holds the marker of a process. A process that clears its
+// environment and leaves the process group escapes; a PID namespace is the remedy for that.
+const MarkerVar = "EVALRUN_ROLLOUT"
 
 // DefaultGrace is how long a process may take to end after SIGTERM.
 const DefaultGrace = 2 * time.Second
 
 // Command is a process to start.
 type Command struct {
-	// RolloutID is the value of the marker.
-	RolloutID string
+	// Marker is the process's own: that of its rollout, or one that no rollout has if it serves
+	// several.
+	Marker string
 	// Path is the program, absolute or relative to Dir; in a sandbox, a name without a slash is
 	// looked up in the PATH of Env. Args are its arguments, Args[0] being its name.
 	Path string
@@ -138,12 +138,12 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 // Start starts a process. The error is that of the system call, as from [os.StartProcess], or says
 // what is wrong with the Config. What goes wrong later in a space is reported by Ready and Wait.
 func Start(c Command) (*Process, error) {
-	p := &Process{grace: c.Grace, marker: c.RolloutID, shared: c.Shared, ended: c.Ended, started: time.Now(), exited: make(chan struct{}), failed: make(chan error, 3), ending: make(chan ending, 1)}
+	p := &Process{grace: c.Grace, marker: c.Marker, shared: c.Shared, ended: c.Ended, started: time.Now(), exited: make(chan struct{}), failed: make(chan error, 3), ending: make(chan ending, 1)}
 	if p.grace == 0 {
 		p.grace = DefaultGrace
 	}
 	// The marker comes first so that it is found without reading all of an environment.
-	c.Env = append([]string{Marker + "=" + c.RolloutID}, without(c.Env, Marker)...)
+	c.Env = append([]string{MarkerVar + "=" + c.Marker}, without(c.Env, MarkerVar)...)
 	if c.Config.Contained() {
 		p.space = c.Config.Space
 	}
@@ -186,7 +186,7 @@ func Start(c Command) (*Process, error) {
 // start starts the process within its limits.
 func (p *Process) start(c *Command) (err error) {
 	if c.Config != nil && !c.Config.Contained() { // an engine keeps the limits of its containers
-		if p.group, err = cgroup.New(c.RolloutID, c.Config.Limits); err != nil {
+		if p.group, err = cgroup.New(c.Marker, c.Config.Limits); err != nil {
 			return fmt.Errorf("limit what the process uses: %w", err)
 		}
 	}

@@ -39,7 +39,7 @@ func TestProcessHasItsOwnGroupAndBearsTheMarker(t *testing.T) {
 	if _, err := fmt.Sscan(out, &hello, &marker, &pid, &pgid); err != nil {
 		t.Fatalf("%v in %q", err, out)
 	}
-	if hello != "hello" || marker != c.RolloutID || pid != pgid || pid == syscall.Getpgrp() {
+	if hello != "hello" || marker != c.Marker || pid != pgid || pid == syscall.Getpgrp() {
 		t.Errorf("got %q", out)
 	}
 	if stderr.String() != "oops\n" || !exit.State.Success() || exit.Ended != nil {
@@ -203,13 +203,13 @@ func TestConcurrentProcessesDoNotHarmEachOther(t *testing.T) {
 	const n = 40
 	for i := range n {
 		c := shell(t, "(sleep 1000 &) ; cat")
-		c.RolloutID = fmt.Sprint(unique(t), "-", i)
-		c.Stdin = []byte(c.RolloutID)
+		c.Marker = fmt.Sprint(unique(t), "-", i)
+		c.Stdin = []byte(c.Marker)
 		go func() {
 			var out bytes.Buffer
 			c.Stdout = &out
 			exit, err := Run(t.Context(), c)
-			if err == nil && (!exit.State.Success() || out.String() != c.RolloutID) {
+			if err == nil && (!exit.State.Success() || out.String() != c.Marker) {
 				err = fmt.Errorf("got %v, %q", exit.State, out.String())
 			}
 			done <- err

@@ -314,7 +314,7 @@ func TestForwardInProcessIsolation(t *testing.T) {
 
 // BenchmarkTrue starts the smallest program there is.
 func BenchmarkTrue(b *testing.B) {
-	command := Command{RolloutID: "benchmark", Path: "/usr/bin/true", Args: []string{"true"}, Dir: "/", Executable: must(os.Executable())}
+	command := Command{Marker: "benchmark", Path: "/usr/bin/true", Args: []string{"true"}, Dir: "/", Executable: must(os.Executable())}
 	for name, set := range map[string]func(c *Command){
 		"plain": func(*Command) {},
 		"init":  func(c *Command) { c.Setup = &Setup{} },

@@ -21,7 +21,7 @@ import (
 func TestEachConnectionHasAProgramOfItsOwn(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *Config) {
 		server := inside(s, "answer")
-		server.Env = append(server.Env, "WORD=hello", Marker+"=another")
+		server.Env = append(server.Env, "WORD=hello", MarkerVar+"=another")
 		sp := startSpawning(t, s, Spawn{Command: server, Grace: time.Hour})
 		conns, lines := []*net.UnixConn{dial(t, sp.socket), dial(t, sp.socket)}, []*bufio.Reader{}
 		var pids []string
@@ -253,7 +253,7 @@ func BenchmarkSpawn(b *testing.B) {
 				b.Skip(err)
 			}
 			s := &Config{Isolation: isolation, Spawns: []Spawn{{Socket: place(b), Command: SetupCommand{Args: []string{"cat"}}}}}
-			p := must(Start(Command{RolloutID: "benchmark", Path: "cat", Args: []string{"cat"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Interactive: true, Config: s, Executable: must(os.Executable())}))
+			p := must(Start(Command{Marker: "benchmark", Path: "cat", Args: []string{"cat"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Interactive: true, Config: s, Executable: must(os.Executable())}))
 			check(p.Ready(b.Context()))
 			c := must(net.Dial("unix", s.Spawns[0].Socket))
 			exchange(b, c, c)

@@ -89,7 +89,7 @@ func startSpawning(t *testing.T, s *Config, spawn Spawn) *spawning {
 		_, _ = p.Wait(t.Context())
 	})
 	check(p.Ready(t.Context()))
-	return &spawning{p, spawn.Socket, log, c.RolloutID}
+	return &spawning{p, spawn.Socket, log, c.Marker}
 }
 
 // end ends the process, and with it the space, and returns the log.

@@ -102,7 +102,7 @@ func (in *initProcess) command(c SetupCommand, leader bool) (*exec.Cmd, error) {
 	if _, err := os.Stat(dir); err != nil && dir != "" { // or it would seem to be the program that is not there
 		return nil, fmt.Errorf("its folder: %w", err)
 	}
-	env := append(in.env(), without(c.Env, Marker)...)
+	env := append(in.env(), without(c.Env, MarkerVar)...)
 	path, err := lookPath(args[0], env)
 	if err != nil {
 		return nil, err

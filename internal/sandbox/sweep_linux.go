@@ -33,20 +33,20 @@ const (
 	deathTime = time.Second
 )
 
-// Sweep ends every process that bears the marker of one of the rollouts, in one pass over all
-// processes for all of them, and repeats that until a pass finds none. It is for whoever takes
-// rollouts over from an evalrun that has died. It returns how many processes it ended. Processes
+// Sweep ends every process that bears one of the markers, in one pass over all processes for all of
+// them, and repeats that until a pass finds none. It is for whoever takes rollouts over from an
+// evalrun that has died. It returns how many processes it ended. Processes
 // that are not ours to look into are passed over.
 //
 // It also removes the control groups of their processes.
 //
 // On systems other than Linux it does nothing.
-func Sweep(rolloutIDs ...string) (int, error) {
-	if len(rolloutIDs) == 0 {
+func Sweep(markers ...string) (int, error) {
+	if len(markers) == 0 {
 		return 0, nil
 	}
-	n, err := sweep(0, rolloutIDs...)
-	return n, errors.Join(err, cgroup.Sweep(rolloutIDs...))
+	n, err := sweep(0, markers...)
+	return n, errors.Join(err, cgroup.Sweep(markers...))
 }
 
 // sweepAfter ends the processes that bear a marker and were started by the process pid, which has
@@ -64,12 +64,12 @@ func sweepAfter(pid int, started time.Time, marker string) error {
 }
 
 // sweep looks at the processes whose id is above after.
-func sweep(after int, rolloutIDs ...string) (int, error) {
-	rollouts := make(map[string]bool, len(rolloutIDs))
-	for _, id := range rolloutIDs {
-		rollouts[id] = true
+func sweep(after int, markers ...string) (int, error) {
+	of := make(map[string]bool, len(markers))
+	for _, marker := range markers {
+		of[marker] = true
 	}
-	s := sweeper{rollouts: rollouts, self: os.Getpid(), ended: map[int]bool{}}
+	s := sweeper{markers: of, self: os.Getpid(), ended: map[int]bool{}}
 	began := time.Now()
 	for passes, clean := 0, 0; passes < maxPasses; {
 		if after > 0 && lastPID() < after {
@@ -91,14 +91,15 @@ func sweep(after int, rolloutIDs ...string) (int, error) {
 			}
 		}
 	}
-	return len(s.ended), fmt.Errorf("processes with %s of %v are still there after %d passes", Marker, rolloutIDs, maxPasses)
+	return len(s.ended), fmt.Errorf("processes with %s of %v are still there after %d passes",
+		MarkerVar, markers, maxPasses)
 }
 
 type sweeper struct {
-	rollouts map[string]bool
-	self     int
-	ended    map[int]bool
-	buf      []byte
+	markers map[string]bool
+	self    int
+	ended   map[int]bool
+	buf     []byte
 }
 
 // pass ends the processes that it finds, waits until they are dead, and reports whether there were
@@ -106,12 +107,12 @@ type sweeper struct {
 func (s *sweeper) pass(after int) (found, hidden bool, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
-		return false, false, fmt.Errorf("look for processes of a rollout: %w", err)
+		return false, false, fmt.Errorf("look for processes with a marker: %w", err)
 	}
 	names, err := proc.Readdirnames(-1)
 	_ = proc.Close() // only read
 	if err != nil {
-		return false, false, fmt.Errorf("look for processes of a rollout: %w", err)
+		return false, false, fmt.Errorf("look for processes with a marker: %w", err)
 	}
 	var dying []int // pidfds
 	for _, name := range names {
@@ -123,7 +124,7 @@ func (s *sweeper) pass(after int) (found, hidden bool, err error) {
 			continue
 		}
 		environ := s.environ(pid)
-		if !marked(environ, s.rollouts) {
+		if !marked(environ, s.markers) {
 			// Up to a page is read at once, and is whole.
 			if n := len(environ); environ != nil && (n == 0 || n > os.Getpagesize()) && n < maxEnviron && s.hides(pid, n) {
 				hidden = true
@@ -153,7 +154,7 @@ func (s *sweeper) kill(pid int) (fd int, ok bool) {
 		}
 		return 0, false
 	}
-	if marked(s.environ(pid), s.rollouts) {
+	if marked(s.environ(pid), s.markers) {
 		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // gone is as good as killed
 	}
 	return fd, true

@@ -48,14 +48,14 @@ func TestSharedMarker(t *testing.T) {
 	if exit, _ := run(t, leave); !exit.State.Success() {
 		t.Fatalf("got %+v", exit)
 	}
-	other := Command{RolloutID: leave.RolloutID, Path: "/bin/sh", Args: []string{"sh", "-c", "exit 0"}, Shared: true}
+	other := Command{Marker: leave.Marker, Path: "/bin/sh", Args: []string{"sh", "-c", "exit 0"}, Shared: true}
 	if exit, _ := run(t, other); !exit.State.Success() {
 		t.Fatalf("got %+v", exit)
 	}
 	if runtime.GOOS != "linux" {
 		t.Skip("processes that left their group are found on Linux only")
 	}
-	if n, err := Sweep(leave.RolloutID); err != nil || n != 1 {
+	if n, err := Sweep(leave.Marker); err != nil || n != 1 {
 		t.Errorf("%d processes were left to be ended, want one: %v", n, err)
 	}
 	l.mustBeOver(t)
@@ -97,7 +97,7 @@ func TestSweepEndsTheProcessesOfTheGivenRollouts(t *testing.T) {
 	for i, id := range ids {
 		started := make(chan struct{})
 		c := shell(t, "echo; exec sleep 1000")
-		c.RolloutID, c.Stdout = id, &announce{func() { close(started) }}
+		c.Marker, c.Stdout = id, &announce{func() { close(started) }}
 		processes[i] = must(Start(c))
 		<-started
 	}
@@ -139,7 +139,7 @@ func TestSweepAfterProcessIDsHaveStartedOver(t *testing.T) {
 		c.Stdout = &announce{func() { close(started) }}
 		p := must(Start(c))
 		<-started
-		if err := sweep(c.RolloutID); err != nil {
+		if err := sweep(c.Marker); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if exit, err := p.Wait(t.Context()); err != nil || exit.State.String() != "signal: killed" {
@@ -191,7 +191,7 @@ func TestLargeEnvironmentIsReadWhole(t *testing.T) {
 	c.Stdout = &announce{func() { close(started) }}
 	p := must(Start(c))
 	<-started
-	if n, err := Sweep(c.RolloutID); n != 1 || err != nil {
+	if n, err := Sweep(c.Marker); n != 1 || err != nil {
 		t.Errorf("got %d, %v", n, err)
 	}
 	_, err := p.Wait(t.Context())

@@ -62,7 +62,7 @@ func TestTheEnvironmentOfAnAgent(t *testing.T) {
 			home := seg.Sandbox.Home
 			for name, want := range map[string]string{
 				"EXPANDED": "<resolved|default|$HOME>", "OF_THE_PLACE": "place", "PASSED": "[redacted:SECRET]", "MODEL_NAME": "small-1", "HOME": home,
-				"XDG_CONFIG_HOME": home + "/.config", "TMPDIR": home + "/tmp", "MODEL_KEY": "[redacted:MODEL_TOKEN]", sandbox.Marker: seg.Marker,
+				"XDG_CONFIG_HOME": home + "/.config", "TMPDIR": home + "/tmp", "MODEL_KEY": "[redacted:MODEL_TOKEN]", sandbox.MarkerVar: seg.Marker,
 				agent.TraceparentVar: seg.Traceparent(),
 				"CONFIG":             `{"home":"` + home + `","url":"` + env["MODEL_URL"] + `/v1"}`,
 			} {
@@ -70,7 +70,7 @@ func TestTheEnvironmentOfAnAgent(t *testing.T) {
 					t.Errorf("%s is %q, want %q", name, env[name], want)
 				}
 			}
-			known := []string{"PATH", "LANG", "TERM", "NO_COLOR", "HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "TMPDIR", sandbox.Marker, agent.TraceparentVar,
+			known := []string{"PATH", "LANG", "TERM", "NO_COLOR", "HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "TMPDIR", sandbox.MarkerVar, agent.TraceparentVar,
 				"PASSED", "OF_THE_PLACE", "EXPANDED", "CONFIG", "MODEL_URL", "MODEL_KEY", "MODEL_NAME",
 				"PWD", "OLDPWD", "SHLVL", "_"} // the last four are the shell's
 			for name := range env {

@@ -25,8 +25,8 @@ type Launch struct {
 	Sandbox agent.Sandbox
 	// BaseDir is what the entry's cwd is relative to.
 	BaseDir string
-	// RolloutID marks the process and what it starts.
-	RolloutID string
+	// Marker marks the process and what it starts.
+	Marker string
 	// Env are variables that were passed.
 	Env []string
 	// ModelURL and ModelKey are the agent's way to its model. Without a URL it has credentials of
@@ -77,7 +77,7 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	// Where nothing is seen anyway nothing has to be hidden, however many tasks there are.
 	config.Hidden = slices.DeleteFunc(slices.Clone(config.Hidden), func(path string) bool { return !config.Shows(path) })
 	command := sandbox.Command{
-		RolloutID: l.RolloutID, Path: path, Args: args, Dir: l.Sandbox.Cwd, Env: env, Interactive: true, Stderr: l.Stderr,
+		Marker: l.Marker, Path: path, Args: args, Dir: l.Sandbox.Cwd, Env: env, Interactive: true, Stderr: l.Stderr,
 		Grace: l.Options.Grace, Ended: l.Ended, Config: config, Setup: l.Sandbox.Setup, Executable: l.Sandbox.Executable,
 	}
 	if command.Setup != nil {

@@ -102,7 +102,7 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 			base, inherited, e.Extends = registered, SettingsOf(registered), name
 		}
 	}
-	e.Command, e.Cwd, e.Env = base.Command, f.String("cwd", ""), merge(base.Env, f.StringMap("env"))
+	e.Command, e.Cwd, e.Env = base.Command, f.String("cwd", ""), merge(base.Env, agent.ParseEnv(r, f))
 	s := &Settings{
 		Files:         merge(inherited.Files, f.StringMap("files")),
 		Permissions:   parsePolicy(f, "permissions", inherited.Permissions, PolicyAllow, PolicyDeny, PolicySuspend),

@@ -51,7 +51,7 @@ func (c *chained) Close() error { return errors.Join(c.WriteCloser.Close(), c.ou
 // launch is how the agent's process is started, with its way to its model.
 func (s *segment) launch() (*Launch, error) {
 	l := &Launch{
-		Entry: s.entry.Entry, Options: s.opts, Sandbox: *s.seg.Sandbox, BaseDir: s.seg.BaseDir, RolloutID: s.seg.ProcessMarker(), Stderr: s.stderr,
+		Entry: s.entry.Entry, Options: s.opts, Sandbox: *s.seg.Sandbox, BaseDir: s.seg.BaseDir, Marker: s.seg.Marker, Stderr: s.stderr,
 		Env: append([]string{agent.TraceparentVar + "=" + s.seg.Traceparent()}, s.seg.Env...),
 	}
 	if l.Sandbox.Setup == nil && len(l.Sandbox.Config.Spawns) > 0 {

@@ -32,7 +32,7 @@ func (f *function) command(seg agent.Segment) (sandbox.Command, *fault.Fault) {
 	if bad != nil {
 		return sandbox.Command{}, bad
 	}
-	return sandbox.Command{RolloutID: seg.ProcessMarker(), Path: path, Args: f.entry.Command, Dir: dir, Env: env, Grace: f.opts.Grace, Ended: seg.Ended}, nil
+	return sandbox.Command{Marker: seg.Marker, Path: path, Args: f.entry.Command, Dir: dir, Env: env, Grace: f.opts.Grace, Ended: seg.Ended}, nil
 }
 
 // environ is evalrun's environment without evalrun's own variables, but in the rollout's trace, then

@@ -65,7 +65,7 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 	}
 	e := agent.Entry{
 		Cwd:           f.String("cwd", ""),
-		Env:           f.StringMap("env"),
+		Env:           agent.ParseEnv(r, f),
 		Settings:      s,
 		ResumeWhen:    agent.ParseResumeWhen(f, agent.ResumeAny),
 		AcceptsFaults: f.Bool("acceptsFaults", false),

@@ -20,7 +20,7 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// The environment variables that a function agent gets, beside sandbox.Marker.
+// The environment variables that a function agent gets, beside sandbox.MarkerVar.
 const (
 	EnvTraceFile  = "EVALRUN_TRACE_FILE"  // where it may leave OpenTelemetry spans, one JSON object a line
 	EnvOutputFile = "EVALRUN_OUTPUT_FILE" // where it leaves its document, with "output": "file" only

@@ -30,7 +30,7 @@ func with(e agent.Entry, s Settings) agent.Entry {
 
 func segment(t testing.TB) agent.Segment {
 	dir := t.TempDir()
-	return agent.Segment{RolloutID: "rollout-1", Number: 1, Attempt: 1, Input: json.RawMessage(`{"q":1}`),
+	return agent.Segment{RolloutID: "rollout-1", Marker: "store/rollout-1", Number: 1, Attempt: 1, Input: json.RawMessage(`{"q":1}`),
 		Workspace: testenv.Mkdir(t, dir, "workspace"), Dir: testenv.Mkdir(t, dir, "segment"), BaseDir: testenv.Mkdir(t, dir, "base")}
 }
 
@@ -107,7 +107,7 @@ func TestEnvironment(t *testing.T) {
 	seg.Env = []string{"LAST=segment"}
 	opts := agent.Options{Resolve: func(name string) (string, bool) { return "s3cret", name == "SECRET" }}
 	out := runWith(t, t.Context(), e, opts, seg)
-	want := []string{"outside", "entry", "<s3cret|s3cret|$HOME>", "segment", "rollout-1", filepath.Join(seg.Dir, "trace.jsonl"), seg.Workspace}
+	want := []string{"outside", "entry", "<s3cret|s3cret|$HOME>", "segment", "store/rollout-1", filepath.Join(seg.Dir, "trace.jsonl"), seg.Workspace}
 	var got []string
 	if err := json.Unmarshal(out.Output, &got); err != nil {
 		t.Fatalf("%v: %s, %v", err, out.Output, out.Fault)

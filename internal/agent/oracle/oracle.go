@@ -66,7 +66,7 @@ func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, err
 		env = append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + box.Home, "TMPDIR=/tmp"}, env...)
 	}
 	command := sandbox.Command{
-		RolloutID: seg.ProcessMarker(), Path: "/bin/bash", Args: []string{"bash", seg.Solution.Path}, Dir: box.Cwd, Env: append(append(env, seg.Env...), seg.Solution.Env...),
+		Marker: seg.Marker, Path: "/bin/bash", Args: []string{"bash", seg.Solution.Path}, Dir: box.Cwd, Env: append(append(env, seg.Env...), seg.Solution.Env...),
 		Stdout: stdout, Stderr: stderr, Grace: o.opts.Grace, Config: &box.Config, Setup: box.Setup, Executable: box.Executable, Ended: seg.Ended,
 	}
 	exit, err := sandbox.Run(ctx, command)

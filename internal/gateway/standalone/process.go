@@ -52,7 +52,8 @@ func startStdio(s tasks.MCPServer, mark string, stderr io.Writer) (io.ReadWriteC
 	// What leaves the group of its process is ended with the gateway: other processes of the server
 	// bear the same mark.
 	p, err := sandbox.Start(sandbox.Command{
-		RolloutID: mark, Path: path, Args: append([]string{s.Command}, s.Args...), Dir: s.Cwd, Env: stdioEnv(os.Environ(), s.Env), Interactive: true, Shared: true, Stderr: stderr,
+		Marker: mark, Path: path, Args: append([]string{s.Command}, s.Args...), Dir: s.Cwd,
+		Env: stdioEnv(os.Environ(), s.Env), Interactive: true, Shared: true, Stderr: stderr,
 	})
 	if err != nil {
 		return nil, err
