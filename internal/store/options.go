@@ -17,7 +17,9 @@ type Options struct {
 	// Lease is how long a claim lasts if it is not renewed; 0 means 30 s. Renew it every third of
 	// that.
 	Lease time.Duration
-	// Process is who claims; nil means this process.
+	// Machine is where it is opened; nil means this machine.
+	Machine *Machine
+	// Process is who claims, for a store that has [Processes]; nil means this process.
 	Process *Process
 	// Busy is how long to wait while another program has the store locked; 0 means 10 s.
 	Busy time.Duration

@@ -6,6 +6,14 @@ import (
 	"strconv"
 )
 
+// Processes is what a store has as well whose processes see each other, because they run on one
+// machine. Where one of them is gone, what it has claimed is free at once, and not only when its
+// lease ends.
+type Processes interface {
+	// Process is the one as which this store claims.
+	Process() Process
+}
+
 // Process says which process holds something, so that another one can see that it is gone.
 type Process struct {
 	PID int
@@ -15,8 +23,6 @@ type Process struct {
 	// BootID and PIDNamespace must be one's own, or nothing can be said of the process.
 	BootID       string
 	PIDNamespace string
-	// Machine is where the process runs.
-	Machine Machine
 }
 
 // Machine is the machine that a process runs on. Jobs that are its own processes can be asked for
@@ -44,7 +50,7 @@ func ThisMachine() Machine {
 func ThisProcess() Process {
 	pid := os.Getpid()
 	start, _ := startTime(pid) // a process can always see itself
-	return Process{PID: pid, StartTime: start, BootID: bootID(), PIDNamespace: pidNamespace(), Machine: ThisMachine()}
+	return Process{PID: pid, StartTime: start, BootID: bootID(), PIDNamespace: pidNamespace()}
 }
 
 // IsDead reports whether the process is certainly gone. Of one of another boot or PID namespace

@@ -23,7 +23,7 @@ func (s reader) Backlog(ctx context.Context, runID string) (b store.Backlog, err
 		return b, err
 	}
 	var next, due, batch, lease, expires sql.NullInt64
-	err = tx.QueryRowContext(ctx, backlogQuery, s.db.now().UnixMicro(), runID, s.db.holder, dead, s.db.process.Machine.Name, s.db.process.Machine.BootID).
+	err = tx.QueryRowContext(ctx, backlogQuery, s.db.now().UnixMicro(), runID, s.db.holder, dead, s.db.machine.Name, s.db.machine.BootID).
 		Scan(&b.Runnable, &b.Delayed, &b.Held, &b.Due, &next, &due, &batch, &lease, &expires)
 	b.NextDue = earliest(next, due, batch, lease, expires)
 	return b, err
@@ -32,7 +32,7 @@ func (s reader) Backlog(ctx context.Context, runID string) (b store.Backlog, err
 // NextDue implements Reader.
 func (s reader) NextDue(ctx context.Context, runID string) (time.Time, error) {
 	var next, due, batch, expires sql.NullInt64
-	machine := s.db.process.Machine
+	machine := s.db.machine
 	err := s.db.read.QueryRowContext(ctx, nextDueQuery, s.db.now().UnixMicro(), runID, s.db.holder, "", machine.Name, machine.BootID).Scan(&next, &due, &batch, &expires)
 	return earliest(next, due, batch, expires), s.db.describe(err, "find what is due next")
 }

@@ -25,6 +25,7 @@ type db struct {
 	database string
 	id       string
 	holder   string
+	machine  store.Machine
 	process  store.Process
 	lease    time.Duration
 	now      func() time.Time
@@ -120,6 +121,9 @@ func (d *db) Holder() string { return d.holder }
 // Wake returns a channel that receives after another process committed something that may concern a
 // dispatcher. Wake-ups are folded together and may be lost.
 func (d *db) Wake() <-chan store.WakeUp { return d.wake.received }
+
+// Process implements Processes.
+func (d *db) Process() store.Process { return d.process }
 
 // Changed implements Changes.
 func (d *db) Changed(runID string) <-chan struct{} { return d.changes.of(runID) }

@@ -58,6 +58,10 @@ func Open(dir string, opts store.Options) (*Store, error) {
 	if opts.Busy == 0 {
 		opts.Busy = defaultBusy
 	}
+	if opts.Machine == nil {
+		here := store.ThisMachine()
+		opts.Machine = &here
+	}
 	if opts.Process == nil {
 		self := store.ThisProcess()
 		opts.Process = &self
@@ -67,7 +71,7 @@ func Open(dir string, opts store.Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &db{dir: dir, file: file, database: file, holder: uuid.NewString(), process: *opts.Process, lease: opts.Lease, now: opts.Now}
+	d := &db{dir: dir, file: file, database: file, holder: uuid.NewString(), machine: *opts.Machine, process: *opts.Process, lease: opts.Lease, now: opts.Now}
 	readOnly := unwritable(dir, file)
 	if !exists && !readOnly {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

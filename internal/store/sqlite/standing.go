@@ -56,7 +56,7 @@ func (s standings) Standing(ctx context.Context, runID string) (out store.Standi
 	if err := s.db.read.QueryRowContext(ctx, countWaiting+from, args...).Scan(&out.Runs); err != nil {
 		return out, err
 	}
-	if rows, err = s.db.read.QueryContext(ctx, selectWaiting+from+" GROUP BY type", runID, s.db.process.Machine.Name, s.db.process.Machine.BootID); err != nil {
+	if rows, err = s.db.read.QueryContext(ctx, selectWaiting+from+" GROUP BY type", runID, s.db.machine.Name, s.db.machine.BootID); err != nil {
 		return out, err
 	}
 	out.Waiting = map[string]int{}

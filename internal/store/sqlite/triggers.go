@@ -71,7 +71,7 @@ func (rows triggerRows) due(runID string, limit int) ([]store.Trigger, error) {
 	if err != nil {
 		return nil, err
 	}
-	machine := rows.tx.db.process.Machine
+	machine := rows.tx.db.machine
 	here := " AND NOT " + elsewhere("t.", "?6", "?7")
 	args := []any{rows.tx.now, dead, runID, limit, rows.tx.db.holder, machine.Name, machine.BootID}
 	var left []store.Trigger
@@ -89,7 +89,7 @@ func (rows triggerRows) due(runID string, limit int) ([]store.Trigger, error) {
 // claim gives a trigger that is due to this process, and says what is to be done with it.
 func (rows triggerRows) claim(g store.Trigger) (store.TriggerClaim, error) {
 	c := store.TriggerClaim{Trigger: g, TriggerToken: store.TriggerToken{TriggerID: g.ID}}
-	machine := rows.tx.db.process.Machine
+	machine := rows.tx.db.machine
 	overdue := !g.Deadline.IsZero() && g.Deadline.UnixMicro() <= rows.tx.now
 	state, starting := g.State, 0
 	switch {

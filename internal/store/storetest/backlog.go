@@ -71,10 +71,10 @@ func backlogSpecs(s *suite) {
 
 	s.spec("what a dead process holds can be claimed now", func(w *world) {
 		_, _ = w.create(1)
-		w.claim(w.another(deadProcess()))
+		w.claim(w.as(deadProcess()))
 		equal(w, "rollout", backlog(w, w.a, ""), store.Backlog{Runnable: 1})
 		w.suspend(w.a, w.claim(w.a), startable("i"))
-		w.claimTrigger(w.another(deadProcess()))
+		w.claimTrigger(w.as(deadProcess()))
 		equal(w, "trigger", backlog(w, w.a, ""), store.Backlog{Due: 1})
 	})
 

@@ -56,7 +56,7 @@ func cancelSpecs(s *suite) {
 
 	s.spec("a rollout that was cancelled when its holder died is not run again", func(w *world) {
 		_, _ = w.create(1)
-		held := w.claim(w.another(deadProcess()))
+		held := w.claim(w.as(deadProcess()))
 		w.cancel(held.RunID)
 		c := w.claim(w.a)
 		if !c.Cancelled || !c.TakenOver {

@@ -146,14 +146,14 @@ func deadProcessSpecs(s *suite) {
 
 	s.spec("a dead process's lease is void at once", func(w *world) {
 		_, _ = w.create(1)
-		w.claim(w.another(dead))
+		w.claim(w.as(dead))
 		c := w.claim(w.a)
 		equal(w, "taken over", c.TakenOver, true)
 	})
 
 	s.spec("a dead process's trigger is claimable at once", func(w *world) {
 		_, _ = w.suspended(list(polled("i", time.Time{})))
-		w.claimTrigger(w.another(dead))
+		w.claimTrigger(w.as(dead))
 		equal(w, "action", w.claimTrigger(w.a).Action, store.ActionCheck)
 		w.noTriggerDue(w.another())
 	})
@@ -162,13 +162,13 @@ func deadProcessSpecs(s *suite) {
 		again := store.ThisProcess()
 		again.StartTime = "1"
 		_, _ = w.create(1)
-		w.claim(w.another(again))
+		w.claim(w.as(again))
 		w.claim(w.a)
 	})
 
 	s.spec("a process that lives keeps its lease", func(w *world) {
 		_, _ = w.create(1)
-		w.claim(w.another(store.ThisProcess()))
+		w.claim(w.as(store.ThisProcess()))
 		w.advance(lease - time.Second)
 		w.claimsNothing(w.a)
 	})
@@ -176,7 +176,7 @@ func deadProcessSpecs(s *suite) {
 	for name, p := range map[string]store.Process{"another boot": otherBoot, "another PID namespace": otherNamespace, "nobody knows where": unknown} {
 		s.spec("nothing can be said of a process of "+name+": its lease must run out", func(w *world) {
 			_, _ = w.create(1)
-			b := w.another(p)
+			b := w.as(p)
 			w.claim(b)
 			w.advance(lease - time.Second)
 			w.claimsNothing(w.a)
@@ -188,7 +188,7 @@ func deadProcessSpecs(s *suite) {
 	s.spec("processes that are gone are forgotten only when they hold nothing", func(w *world) {
 		_, _ = w.create(10)
 		for range 5 {
-			b := w.another(dead)
+			b := w.as(dead)
 			_, err := b.Claim(w.ctx, "", 1)
 			w.must(err)
 		}

@@ -13,13 +13,14 @@ func local() store.NewTrigger {
 	return n
 }
 
-// on is a living process of another boot, whose machine has this name. It may be a container of the
-// machine that another one with this boot was.
-func on(name, boot string) store.Process {
-	p := store.ThisProcess()
-	p.BootID, p.PIDNamespace = boot, "pid:[1]"
-	p.Machine = store.Machine{Name: name, BootID: boot}
-	return p
+// on opens a store as a living process of another boot, whose machine has this name. It may be a
+// container of the machine that another one with this boot was.
+func on(name, boot string) func(*store.Options) {
+	return func(o *store.Options) {
+		p := store.ThisProcess()
+		p.BootID, p.PIDNamespace = boot, "pid:[1]"
+		o.Machine, o.Process = &store.Machine{Name: name, BootID: boot}, &p
+	}
 }
 
 func machineSpecs(s *suite) {
@@ -50,15 +51,17 @@ func machineSpecs(s *suite) {
 
 	s.spec("a machine whose name was given is known by it alone", func(w *world) {
 		_, _ = w.suspended(list(local()))
-		named := on("a", "b1")
-		named.Machine.BootID = ""
-		w.claimTrigger(w.another(named))
+		named := func(name string) func(*store.Options) {
+			return func(o *store.Options) {
+				on(name, "b1")(o)
+				o.Machine.BootID = ""
+			}
+		}
+		w.claimTrigger(w.another(named("a")))
 		w.advance(2 * lease)
-		named.Machine.Name = "b"
-		w.noTriggerDue(w.another(named))
+		w.noTriggerDue(w.another(named("b")))
 		w.noTriggerDue(w.another(on("c", "b1")))
-		named.Machine.Name = "a"
-		equal(w, "action", w.claimTrigger(w.another(named)).Action, store.ActionResolve)
+		equal(w, "action", w.claimTrigger(w.another(named("a"))).Action, store.ActionResolve)
 	})
 
 	s.spec("a local job that certainly was not started may be started anywhere", func(w *world) {

@@ -12,10 +12,13 @@ import (
 const nobody = -1
 
 // model is what a store should hold, as plainly as it can be said. Holders are numbers of stores;
-// that of deadHolder is a process that has ended. It has more methods than other types have, because a
+// that of dead is a process that has ended. It has more methods than other types have, because a
 // store has that many operations.
 type model struct {
-	now      time.Time
+	now time.Time
+	// dead is the store whose process is gone: it can claim, but everybody else sees at once that it is
+	// dead. It is unseen where processes do not see each other.
+	dead     int
 	rollouts []*modelRollout
 	// triggers are all triggers in the order in which they were made, parked the deliveries that
 	// wait for triggers still to come.
@@ -23,9 +26,11 @@ type model struct {
 	parked   []*modelDelivery
 }
 
-// deadHolder is the store whose process is gone: it can claim, but everybody else sees at once that
-// it is dead.
-const deadHolder = 2
+// deadHolder is the store whose process is gone.
+const (
+	deadHolder = 2
+	unseen     = -2
+)
 
 type modelRollout struct {
 	id                                      string
@@ -75,7 +80,7 @@ type modelDelivery struct {
 }
 
 func (m *model) isVoid(holder, for_ int, until time.Time) bool {
-	return holder != nobody && holder != for_ && (holder == deadHolder || !until.After(m.now))
+	return holder != nobody && holder != for_ && (holder == m.dead || !until.After(m.now))
 }
 
 func isDue(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
@@ -216,7 +221,7 @@ func (m *model) backlog(s int) (b store.Backlog) {
 	}
 	b.Due = len(m.dueTriggers(s))
 	for _, g := range m.triggers {
-		if g.holder != s && g.holder != deadHolder && g.due.After(m.now) {
+		if g.holder != s && g.holder != m.dead && g.due.After(m.now) {
 			b.NextDue = earlier(b.NextDue, g.due)
 		}
 	}

@@ -75,7 +75,7 @@ func (m *model) changed(o *modelRollout, interrupt string, end store.SegmentEnd)
 
 func (m *model) dueTriggers(s int) (out []*modelTrigger) {
 	for _, g := range m.triggers {
-		if g.holder != s && (isDue(g.due, m.now) || g.holder == deadHolder) {
+		if g.holder != s && (isDue(g.due, m.now) || g.holder == m.dead) {
 			out = append(out, g)
 		}
 	}

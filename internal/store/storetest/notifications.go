@@ -95,7 +95,7 @@ func notificationSpecs(s *suite) {
 
 	s.spec("what a dead process was sending is due at once, what another one holds after a while", func(w *world) {
 		w.suspended(list(external("i")), notifies("a"))
-		dead := w.another(deadProcess())
+		dead := w.as(deadProcess())
 		w.notification(dead)
 		equal(w, "next", w.nextNotification(w.a), w.Now())
 		n := w.notification(w.a)

@@ -35,11 +35,11 @@ func play(w *world, ops []op) error {
 	fresh := *w
 	fresh.clock = &clock{now: w.Now()}
 	fresh.dir = w.TempDir()
-	p := &player{w: &fresh}
+	p := &player{w: &fresh, model: model{dead: unseen}}
 	for i := range 3 {
 		as := store.ThisProcess()
-		if i == deadHolder {
-			as = deadProcess()
+		if i == deadHolder && seesProcesses(p.stores[0]) {
+			as, p.model.dead = deadProcess(), i
 		}
 		s := w.open(w.TB, fresh.dir, store.Options{Now: fresh.Now, Lease: lease, Process: &as})
 		defer func() { w.must(s.Close()) }()

@@ -76,7 +76,7 @@ func removeSpecs(s *suite) {
 		equal(w, "failed", activity(), store.Activity{Held: 1, Delayed: 1})
 		w.advance(lease + time.Second)
 		equal(w, "when its holder was not heard of for a lease", activity(), store.Activity{})
-		_, err = w.another(deadProcess()).Claim(w.ctx, runID, 1)
+		_, err = w.as(deadProcess()).Claim(w.ctx, runID, 1)
 		w.must(err)
 		equal(w, "when its holder is dead", activity(), store.Activity{})
 	})

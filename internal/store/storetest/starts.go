@@ -40,7 +40,7 @@ func startSpecs(s *suite) {
 
 	s.spec("a start that was broken off is to be resolved, not begun again", func(w *world) {
 		_, _ = w.suspended(list(startable("i")))
-		w.claimTrigger(w.another(deadProcess()))
+		w.claimTrigger(w.as(deadProcess()))
 		c := w.claimTrigger(w.a)
 		equal(w, "action", c.Action, store.ActionResolve)
 		equal(w, "attempts", c.Attempts, 2)
@@ -181,7 +181,7 @@ func givenUpSpecs(s *suite) {
 
 	s.spec("a job whose starter died after it was given up is cancelled by another", func(w *world) {
 		runID, _ := w.suspended(list(startable("job")))
-		stale := w.another(deadProcess())
+		stale := w.as(deadProcess())
 		c := w.claimTrigger(stale)
 		w.cancel(runID)
 		equal(w, "action", w.claimTrigger(w.a).Action, store.ActionCancel)

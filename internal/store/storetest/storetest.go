@@ -44,7 +44,8 @@ type Store interface {
 }
 
 // Opener opens a store. Two that are opened for one dir are one store, seen by two processes: each
-// claims for itself. The suite closes what it opens. An opener must honour Now, Lease and Process.
+// claims for itself. The suite closes what it opens. An opener must honour Now, Lease and Machine,
+// and Process if the store has [store.Processes].
 type Opener func(t testing.TB, dir string, o store.Options) Store
 
 // Run runs the suite.
@@ -103,16 +104,31 @@ func newWorld(t testing.TB, open Opener) *world {
 	return w
 }
 
-// another opens the store a second time, as another process would; by default one that lives.
-func (w *world) another(as ...store.Process) Store {
+// another opens the store a second time, as another process would; by default one that lives, on this
+// machine.
+func (w *world) another(change ...func(*store.Options)) Store {
 	w.Helper()
 	o := store.Options{Now: w.Now, Lease: lease}
-	if len(as) > 0 {
-		o.Process = &as[0]
+	for _, f := range change {
+		f(&o)
 	}
 	s := w.open(w.TB, w.dir, o)
 	w.Cleanup(func() { w.must(s.Close()) })
 	return s
+}
+
+// as opens the store as a process. A store that does not see processes is not asked for what follows.
+func (w *world) as(p store.Process) Store {
+	w.Helper()
+	if !seesProcesses(w.a) {
+		w.Skip("the processes of this store do not see each other")
+	}
+	return w.another(func(o *store.Options) { o.Process = &p })
+}
+
+func seesProcesses(s Store) bool {
+	_, ok := s.(store.Processes)
+	return ok
 }
 
 // clock is a clock that goes only when it is told to.
