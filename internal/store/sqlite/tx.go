@@ -120,7 +120,7 @@ func (r read) Scan(dest ...any) error {
 
 func each(rows *sql.Rows, scan func(scanner) error) error {
 	defer rows.Close()
-	r := read{rows}
+	var r scanner = read{rows} // once, and not for each row
 	for rows.Next() {
 		if err := scan(r); err != nil {
 			return err
