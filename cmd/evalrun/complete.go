@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -124,7 +125,7 @@ func evaluationIDs(cmd *cobra.Command, s *runner.Store, args []string) (out []st
 	if err != nil {
 		return nil, err
 	}
-	rollouts, err := s.Internal().ListRollouts(cmd.Context(), run.ID, 0, mostCompleted)
+	rollouts, err := service.New(s, service.Config{}, service.Options{}).ListRollouts(cmd.Context(), run.ID, 0, mostCompleted)
 	for _, r := range rollouts {
 		one := r.EvaluationID + "\t" + redact.Line(r.EvaluationName)
 		if onOneLine(r.EvaluationID) && (len(out) == 0 || out[len(out)-1] != one) {

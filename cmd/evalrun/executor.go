@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/internal/serve/jobs"
+	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -81,7 +82,7 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o r
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		jobs.Keep(keeping, s, 0, slog.New(slog.NewTextHandler(out, nil)))
+		jobs.Keep(keeping, service.New(s, service.Config{}, service.Options{}), 0, slog.New(slog.NewTextHandler(out, nil)))
 	}()
 	stopTicking := out.ticking()
 	err = s.Execute(ctx, o)

@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
@@ -90,7 +91,7 @@ func (o *output) showProgress(ctx context.Context, run runner.Run) error {
 
 // standing is what is worked on and waited for in a run, or in all if runID is empty.
 func (o *output) standing(runID string) (report.Standing, error) {
-	s, err := o.store.Internal().Standing(context.Background(), runID)
+	s, err := service.New(o.store, service.Config{}, service.Options{}).Standing(context.Background(), runID)
 	return report.StandingOf(s, o.agents), err
 }
 

@@ -119,7 +119,7 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 			Notifications: svc.notifications()}})
 	})
 	keeping, stopKeeping := context.WithCancel(ctx)
-	work.Go(func() { jobs.Keep(keeping, s, o.retention, log) })
+	work.Go(func() { jobs.Keep(keeping, svc.Service, o.retention, log) })
 	served := server.Serve(ln, either(drain, ended))
 	stopKeeping()
 	if served != nil { // it could not go on listening

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/serve"
+	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -71,7 +72,7 @@ func tokenNewCommand(g *globals) *cobra.Command {
 				if ttl > 0 {
 					expires = time.Now().Add(ttl)
 				}
-				token, t, err := access.New(cmd.Context(), s.Internal(), name, scopes, expires)
+				token, t, err := access.New(cmd.Context(), tokensOf(s), name, scopes, expires)
 				if err != nil {
 					return internal(err)
 				}
@@ -103,7 +104,7 @@ func tokenListCommand(g *globals) *cobra.Command {
 		Args:  exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.withStore(cmd, false, func(s *runner.Store) error {
-				tokens, err := s.Internal().AccessTokens(cmd.Context())
+				tokens, err := tokensOf(s).AccessTokens(cmd.Context())
 				if err != nil {
 					return internal(err)
 				}
@@ -136,7 +137,7 @@ func tokenRevokeCommand(g *globals) *cobra.Command {
 		Args:  exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return g.withStore(cmd, false, func(s *runner.Store) error {
-				err := s.Internal().RevokeAccessToken(cmd.Context(), args[0])
+				err := tokensOf(s).RevokeAccessToken(cmd.Context(), args[0])
 				if errors.Is(err, store.ErrNotFound) {
 					return usageError("there is no token %q; evalrun token list shows them", args[0])
 				}
@@ -156,4 +157,8 @@ func auditToken(s *runner.Store, action, id string) error {
 		return internal(err)
 	}
 	return internal(errors.Join(audit.Write(serve.AuditLine{Time: time.Now().UTC(), Action: action, Object: id}), file.Close()))
+}
+
+func tokensOf(s *runner.Store) store.AccessTokens {
+	return service.New(s, service.Config{}, service.Options{}).Tokens()
 }

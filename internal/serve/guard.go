@@ -23,7 +23,7 @@ type guard struct {
 }
 
 func newGuard(o *Options, q *rates, m *metrics, routes []Route) (*guard, error) {
-	g := &guard{o: o, metrics: m, mux: http.NewServeMux(), routes: map[string]Route{}, hosts: newHosts(o.PublicURL), origin: http.NewCrossOriginProtection(), rates: q, calls: newCalls(o.Service.Store(), o.Now)}
+	g := &guard{o: o, metrics: m, mux: http.NewServeMux(), routes: map[string]Route{}, hosts: newHosts(o.PublicURL), origin: http.NewCrossOriginProtection(), rates: q, calls: newCalls(o.Service.Tokens(), o.Now)}
 	if u := o.PublicURL; u != nil {
 		if err := g.origin.AddTrustedOrigin(u.Scheme + "://" + u.Host); err != nil {
 			return nil, err
@@ -111,7 +111,7 @@ func (g *guard) admit(r *http.Request, route Route, inPath string) (access.Ident
 	if !ok {
 		return nobody, g.rates.failed(r, problem(http.StatusUnauthorized, "no-token", "expected the header Authorization: Bearer TOKEN; evalrun token new makes one"))
 	}
-	identity, err := access.Check(r.Context(), g.o.Service.Store(), token, g.o.Now())
+	identity, err := access.Check(r.Context(), g.o.Service.Tokens(), token, g.o.Now())
 	switch {
 	case errors.Is(err, access.ErrInvalid):
 		return nobody, g.rates.failed(r, invalidToken())

@@ -22,7 +22,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 		return problem(http.StatusServiceUnavailable, "unavailable", "the service is being stopped")
 	default:
 	}
-	err := s.o.Service.Store().InPlace()
+	err := s.o.Service.InPlace()
 	if err == nil && s.o.Ready != nil {
 		err = s.o.Ready()
 	}

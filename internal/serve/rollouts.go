@@ -86,7 +86,7 @@ func (a *rolloutsAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.service.Run(r.Context(), runID); err != nil {
 		return err
 	}
-	found, err := a.service.Store().ListRollouts(r.Context(), runID, from, limit)
+	found, err := a.service.ListRollouts(r.Context(), runID, from, limit)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (a *rolloutsAPI) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *rolloutsAPI) get(w http.ResponseWriter, r *http.Request) error {
-	o, err := a.service.Store().Rollout(r.Context(), r.PathValue("rolloutId"))
+	o, err := a.service.FindRollout(r.Context(), r.PathValue("rolloutId"))
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func (s *sessions) open(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	now := s.o.Now()
-	token, _, err := access.New(r.Context(), s.o.Service.Store(), cmp.Or(s.o.Person, "a browser, opened by a link"), linkScopes, now.Add(linkLife))
+	token, _, err := access.New(r.Context(), s.o.Service.Tokens(), cmp.Or(s.o.Person, "a browser, opened by a link"), linkScopes, now.Add(linkLife))
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *sessions) open(w http.ResponseWriter, r *http.Request) error {
 // login answers the form for a token with a cookie.
 func (s *sessions) login(w http.ResponseWriter, r *http.Request) error {
 	token := strings.TrimSpace(r.PostFormValue("token"))
-	identity, err := access.Check(r.Context(), s.o.Service.Store(), token, s.o.Now())
+	identity, err := access.Check(r.Context(), s.o.Service.Tokens(), token, s.o.Now())
 	switch {
 	case errors.Is(err, access.ErrInvalid):
 		if !s.rates.guess(r) {
@@ -129,7 +129,7 @@ func (s *sessions) signedIn(r *http.Request) bool {
 	if !ok {
 		return false
 	}
-	identity, err := access.Check(r.Context(), s.o.Service.Store(), token, s.o.Now())
+	identity, err := access.Check(r.Context(), s.o.Service.Tokens(), token, s.o.Now())
 	return err == nil && identity.May(access.Read)
 }
 

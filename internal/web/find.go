@@ -68,6 +68,6 @@ func (p *site) overviewOf(ctx context.Context, run store.Run) (*overview, error)
 // withoutFolder leaves the path of the store out of a text. It is for whoever is at the machine, and a
 // page is not.
 func (p *site) withoutFolder(text string) string {
-	dir := p.o.Service.Store().Dir()
+	dir := p.o.Service.Runner().Dir()
 	return strings.ReplaceAll(strings.ReplaceAll(text, "the store "+dir, "the store"), dir, "the store")
 }

@@ -53,7 +53,7 @@ func (p *site) follow(w http.ResponseWriter, r *http.Request) error {
 	always := make(chan struct{}) // a file says to nobody that it has grown
 	close(always)
 	for {
-		one, err := p.o.Service.Store().Rollout(r.Context(), id) // before the file, which grows no more after its end
+		one, err := p.o.Service.FindRollout(r.Context(), id) // before the file, which grows no more after its end
 		if err != nil {
 			return nil //nolint:nilerr // the browser comes again, and is told then
 		}

@@ -40,7 +40,7 @@ func (p *site) followInbox(r *http.Request, open opener) error {
 	defer s.Close()
 	var told []string
 	for first := true; ; first = false {
-		changed := p.o.Service.Store().Changed("")
+		changed := p.o.Service.Changed("")
 		all, err := p.questions(r.Context(), p.o.Now(), r.URL.Query().Get("run"))
 		if _, err := unreadable(err); err != nil {
 			return nil //nolint:nilerr // the browser comes again

@@ -212,7 +212,7 @@ func (p *livePages) followRuns(r *http.Request, open opener) error {
 	}
 	defer s.Close()
 	for n := int64(0); ; n++ {
-		changed := p.o.Service.Store().Changed("")
+		changed := p.o.Service.Changed("")
 		if n == 0 {
 			err = s.Ping()
 		} else {

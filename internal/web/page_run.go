@@ -85,7 +85,7 @@ func (p *runPages) page(w http.ResponseWriter, r *http.Request) error {
 	}
 	page := newRunPage(o, readFilter(r.URL.Query()))
 	page.Earlier = o.head.Revision < run.Revision
-	page.SetChanged = p.setFiles.changed(p.o.Service.Store().Dir(), o.head)
+	page.SetChanged = p.setFiles.changed(p.o.Service.Runner().Dir(), o.head)
 	page.Downloads, page.CompareWith = runDownloads(run.ID, o.agents), "/compare?b="+run.ID
 	if page.Repeat, err = p.again(r.Context(), o, report.ShellWords(o.head.CommandLine)); err != nil {
 		return err

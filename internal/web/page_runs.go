@@ -173,7 +173,7 @@ func (p *runsPages) runRow(ctx context.Context, r runner.Run, all []runner.Run) 
 	out.addBar(tally)
 	if !r.FinishedAt.IsZero() {
 		out.Took = r.FinishedAt.Sub(r.CreatedAt)
-	} else if s, err := p.o.Service.Store().Standing(ctx, r.ID); err == nil {
+	} else if s, err := p.o.Service.Standing(ctx, r.ID); err == nil {
 		for _, typ := range slices.Sorted(maps.Keys(s.Waiting)) {
 			out.Waits = append(out.Waits, counted(s.Waiting[typ], kindOf(typ)))
 		}

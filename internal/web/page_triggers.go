@@ -186,7 +186,7 @@ func (p *site) triggers(w http.ResponseWriter, r *http.Request) error {
 	if page.Unreadable, err = unreadable(err); err != nil {
 		return err
 	}
-	if page.Parked, err = p.o.Service.Store().Parked(r.Context(), maxParked+1); err != nil {
+	if page.Parked, err = p.o.Service.Parked(r.Context(), maxParked+1); err != nil {
 		return err
 	}
 	if len(page.Parked) > maxParked {

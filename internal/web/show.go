@@ -6,8 +6,6 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-
-	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // Refuse answers with a page that says why there is nothing else to see.
@@ -60,7 +58,7 @@ func (o Options) present(w http.ResponseWriter, r *http.Request, status int, nam
 
 // openQuestions counts the rollouts that wait for an answer of a person.
 func (o Options) openQuestions(ctx context.Context) (int, error) {
-	return o.Service.Store().CountOpen(ctx, string(wait.TypeTask), wait.SourceExternal)
+	return o.Service.OpenQuestions(ctx)
 }
 
 // attachment sends a file that a browser keeps and does not show.

@@ -54,7 +54,7 @@ func New(o Options) (http.Handler, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	key, err := webhook.LoadKey(o.Service.Store().Dir())
+	key, err := webhook.LoadKey(o.Service.Runner().Dir())
 	return &handler{o, key, make(large, maxLarge)}, err
 }
 
@@ -81,7 +81,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.o.About != nil {
 		h.o.About(r, triggerID)
 	}
-	if _, err := h.o.Service.Store().Trigger(r.Context(), triggerID); errors.Is(err, service.ErrNotFound) {
+	if err := h.o.Service.HasTrigger(r.Context(), triggerID); errors.Is(err, service.ErrNotFound) {
 		notFound(w) // its run was removed
 		return
 	}

@@ -44,16 +44,10 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// records are what the handler needs of the store.
-type records interface {
-	store.Jobs
-	store.Changes
-}
-
 // handler serves the requests.
 type handler struct {
 	o       Options
-	st      records
+	st      service.Jobs
 	mux     *http.ServeMux
 	tails   *watches[tail]
 	states  *watches[store.Job]
@@ -77,7 +71,7 @@ func New(o Options) http.Handler {
 	if o.Changed == nil {
 		o.Changed = func(context.Context, string, string) {}
 	}
-	st := o.Service.Store()
+	st := o.Service.Jobs()
 	h := &handler{o: o, st: st, mux: http.NewServeMux(), results: newResults(o.Service)}
 	h.tails, h.states = newWatches(st.Changed, h.readTail), newWatches(st.Changed, h.readStatus)
 	for _, e := range Endpoints {

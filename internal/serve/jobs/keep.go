@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -22,8 +23,8 @@ const (
 // Keep ends the jobs of a store when their deadline is there, and those that were cancelled when
 // their grace is over, until its context ends. It sleeps until the next of these. Jobs that ended
 // longer ago than retention are forgotten, unless that is 0; their runs stay.
-func Keep(ctx context.Context, runs *runner.Store, retention time.Duration, log *slog.Logger) {
-	k := keeper{runs: runs, st: runs.Internal(), retention: retention}
+func Keep(ctx context.Context, s *service.Service, retention time.Duration, log *slog.Logger) {
+	k := keeper{runs: s.Runner(), st: s.Jobs(), retention: retention}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
@@ -44,7 +45,7 @@ func Keep(ctx context.Context, runs *runner.Store, retention time.Duration, log 
 
 type keeper struct {
 	runs      *runner.Store
-	st        records
+	st        service.Jobs
 	retention time.Duration
 	// forgotten is when jobs were last forgotten.
 	forgotten time.Time

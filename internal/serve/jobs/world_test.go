@@ -143,7 +143,7 @@ func (w *world) keep() (stop func()) { return w.keepFor(0) }
 func (w *world) keepFor(retention time.Duration) (stop func()) {
 	w.Helper()
 	return w.beside(func(ctx context.Context) error {
-		jobs.Keep(ctx, w.service.Runner(), retention, slog.New(slog.DiscardHandler))
+		jobs.Keep(ctx, w.service, retention, slog.New(slog.DiscardHandler))
 		return nil
 	})
 }

@@ -148,7 +148,7 @@ const seqKey = "evalrun.dev/mesh-seq"
 
 // answer hands in what somebody has answered. An answer to nothing is passed over.
 func (j *job) answer(ctx context.Context, e event) error {
-	st := j.o.Service.Store()
+	st := j.o.Service.Jobs()
 	trace, err := json.Marshal(map[string]int64{seqKey: e.Seq})
 	if err != nil {
 		return err

@@ -151,7 +151,7 @@ func (j *job) start(ctx context.Context) error {
 	for n := 0; ; n++ {
 		q.IdempotencyKey = key(j.id, n)
 		id := j.o.Service.RunID(q.By, q.IdempotencyKey)
-		found, err := j.o.Service.Store().Job(ctx, id)
+		found, err := j.o.Service.Jobs().Job(ctx, id)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			failpoint.Hit("mesh.starting")
@@ -216,7 +216,7 @@ func (j *job) follow(ctx context.Context) (done bool, err error) {
 			<-heard
 		}
 	}()
-	st := j.o.Service.Store()
+	st := j.o.Service.Jobs()
 	for {
 		changed := st.Changed(j.runID)
 		run, err := st.Job(ctx, j.runID)
@@ -259,7 +259,7 @@ func (j *job) follow(ctx context.Context) (done bool, err error) {
 func (j *job) farewell(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer cancel()
-	run, err := j.o.Service.Store().Job(ctx, j.runID)
+	run, err := j.o.Service.Jobs().Job(ctx, j.runID)
 	if err == nil && run.Status.IsTerminal() {
 		_, err = j.end(ctx, run)
 	}
@@ -366,7 +366,7 @@ func (j *job) end(ctx context.Context, run store.Job) (done bool, err error) {
 
 // abandon cancels the run of a job that is not this agent's any more.
 func (j *job) abandon(ctx context.Context, reason string) error {
-	_, err := j.o.Service.Store().CancelJob(ctx, j.runID, reason, 0, wait.SourceExec)
+	_, err := j.o.Service.Jobs().CancelJob(ctx, j.runID, reason, 0, wait.SourceExec)
 	if errors.Is(err, store.ErrJobEnded) || errors.Is(err, store.ErrNotFound) {
 		return nil
 	}

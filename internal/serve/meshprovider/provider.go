@@ -67,7 +67,7 @@ func Run(ctx context.Context, o Options) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &provider{o: o, registry: newRegistry(o.Mesh, o.Service.Store().ID()), inHand: map[string]*job{}, room: make(chan struct{}, 1)}
+	p := &provider{o: o, registry: newRegistry(o.Mesh, o.Service.Runner().ID()), inHand: map[string]*job{}, room: make(chan struct{}, 1)}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
@@ -154,7 +154,7 @@ func (p *provider) openRuns(ctx context.Context) (map[string]string, error) {
 	runs := map[string]string{}
 	f := store.JobFilter{Statuses: []store.JobStatus{store.JobWorking, store.JobInputRequired}, Limit: openPage}
 	for {
-		page, err := p.o.Service.Store().ListJobs(ctx, f)
+		page, err := p.o.Service.Jobs().ListJobs(ctx, f)
 		if err != nil || len(page) == 0 {
 			return runs, err
 		}
