@@ -102,9 +102,9 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 	if !o.Deadline.IsZero() && !time.Now().Before(o.Deadline) {
 		return Created{}, inputError("nothing is started: the deadline of whoever asks for the run, %s, has passed", o.Deadline.UTC().Format(time.RFC3339))
 	}
-	req.Origin.GitCommit, req.Origin.Version, req.Origin.Request = s.commits.of(ctx, req.BaseDir), s.opts.Version, o.Request
+	req.Origin.GitCommit, req.Origin.Version, req.Origin.Request = s.commits.Of(ctx, req.BaseDir), s.opts.Version, o.Request
 	if req.Origin.GitCommit != "" {
-		req.Origin.GitDirty = s.commits.dirty(ctx, req.BaseDir)
+		req.Origin.GitDirty = s.commits.Dirty(ctx, req.BaseDir)
 	}
 	if req.Origin.CommandLine = o.CommandLine; len(o.CommandLine) > 0 {
 		req.Origin.AgentOptions = e.opts.Agents

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/checkout"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
@@ -27,7 +28,7 @@ type Store struct {
 	st      *sqlite.Store
 	opts    OpenOptions
 	engines engines
-	commits commits
+	commits checkout.Commits
 }
 
 // OpenOptions say how a store is opened, and what the process is that opens it. The zero value is

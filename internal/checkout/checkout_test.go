@@ -1,4 +1,4 @@
-package runner
+package checkout
 
 import (
 	"os"
@@ -21,11 +21,11 @@ func TestTheCommitIsThatOfTheCheckout(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	var c commits
+	var c Commits
 	check := func(where, folder, want string) {
 		t.Helper()
 		for range 2 { // the second time it is known
-			if got := c.of(t.Context(), folder); got != want {
+			if got := c.Of(t.Context(), folder); got != want {
 				t.Errorf("%s: %q, not %q", where, got, want)
 			}
 		}
@@ -48,8 +48,8 @@ func TestTheCommitIsThatOfTheCheckout(t *testing.T) {
 	}
 	dirty := func(where string, want bool) {
 		t.Helper()
-		var c commits // which remembers the answer for a second
-		if got := c.dirty(t.Context(), dir); got == nil || *got != want {
+		var c Commits // which remembers the answer for a second
+		if got := c.Dirty(t.Context(), dir); got == nil || *got != want {
 			t.Errorf("%s: dirty is %v, not %v", where, got, want)
 		}
 	}
@@ -62,7 +62,7 @@ func TestTheCommitIsThatOfTheCheckout(t *testing.T) {
 		t.Fatal(err)
 	}
 	dirty("a file that was changed", true)
-	if got := c.dirty(t.Context(), t.TempDir()); got != nil {
+	if got := c.Dirty(t.Context(), t.TempDir()); got != nil {
 		t.Errorf("no repository: dirty is %v, not unknown", *got)
 	}
 }

@@ -1,4 +1,5 @@
-package runner
+// Package checkout says which commit of git a folder has, and whether its files differ from it.
+package checkout
 
 import (
 	"context"
@@ -10,9 +11,10 @@ import (
 	"time"
 )
 
-// commits remembers what was checked out in folders: a service plans many runs of one folder, and
-// to ask git costs more than all the rest of that. The zero value is ready.
-type commits struct {
+// Commits remembers what was checked out in folders: a service plans many runs of one folder, and
+// to ask git costs more than all the rest of that. The zero value is ready. Its methods may be called
+// from several goroutines.
+type Commits struct {
 	mu    sync.Mutex
 	known map[string]checkout
 	asked map[string]changed
@@ -45,9 +47,9 @@ type repository struct {
 	at   time.Time
 }
 
-// of is the commit that is checked out in a folder; empty if that is in no repository, or there is
+// Of is the commit that is checked out in a folder; empty if that is in no repository, or there is
 // no git.
-func (c *commits) of(ctx context.Context, dir string) string {
+func (c *Commits) Of(ctx context.Context, dir string) string {
 	gitDir := findGit(dir)
 	if gitDir == "" {
 		return ""
@@ -79,9 +81,9 @@ func (c *commits) of(ctx context.Context, dir string) string {
 	return commit
 }
 
-// dirty says whether files of a folder differ from the commit that is checked out, as git describe
+// Dirty says whether files of a folder differ from the commit that is checked out, as git describe
 // --dirty does: files that git does not know are left aside. It is nil if git cannot say.
-func (c *commits) dirty(ctx context.Context, dir string) *bool {
+func (c *Commits) Dirty(ctx context.Context, dir string) *bool {
 	c.mu.Lock()
 	found, ok := c.asked[dir]
 	c.mu.Unlock()
