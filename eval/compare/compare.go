@@ -10,6 +10,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/eval/summary"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // ErrNoPairs is in the error of sides that have no scored evaluation in common, which says why.
@@ -21,27 +22,6 @@ type DifferentSetsError struct{ Differences []string }
 func (e *DifferentSetsError) Error() string {
 	return fmt.Sprintf("the eval sets differ: %s; --allow-different-sets compares what both have", abridged(e.Differences))
 }
-
-// Options say what is compared and how it is judged.
-type Options struct {
-	// By are the figures: score, passRate, evaluator:ID; empty for the score, the pass rate and all
-	// evaluators. The first one decides.
-	By []string
-	// Margin of equivalence; nil for none.
-	Margin *float64
-	// NoWorseThan and BetterThan are gates; nil for none.
-	NoWorseThan, BetterThan *float64
-	// MissingZero takes the score of a side that has none, and will get none, for 0; else the
-	// evaluation is left out.
-	MissingZero bool
-	// AllowDifferentSets compares what both sides have, although their evaluations or evaluators
-	// differ.
-	AllowDifferentSets bool
-	stats.Settings
-}
-
-// pair is an evaluation that both sides have.
-type pair struct{ a, b *Evaluation }
 
 // Compare compares a baseline with a candidate. An error other than ErrNoPairs is about what was
 // given.
@@ -94,7 +74,7 @@ func sameAgents(a, b *Side) error {
 	if len(x) == 1 && len(y) == 1 || slices.Equal(x, y) {
 		return nil
 	}
-	return fmt.Errorf("the agents differ: %s has %s, %s has %s; choose one of each with --agents A,B", a.RunID, words(a.Agents), b.RunID, words(b.Agents))
+	return fmt.Errorf("the agents differ: %s has %s, %s has %s; choose one of each with --agents A,B", a.RunID, input.List(a.Agents), b.RunID, input.List(b.Agents))
 }
 
 // SameResults reports whether both sides are the same rollouts with the same scores.
@@ -215,15 +195,6 @@ func (d *Document) name(a, b *Side) {
 	}
 }
 
-func (s *Side) evaluator(id string) *Evaluator {
-	for i := range s.Evaluators {
-		if s.Evaluators[i].ID == id {
-			return &s.Evaluators[i]
-		}
-	}
-	return nil
-}
-
 // figures are the names of what is compared, checked.
 func (o Options) figures(a, b *Side) ([]string, error) {
 	by := o.By
@@ -258,7 +229,7 @@ func checkFigure(name string, sides ...*Side) error {
 			for _, one := range s.Evaluators {
 				all = append(all, one.ID)
 			}
-			return fmt.Errorf("--by %s: run %s has no evaluator %q; it has %s", name, s.RunID, id, words(all))
+			return fmt.Errorf("--by %s: run %s has no evaluator %q; it has %s", name, s.RunID, id, input.List(all))
 		}
 	}
 	return nil
@@ -368,23 +339,6 @@ func SelfTest(a Side, by string, seed uint64) (*SelfTestDocument, error) {
 		return nil, fmt.Errorf("run %s cannot be compared with itself: that needs two evaluations (or clusters) with at least two scored epochs; run it with --epochs 2 or more", a.RunID)
 	}
 	return out, nil
-}
-
-// words joins names for a message.
-func words(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
-}
-
-// abridged is a list for a message, not thousands of lines.
-func abridged(all []string) string {
-	const most = 10
-	if more := len(all) - most; more > 0 {
-		all = append(slices.Clone(all[:most]), fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(all, ", ")
 }
 
 func sorted(set map[string]bool) []string {

@@ -254,3 +254,15 @@ func (f *figures) agent(s sides) string {
 	}
 	return ""
 }
+
+// pair is an evaluation that both sides have.
+type pair struct{ a, b *Evaluation }
+
+// abridged is a list for a message, not thousands of lines.
+func abridged(all []string) string {
+	const most = 10
+	if more := len(all) - most; more > 0 {
+		all = append(slices.Clone(all[:most]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, ", ")
+}

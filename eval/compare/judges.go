@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/eval/summary"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // judgeDifferences says where judges were not the same on both sides: not run, asked in another way,
@@ -24,7 +25,7 @@ func (d *Document) judgeDifferences(a, b *Side) {
 		}
 		switch {
 		case !slices.Equal(x.answered, y.answered):
-			d.JudgeDifferences = append(d.JudgeDifferences, fmt.Sprintf("evaluator %s was judged by %s in A and by %s in B", one.ID, words(x.answered), words(y.answered)))
+			d.JudgeDifferences = append(d.JudgeDifferences, fmt.Sprintf("evaluator %s was judged by %s in A and by %s in B", one.ID, input.List(x.answered), input.List(y.answered)))
 		case !slices.Equal(x.asked, y.asked):
 			d.JudgeDifferences = append(d.JudgeDifferences, fmt.Sprintf("evaluator %s was asked of its judges with other texts or parameters in A than in B", one.ID))
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/eval/summary"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // Side is a run, or one agent of it.
@@ -101,10 +102,19 @@ func (s *Side) only() error {
 		return nil
 	}
 	if !slices.Contains(s.Agents, s.Agent) {
-		return fmt.Errorf("run %s has no agent %q; it has %s", s.RunID, s.Agent, words(s.Agents))
+		return fmt.Errorf("run %s has no agent %q; it has %s", s.RunID, s.Agent, input.List(s.Agents))
 	}
 	s.Evaluations = slices.DeleteFunc(slices.Clone(s.Evaluations), func(e Evaluation) bool { return e.Agent != s.Agent })
 	s.Agents = []string{s.Agent}
 	s.N = len(s.Evaluations)
+	return nil
+}
+
+func (s *Side) evaluator(id string) *Evaluator {
+	for i := range s.Evaluators {
+		if s.Evaluators[i].ID == id {
+			return &s.Evaluators[i]
+		}
+	}
 	return nil
 }

@@ -5,9 +5,6 @@ import (
 	"sort"
 )
 
-// normalQuantile is the quantile of the normal distribution.
-func normalQuantile(p float64) float64 { return math.Sqrt2 * math.Erfinv(2*p-1) }
-
 // binomialCDF is the probability of at most k successes in n attempts.
 func binomialCDF(k, n int, p float64) float64 {
 	switch {

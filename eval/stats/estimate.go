@@ -2,19 +2,13 @@
 // errors, components of variance, pass@k.
 //
 // It knows figures of evaluations, and the clusters that evaluations belong to. It must not know
-// what an evaluation, an agent or a run is; package eval folds those into figures.
+// what an evaluation, an agent or a run is; package summary folds those into figures.
 package stats
 
 import (
 	"math"
 	"sort"
 )
-
-// z is the 0.975 quantile of the normal distribution.
-const z = 1.959963984540054
-
-// level is the confidence of the intervals.
-const level = 0.95
 
 // Estimate describes one figure of each evaluation, such as its reduced score.
 type Estimate struct {
@@ -254,4 +248,13 @@ func Mean(x []float64) float64 {
 		sum += v
 	}
 	return sum / float64(len(x))
+}
+
+// neededAround is how many evaluations like these have an interval that goes no further from their
+// mean than distance: downwards, or where it is negative upwards.
+func (v *Sample) neededAround(mean, distance float64) int {
+	return fewest(func(n int) bool {
+		low, high := v.ends(float64(n) / float64(len(v.x)))
+		return distance > 0 && low >= mean-distance || distance < 0 && high <= mean-distance
+	})
 }

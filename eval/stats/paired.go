@@ -262,15 +262,6 @@ func (p *Paired) Needed(d Difference, distance float64) *int {
 	return &out
 }
 
-// neededAround is how many evaluations like these have an interval that goes no further from their
-// mean than distance: downwards, or where it is negative upwards.
-func (v *Sample) neededAround(mean, distance float64) int {
-	return fewest(func(n int) bool {
-		low, high := v.ends(float64(n) / float64(len(v.x)))
-		return distance > 0 && low >= mean-distance || distance < 0 && high <= mean-distance
-	})
-}
-
 // neededClusters is how many clusters that do not differ have an interval that goes no further than
 // distance.
 func (d Difference) neededClusters(distance float64) int {
