@@ -42,7 +42,8 @@ func (u FailUnder) Check(s *Set) error {
 	known := s.EvaluatorIDs()
 	for _, id := range slices.Sorted(maps.Keys(u)) {
 		if id != "" && id != Verifier.ID && !slices.Contains(known, id) {
-			return fmt.Errorf("there is no evaluator %q; the set has %s%s", id, input.List(known), input.Suggest(id, known))
+			return fmt.Errorf("there is no evaluator %q; the set has %s%s", id, input.List(known),
+				input.Suggest(id, known))
 		}
 	}
 	return nil

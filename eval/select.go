@@ -155,7 +155,8 @@ func (c *Choice) draw(e Evaluation) error {
 }
 
 func (c *Choice) tooMany(n int) error {
-	return fmt.Errorf("the first %d evaluations that are chosen need more than %d MiB, the most that a run may have; choose fewer, with --limit or --sample", n, c.most>>20)
+	return fmt.Errorf("the first %d evaluations that are chosen need more than %d MiB, the most that a run may "+
+		"have; choose fewer, with --limit or --sample", n, c.most>>20)
 }
 
 // drop applies the limit or the sample before everything was added, since what is chosen needs too
@@ -184,14 +185,17 @@ func (c *Choice) Done() ([]Evaluation, error) {
 	var unknown []string
 	for _, id := range c.IDs {
 		if !c.ids[strings.ToLower(id)] {
-			unknown = append(unknown, fmt.Sprintf("the set %q has no evaluation with the id %q%s", c.set.Name, id, input.Suggest(id, c.names)))
+			unknown = append(unknown,
+				fmt.Sprintf("the set %q has no evaluation with the id %q%s", c.set.Name, id,
+					input.Suggest(id, c.names)))
 		}
 	}
 	if len(unknown) > 0 {
 		return nil, fmt.Errorf("%s; it has %s", strings.Join(unknown, "; "), abridged(c.names, c.added))
 	}
 	if c.matched == 0 && c.Pattern != "" {
-		return nil, fmt.Errorf("no evaluation of the set %q matches %q; it has %s", c.set.Name, c.Pattern, abridged(c.names, c.added))
+		return nil, fmt.Errorf("no evaluation of the set %q matches %q; it has %s", c.set.Name, c.Pattern,
+			abridged(c.names, c.added))
 	}
 	all := slices.Sorted(maps.Keys(c.tags))
 	for _, tag := range c.Tags {
@@ -199,7 +203,8 @@ func (c *Choice) Done() ([]Evaluation, error) {
 			if len(all) == 0 {
 				return nil, fmt.Errorf("no evaluation of the set %q has the tag %q; none has any tag", c.set.Name, tag)
 			}
-			return nil, fmt.Errorf("no evaluation of the set %q has the tag %q%s; there are the tags %s", c.set.Name, tag, input.Suggest(tag, all), abridged(all, len(all)))
+			return nil, fmt.Errorf("no evaluation of the set %q has the tag %q%s; there are the tags %s", c.set.Name,
+				tag, input.Suggest(tag, all), abridged(all, len(all)))
 		}
 	}
 	slices.SortFunc(c.best, func(a, b drawn) int { return a.place - b.place })

@@ -20,7 +20,8 @@ const (
 
 // States are the states in the order in which a rollout meets them.
 var States = []State{
-	StatePending, StateRunning, StateSuspended, StateEvaluating, StateScoring, StateCompleted, StateFaulted, StateCancelled,
+	StatePending, StateRunning, StateSuspended, StateEvaluating, StateScoring, StateCompleted, StateFaulted,
+	StateCancelled,
 }
 
 // transitions is every change of a rollout's state. Nothing follows the terminal states.

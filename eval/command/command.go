@@ -66,8 +66,10 @@ var Kinds = evaluator.Kinds{Type: commandType}
 var commandType = evaluator.Kind{
 	KeysBeside: true,
 	Read:       command,
-	About:      "Runs your own program, which reads the rollout as JSON on stdin and prints `{\"score\": …}`: [evalsets.md](evalsets.md#evaluators).",
-	Keys:       []evaluator.Key{{Name: "command", Kind: input.Array, Required: true, About: "the program and its arguments; it runs in the folder of the eval set"}},
+	About: "Runs your own program, which reads the rollout as JSON on stdin and prints `{\"score\": …}`: " +
+		"[evalsets.md](evalsets.md#evaluators).",
+	Keys: []evaluator.Key{{Name: "command", Kind: input.Array, Required: true,
+		About: "the program and its arguments; it runs in the folder of the eval set"}},
 }
 
 // command is an evaluator that is a program: the rollout as one JSON document on stdin, and on
@@ -84,11 +86,13 @@ var commandType = evaluator.Kind{
 // with Subject.Env for its environment, in a process group of its own that ends with the context.
 func command(e *evaluator.Evaluator, c *evaluator.Config) {
 	argv := c.Strings("command")
-	if n := c.Required("command", input.Array); n != nil && (len(n.Items) == 0 || len(argv) == len(n.Items) && argv[0] == "") {
+	if n := c.Required("command", input.Array); n != nil &&
+		(len(n.Items) == 0 || len(argv) == len(n.Items) && argv[0] == "") {
 		c.Errorf(n, "expected a program and its arguments")
 	}
 	e.CriteriaOptional = true
-	call := func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object, deliveries map[string]eval.Delivery) evaluator.Outcome {
+	call := func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
+		deliveries map[string]eval.Delivery) evaluator.Outcome {
 		stdin, err := commandDocument(s, criteria, deliveries)
 		if err != nil {
 			return evaluator.Outcome{Failure: err}
@@ -103,7 +107,8 @@ func command(e *evaluator.Evaluator, c *evaluator.Config) {
 	e.Score = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
 		return call(ctx, s, criteria, nil)
 	}
-	e.Continue = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object, deliveries map[string]eval.Delivery) evaluator.Outcome {
+	e.Continue = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
+		deliveries map[string]eval.Delivery) evaluator.Outcome {
 		if err := evaluator.Undelivered(deliveries); err != nil {
 			return evaluator.Outcome{Failure: err}
 		}
@@ -113,7 +118,8 @@ func command(e *evaluator.Evaluator, c *evaluator.Config) {
 
 func commandDocument(s eval.Subject, criteria *pyvalue.Object, deliveries map[string]eval.Delivery) ([]byte, error) {
 	in := commandInput{
-		Evaluation: commandEvaluation{s.Evaluation.ID, s.Evaluation.Name, s.Evaluation.Inputs, s.Evaluation.ExpectedOutput,
+		Evaluation: commandEvaluation{s.Evaluation.ID, s.Evaluation.Name, s.Evaluation.Inputs,
+			s.Evaluation.ExpectedOutput,
 			s.Evaluation.Criteria, s.Evaluation.ExpectedAgentBehavior},
 		Criteria: criteria, Output: s.Output, ToolCalls: spans.ToolCalls(s.Trace), Trace: []json.RawMessage{},
 		RolloutID: s.RolloutID, Agent: s.Agent, Epoch: s.Epoch, Workspace: s.Workspace,
@@ -187,14 +193,16 @@ func commandAnswer(stdout []byte) evaluator.Outcome {
 	}
 	score, ok := answer.Values["score"].(pyvalue.Number)
 	if !ok || score.Float < 0 || score.Float > 1 {
-		return evaluator.Broken("the evaluator's answer: score: expected a number from 0 to 1, got %s", pyvalue.Str(answer.Values["score"]))
+		return evaluator.Broken("the evaluator's answer: score: expected a number from 0 to 1, got %s",
+			pyvalue.Str(answer.Values["score"]))
 	}
 	details := answer.Values["details"]
 	switch details.(type) {
 	case nil, string, *pyvalue.Object:
 		return evaluator.Outcome{Score: score.Float, Details: details}
 	}
-	return evaluator.Broken("the evaluator's answer: details: expected a string or an object, got %s", pyvalue.KindOf(details))
+	return evaluator.Broken("the evaluator's answer: details: expected a string or an object, got %s",
+		pyvalue.KindOf(details))
 }
 
 // interruptKey is the key under which a program says what it waits for.

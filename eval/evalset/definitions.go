@@ -163,7 +163,8 @@ func (l *loader) evaluatorFiles() []evaluatorFile {
 		file := filepath.Join(l.filesDir, name)
 		data, err := input.ReadFS(l.files, name, input.MaxFile)
 		if err != nil {
-			files = append(files, evaluatorFile{file: file, problems: input.Problems{{File: file, Message: err.Error()}}})
+			files = append(files, evaluatorFile{file: file,
+				problems: input.Problems{{File: file, Message: err.Error()}}})
 			continue
 		}
 		def, problems, _ := ParseEvaluator(file, data) // the error is among the problems
@@ -199,8 +200,10 @@ func readDefinition(r *input.Reader, node *input.Node) eval.Definition {
 		kind = t
 	}
 	if schema := f.Get("evaluatorSchema"); schema != nil && strings.HasPrefix(schema.Text, evaluator.CustomPrefix) {
-		if file, class, _ := strings.Cut(strings.TrimPrefix(schema.Text, evaluator.CustomPrefix), ":"); file == "" || class == "" {
-			r.Errorf(schema, "expected a Python class as in file://correct_operator.py:CorrectOperatorEvaluator, got %q", schema.Text)
+		if file, class, _ := strings.Cut(strings.TrimPrefix(schema.Text, evaluator.CustomPrefix), ":"); file == "" ||
+			class == "" {
+			r.Errorf(schema, "expected a Python class as in file://correct_operator.py:CorrectOperatorEvaluator, "+
+				"got %q", schema.Text)
 		}
 		kind = schema // which decides, whatever the type says: so it does for UiPath
 		f.Ignore("evaluatorTypeId", "type")
@@ -243,12 +246,15 @@ func readDefinition(r *input.Reader, node *input.Node) eval.Definition {
 // validate checks type and configuration, and says why the evaluator cannot be run if it cannot.
 func validate(r *input.Reader, def *eval.Definition, kind, config *input.Node) {
 	if strings.HasPrefix(def.Type, evaluator.CustomPrefix) {
-		def.NotRun = "a custom evaluator of UiPath's is a Python class (" + strings.TrimPrefix(def.Type, evaluator.CustomPrefix) + "), which evalrun cannot run; write it as a command evaluator"
+		def.NotRun = "a custom evaluator of UiPath's is a Python class (" +
+			strings.TrimPrefix(def.Type, evaluator.CustomPrefix) +
+			"), which evalrun cannot run; write it as a command evaluator"
 		return
 	}
 	if _, ok := kinds.All[def.Type]; !ok || strings.HasPrefix(def.Type, "legacy-") {
 		current := slices.DeleteFunc(kinds.All.Types(), func(t string) bool { return strings.HasPrefix(t, "legacy-") })
-		r.Errorf(kind, "unknown evaluator type %q; expected one of %s, or file://…%s", def.Type, input.List(current), input.Suggest(def.Type, current))
+		r.Errorf(kind, "unknown evaluator type %q; expected one of %s, or file://…%s", def.Type, input.List(current),
+			input.Suggest(def.Type, current))
 		return
 	}
 	kinds.All.Read(r, *def, config)
@@ -259,7 +265,8 @@ func ownConfig(f *input.Fields, config *input.Node, keys []evaluator.Key) *input
 	merged := *config
 	for _, k := range append(slices.Clip(keys), evaluator.Key{Name: "defaultEvaluationCriteria"}) {
 		if n := f.Get(k.Name); n != nil && config.Member(k.Name) == nil {
-			merged.Members = append(slices.Clip(merged.Members), input.Member{Key: k.Name, Line: n.Line, Column: n.Column, Value: n})
+			merged.Members = append(slices.Clip(merged.Members),
+				input.Member{Key: k.Name, Line: n.Line, Column: n.Column, Value: n})
 		}
 	}
 	return &merged
@@ -272,7 +279,8 @@ var legacyTypes = map[int]string{1: "legacy-equals", 6: "legacy-json-similarity"
 // whatever its type, 3 a trajectory judge; UiPath cannot make anything of the rest.
 func readLegacyDefinition(r *input.Reader, f *input.Fields, def *eval.Definition) {
 	if f.Get("category") == nil && f.Get("type") == nil {
-		r.Errorf(f.Node, "expected evaluatorTypeId (with version \"1.0\"), or category and type of a legacy evaluator file")
+		r.Errorf(f.Node, "expected evaluatorTypeId (with version \"1.0\"), or category and type of a legacy "+
+			"evaluator file")
 		return
 	}
 	def.Name = f.String("name", def.ID)

@@ -65,7 +65,8 @@ func (l *loader) evaluation(f *input.Fields, set *eval.Set, legacy bool) eval.Ev
 	}
 	set.AddDefaults(&e)
 	if len(e.Criteria) == 0 && len(set.Evaluators) > 0 && criteria != nil {
-		l.Warnf(criteria, "no evaluator has criteria here, so that nothing scores this evaluation; the set has %s", input.List(set.EvaluatorIDs()))
+		l.Warnf(criteria, "no evaluator has criteria here, so that nothing scores this evaluation; the set has %s",
+			input.List(set.EvaluatorIDs()))
 	}
 	return e
 }
@@ -121,7 +122,8 @@ func (l *loader) legacyCriteria(f *input.Fields, set *eval.Set, e *eval.Evaluati
 	if err != nil {
 		return // a string always marshals
 	}
-	criteria := json.RawMessage(`{"expectedOutput":` + string(expected.JSON()) + `,"expectedAgentBehavior":` + string(behaviour) + `}`)
+	criteria := json.RawMessage(`{"expectedOutput":` + string(expected.JSON()) + `,"expectedAgentBehavior":` +
+		string(behaviour) + `}`)
 	for _, def := range set.Evaluators {
 		e.Criteria[def.ID] = criteria
 	}

@@ -66,7 +66,8 @@ func (l *loader) set(path string, root *input.Node) *eval.Set {
 	}
 	legacy := l.isLegacy(f)
 	set := &eval.Set{ID: f.RequiredString("id"), Name: f.RequiredString("name"), Path: path, Node: root}
-	f.Ignore("$schema", "description", "modelSettings", "agentMemoryEnabled", "agentMemorySettings", "fileName", "batchSize",
+	f.Ignore("$schema", "description", "modelSettings", "agentMemoryEnabled", "agentMemorySettings", "fileName",
+		"batchSize",
 		"timeoutMinutes", "createdAt", "updatedAt")
 	l.definitions(f, set, legacy)
 	l.agents(f, set)
@@ -77,8 +78,9 @@ func (l *loader) set(path string, root *input.Node) *eval.Set {
 	set.Tags, set.Metadata = l.tags(f), f.Optional("metadata", input.Object).JSON()
 	l.tasks(f)
 	l.epochs(f, set)
-	if method := f.Enum("interval", string(stats.Bounded), string(stats.Bounded), string(stats.Student)); method != string(stats.Bounded) {
-		set.Interval = stats.Method(method)
+	method := stats.Method(f.Enum("interval", string(stats.Bounded), string(stats.Bounded), string(stats.Student)))
+	if method != stats.Bounded {
+		set.Interval = method
 	}
 	set.Prices = eval.ParsePrices(&l.Reader, f.Get("prices"))
 	l.limits(f, set)

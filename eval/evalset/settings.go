@@ -60,7 +60,8 @@ func (l *loader) epochs(f *input.Fields, set *eval.Set) {
 	case n.Kind == input.Object:
 		e := l.Object(n)
 		set.Epochs = e.Int("count", 1, 1, most)
-		set.Reduce = eval.Reducer(e.Enum("reduce", string(eval.ReduceMean), string(eval.ReduceMean), string(eval.ReduceAtLeastOne), string(eval.ReduceAll)))
+		set.Reduce = eval.Reducer(e.Enum("reduce", string(eval.ReduceMean), string(eval.ReduceMean),
+			string(eval.ReduceAtLeastOne), string(eval.ReduceAll)))
 		e.Done()
 	case n.Kind == input.Number:
 		set.Epochs = f.Int("epochs", 1, 1, most)
@@ -70,7 +71,8 @@ func (l *loader) epochs(f *input.Fields, set *eval.Set) {
 }
 
 func (l *loader) limits(f *input.Fields, set *eval.Set) {
-	set.Limits = eval.Limits{EvaluatorTimeout: defaultEvaluatorTimeout, Suspensions: defaultSuspensions, OutputBytes: defaultOutputBytes}
+	set.Limits = eval.Limits{EvaluatorTimeout: defaultEvaluatorTimeout, Suspensions: defaultSuspensions,
+		OutputBytes: defaultOutputBytes}
 	n := f.Optional("limits", input.Object)
 	if n == nil {
 		return
@@ -93,7 +95,8 @@ func (l *loader) limits(f *input.Fields, set *eval.Set) {
 		case set.Limits.Cost == 0:
 			l.Errorf(cost, "expected more than 0 US dollars")
 		case len(set.Prices) == 0:
-			l.Errorf(cost, "a limit of cost needs prices of the models: %s", `"prices": {"gpt-5-mini": {"input": 0.25, "cachedInput": 0.025, "output": 2}}`)
+			l.Errorf(cost, "a limit of cost needs prices of the models: %s",
+				`"prices": {"gpt-5-mini": {"input": 0.25, "cachedInput": 0.025, "output": 2}}`)
 		}
 	}
 	o.Done()
@@ -120,7 +123,8 @@ func (l *loader) retry(f *input.Fields, set *eval.Set) {
 	}
 	if limits := set.Limits; set.Retry.Max > 0 && slices.Contains(set.Retry.On, "timeout") && limits.Timeout > 0 &&
 		(limits.SegmentTimeout == 0 || limits.SegmentTimeout >= limits.Timeout) {
-		l.Warnf(o.Get("on"), "timeout is never repeated here: limits.timeout (%s) is for all attempts together, and nothing is left of it then; "+
+		l.Warnf(o.Get("on"), "timeout is never repeated here: limits.timeout (%s) is for all attempts together, "+
+			"and nothing is left of it then; "+
 			"limits.segmentTimeout is the limit of one attempt", limits.Timeout)
 	}
 	o.Done()

@@ -21,7 +21,8 @@ func (l *loader) thresholds(f *input.Fields, set *eval.Set) {
 		return
 	}
 	o := l.Object(n)
-	set.Thresholds = eval.Thresholds{Score: l.threshold(o, "score"), ScoreWithFaulted: l.threshold(o, "scoreWithFaulted"), PassRate: l.threshold(o, "passRate"),
+	set.Thresholds = eval.Thresholds{Score: l.threshold(o, "score"),
+		ScoreWithFaulted: l.threshold(o, "scoreWithFaulted"), PassRate: l.threshold(o, "passRate"),
 		Pass: o.Float("pass", 1, 0, 1)}
 	if e := o.Get("evaluators"); e != nil {
 		single := l.Object(e)
@@ -37,14 +38,16 @@ func (l *loader) thresholds(f *input.Fields, set *eval.Set) {
 // looksLikeThresholds reports whether somebody who has written the key has meant a gate. Without it the
 // run would have none, and be green.
 func looksLikeThresholds(key string) bool {
-	return namesThreshold(key) || strings.EqualFold(key, "score") || strings.EqualFold(key, "scores") || input.Suggest(key, []string{"thresholds"}) != ""
+	return namesThreshold(key) || strings.EqualFold(key, "score") || strings.EqualFold(key, "scores") ||
+		input.Suggest(key, []string{"thresholds"}) != ""
 }
 
 // namesThreshold is looksLikeThresholds for evaluators and evaluations, where a key may be one of
 // UiPath's that evalrun does not know.
 func namesThreshold(key string) bool {
 	key = strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
-	return strings.Contains(key, "thresh") || slices.Contains([]string{"gate", "gates", "failunder", "passrate", "minscore"}, key)
+	return strings.Contains(key, "thresh") ||
+		slices.Contains([]string{"gate", "gates", "failunder", "passrate", "minscore"}, key)
 }
 
 // notNull refuses a null where the default would be another gate than the one that was meant.
@@ -58,14 +61,16 @@ func (l *loader) notNull(f *input.Fields, kind input.Kind, names ...string) {
 
 func (l *loader) evaluatorThreshold(o *input.Fields, m input.Member, set *eval.Set, hasTasks bool) {
 	if !slices.Contains(set.EvaluatorIDs(), m.Key) && !hasTasks { // a task brings a verifier of its own
-		l.Errorf(m.Value, "the set has no evaluator %q; it has %s%s", m.Key, input.List(set.EvaluatorIDs()), input.Suggest(m.Key, set.EvaluatorIDs()))
+		l.Errorf(m.Value, "the set has no evaluator %q; it has %s%s", m.Key, input.List(set.EvaluatorIDs()),
+			input.Suggest(m.Key, set.EvaluatorIDs()))
 	}
 	t := l.threshold(o, m.Key)
 	if t == nil {
 		return
 	}
 	if (t.By == eval.ByInterval || t.Agents == eval.AgentsTogether) && classifies(set, m.Key) {
-		l.Errorf(m.Value, "the score of the classification %q is no mean, so that it has no interval, and is judged for each agent; expected a number from 0 to 1", m.Key)
+		l.Errorf(m.Value, "the score of the classification %q is no mean, so that it has no interval, and is "+
+			"judged for each agent; expected a number from 0 to 1", m.Key)
 	}
 	set.Thresholds.Evaluators[m.Key] = *t
 }

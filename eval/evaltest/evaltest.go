@@ -23,8 +23,9 @@ func Evaluate(t *testing.T, def eval.Definition, criteria, output string, spans 
 		t.Fatalf("New: %v", err)
 	}
 	s := eval.Subject{
-		Evaluation: eval.Evaluation{ID: "1", Name: "one", Criteria: map[string]json.RawMessage{def.ID: json.RawMessage(criteria)}},
-		Output:     json.RawMessage(output),
+		Evaluation: eval.Evaluation{ID: "1", Name: "one",
+			Criteria: map[string]json.RawMessage{def.ID: json.RawMessage(criteria)}},
+		Output: json.RawMessage(output),
 	}
 	s.Trace = [][]json.RawMessage{Spans(spans)}
 	return e.Evaluate(context.Background(), s).Results

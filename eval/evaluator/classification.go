@@ -41,7 +41,8 @@ func (c *Classification) NewConfusion() *Confusion {
 func (c *Classification) Add(m *Confusion, result eval.Result) {
 	m.Total++
 	var labels struct{ Expected, Actual *string }
-	if result.Error != "" || json.Unmarshal(result.Details, &labels) != nil || labels.Expected == nil || labels.Actual == nil {
+	if result.Error != "" || json.Unmarshal(result.Details, &labels) != nil || labels.Expected == nil ||
+		labels.Actual == nil {
 		m.Skipped++
 		return
 	}
@@ -154,8 +155,9 @@ func (c *Classification) Results(m *Confusion) map[string]eval.DatasetResult {
 	}
 	out := make(map[string]eval.DatasetResult, len(c.Aggregators))
 	for _, a := range c.Aggregators {
-		details := eval.DatasetDetails{Metric: a.Kind, Averaging: a.Averaging, Classes: c.Classes, ConfusionMatrix: matrix,
-			NTotal: m.Total, NScored: m.scored, NSkipped: m.Skipped}
+		details := eval.DatasetDetails{Metric: a.Kind, Averaging: a.Averaging, Classes: c.Classes,
+			ConfusionMatrix: matrix,
+			NTotal:          m.Total, NScored: m.scored, NSkipped: m.Skipped}
 		if a.Kind == "confusion_matrix" {
 			out[a.Key] = eval.DatasetResult{Score: m.accuracy(), Details: details}
 			continue

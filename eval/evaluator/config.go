@@ -128,4 +128,5 @@ func (k Key) In(criteria *input.Node) *input.Node {
 }
 
 // ExpectedOutputKey are the criteria of those that compare the output with an expected one.
-var ExpectedOutputKey = Key{Name: "expectedOutput", About: "the expected output; the evaluation's own `expectedOutput` if it is missing"}
+var ExpectedOutputKey = Key{Name: "expectedOutput",
+	About: "the expected output; the evaluation's own `expectedOutput` if it is missing"}

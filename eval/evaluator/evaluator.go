@@ -35,7 +35,8 @@ type Evaluator struct {
 	// Score gives the outcome for a rollout.
 	Score func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) Outcome
 	// Continue goes on with what was delivered; nil where the evaluator never waits.
-	Continue func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object, deliveries map[string]eval.Delivery) Outcome
+	Continue func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
+		deliveries map[string]eval.Delivery) Outcome
 	// asksModels is that of its kind.
 	asksModels bool
 	// Classification computes set-level results, nil where there are none.
@@ -105,7 +106,8 @@ func (e *Evaluator) verdict(s eval.Subject, score func(criteria *pyvalue.Object)
 		return eval.Verdict{}
 	}
 	if e.Def.NotRun != "" {
-		return eval.Verdict{Results: []eval.Result{{EvaluatorID: e.Def.ID, EvaluatorName: e.Def.Name, Scale: e.Scale, NotRun: e.Def.NotRun}}}
+		return eval.Verdict{Results: []eval.Result{{EvaluatorID: e.Def.ID, EvaluatorName: e.Def.Name, Scale: e.Scale,
+			NotRun: e.Def.NotRun}}}
 	}
 	started := time.Now()
 	criteria, err := e.Criteria(raw, s.Evaluation.ExpectedOutput)
@@ -132,7 +134,8 @@ func (e *Evaluator) verdict(s eval.Subject, score func(criteria *pyvalue.Object)
 
 func (e *Evaluator) result(out Outcome) eval.Result {
 	score := out.Score * e.Scale
-	result := eval.Result{EvaluatorID: e.Def.ID, EvaluatorName: e.Def.Name, Score: &score, Scale: e.Scale, Ratings: out.Ratings}
+	result := eval.Result{EvaluatorID: e.Def.ID, EvaluatorName: e.Def.Name, Score: &score, Scale: e.Scale,
+		Ratings: out.Ratings}
 	if out.Err == nil && out.Failure == nil && out.Details != nil {
 		result.Details, out.Failure = jsonobj.Marshal(out.Details)
 	}
@@ -188,7 +191,8 @@ func (e *Evaluator) Criteria(raw, expectedOutput json.RawMessage) (*pyvalue.Obje
 	if e.CriteriaOptional {
 		return criteria, nil
 	}
-	return nil, errors.New("MISSING_EVALUATION_CRITERIA: the evaluation has no criteria for this evaluator and the evaluator no defaultEvaluationCriteria")
+	return nil, errors.New("MISSING_EVALUATION_CRITERIA: the evaluation has no criteria for this evaluator and " +
+		"the evaluator no defaultEvaluationCriteria")
 }
 
 // watchedJudge notes whether an answer comes later.

@@ -40,3 +40,8 @@ func Hash(texts ...string) string {
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
+
+// NoModel is the outcome of a judge without a model.
+func NoModel() Outcome {
+	return Outcome{Failure: &eval.NotAsked{Reason: "an LLM judge needs a model, and there is none here"}}
+}

@@ -47,7 +47,8 @@ func (t Kind) CheckKeys(r *input.Reader, criteria *input.Node) {
 		}
 	}
 	v := k.In(criteria)
-	if v == nil || k.Kind == input.Null || v.Kind == k.Kind || v.Kind == input.String && strings.HasPrefix(v.Text, "{row.") {
+	if v == nil || k.Kind == input.Null || v.Kind == k.Kind || v.Kind == input.String &&
+		strings.HasPrefix(v.Text, "{row.") {
 		return
 	}
 	r.Warnf(v, "expected %s, got %s; every output will score 0", k.Kind, v.Kind)

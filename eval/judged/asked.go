@@ -48,15 +48,22 @@ type judgeModel struct {
 // Keys of evalrun's own judges, and of people.
 var (
 	systemKey = evaluator.Key{Name: "system", Kind: input.String, Otherwise: ownJudgeSystem, About: "the system prompt"}
-	judgesKey = evaluator.Key{Name: "judges", Kind: input.Array, About: "the models that are asked; one without a name if there are none", Items: []evaluator.Key{
-		{Name: "model", Kind: input.String, About: "the model; without one, or with `same-as-agent`, as [judges.md](judges.md) says"},
-		{Name: "temperature", Kind: input.Number, Least: 0, Most: 2, About: "of the model; its own by default"},
-		{Name: "seed", Kind: input.Number, Whole: true, Least: -1 << 53, Most: 1 << 53, About: "of the model, where its provider has seeds"},
-		{Name: "maxTokens", Kind: input.Number, Whole: true, Least: 1, Most: 1<<31 - 1, About: "how long its answer may be"},
-		{Name: "weight", Kind: input.Number, Otherwise: 1.0, Least: 0, Most: eval.MaxWeight, About: "how much it counts beside the others"},
-	}}
-	quorumKey  = evaluator.Key{Name: "quorum", Kind: input.Number, Otherwise: 0.5, Least: 0, Most: 1, About: "the share of the questions that must have been answered"}
-	unknownKey = evaluator.Key{Name: "unknown", Kind: input.Bool, Otherwise: true, About: "whether a judge may say that it cannot judge"}
+	judgesKey = evaluator.Key{Name: "judges", Kind: input.Array,
+		About: "the models that are asked; one without a name if there are none", Items: []evaluator.Key{
+			{Name: "model", Kind: input.String,
+				About: "the model; without one, or with `same-as-agent`, as [judges.md](judges.md) says"},
+			{Name: "temperature", Kind: input.Number, Least: 0, Most: 2, About: "of the model; its own by default"},
+			{Name: "seed", Kind: input.Number, Whole: true, Least: -1 << 53, Most: 1 << 53,
+				About: "of the model, where its provider has seeds"},
+			{Name: "maxTokens", Kind: input.Number, Whole: true, Least: 1, Most: 1<<31 - 1,
+				About: "how long its answer may be"},
+			{Name: "weight", Kind: input.Number, Otherwise: 1.0, Least: 0, Most: eval.MaxWeight,
+				About: "how much it counts beside the others"},
+		}}
+	quorumKey = evaluator.Key{Name: "quorum", Kind: input.Number, Otherwise: 0.5, Least: 0, Most: 1,
+		About: "the share of the questions that must have been answered"}
+	unknownKey = evaluator.Key{Name: "unknown", Kind: input.Bool, Otherwise: true,
+		About: "whether a judge may say that it cannot judge"}
 )
 
 func (j *llmJudge) readModels(c *evaluator.Config) {
@@ -88,25 +95,29 @@ func (j *llmJudge) readModels(c *evaluator.Config) {
 
 // makeTool is the tool whose arguments are the verdict.
 func (j *llmJudge) makeTool() eval.Tool {
-	properties := map[string]any{"justification": map[string]any{"type": "string", "description": "What speaks for the verdict and what against it; written before the verdict"}}
+	properties := map[string]any{"justification": map[string]any{"type": "string",
+		"description": "What speaks for the verdict and what against it; written before the verdict"}}
 	required := []string{"justification"}
 	switch j.answer {
 	case answerScore:
-		properties["score"] = map[string]any{"type": "number", "description": fmt.Sprintf("From %g, the worst, to %g, the best", j.low, j.high)}
+		properties["score"] = map[string]any{"type": "number",
+			"description": fmt.Sprintf("From %g, the worst, to %g, the best", j.low, j.high)}
 	case answerBoolean:
 		properties["pass"] = map[string]any{"type": "boolean", "description": "Whether what was asked for is the case"}
 	case answerLabels:
 		properties["label"] = map[string]any{"type": "string", "enum": j.labels}
 	}
 	if j.unknown {
-		properties["cannotBeJudged"] = map[string]any{"type": "boolean", "description": "True if what is shown does not allow a verdict; the verdict is then ignored"}
+		properties["cannotBeJudged"] = map[string]any{"type": "boolean",
+			"description": "True if what is shown does not allow a verdict; the verdict is then ignored"}
 	}
 	for _, key := range []string{"score", "pass", "label", "cannotBeJudged"} {
 		if _, ok := properties[key]; ok {
 			required = append(required, key)
 		}
 	}
-	schema, _ := json.Marshal(map[string]any{"type": "object", "properties": properties, "required": required}) // it marshals
+	schema, _ := json.Marshal(map[string]any{"type": "object", "properties": properties,
+		"required": required}) // it marshals
 	return eval.Tool{Name: "submit_verdict", Description: "Submit the verdict with its justification", Schema: schema}
 }
 

@@ -42,10 +42,12 @@ var humanType = evaluator.Kind{
 		{Name: "question", Kind: input.String, Required: true, About: "what raters are asked"},
 		{Name: "rubric", Kind: input.String, About: "how to judge"},
 		answerKey, labelsKey, passingKey,
-		{Name: "raters", Kind: input.Number, Whole: true, Otherwise: 1, Least: 1, Most: maxRaters, About: "how many people; all of them are needed"},
+		{Name: "raters", Kind: input.Number, Whole: true, Otherwise: 1, Least: 1, Most: maxRaters,
+			About: "how many people; all of them are needed"},
 		{Name: "assignees", Kind: input.Array, About: "a name for each rater; it is shown, but anybody may answer"},
 		reduceKey,
-		{Name: "blind", Kind: input.Bool, Otherwise: true, About: "raters see neither the agent nor what other evaluators say; if false, they are asked last"},
+		{Name: "blind", Kind: input.Bool, Otherwise: true,
+			About: "raters see neither the agent nor what other evaluators say; if false, they are asked last"},
 	},
 }
 
@@ -56,7 +58,8 @@ func human(e *evaluator.Evaluator, c *evaluator.Config) {
 	e.Score = func(_ context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
 		return h.ask(s, criteria)
 	}
-	e.Continue = func(_ context.Context, _ eval.Subject, _ *pyvalue.Object, deliveries map[string]eval.Delivery) evaluator.Outcome {
+	e.Continue = func(_ context.Context, _ eval.Subject, _ *pyvalue.Object,
+		deliveries map[string]eval.Delivery) evaluator.Outcome {
 		return h.rate(deliveries)
 	}
 }
@@ -149,7 +152,8 @@ type humanSeenResult struct {
 
 // ask makes one interrupt for each rater: a task for a person, in UiPath's shape.
 func (h *humans) ask(s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
-	what := shown{Question: h.question, Rubric: h.rubric, Answer: h.answer, Labels: h.labels, Raters: h.raters, Inputs: s.Evaluation.Inputs, Output: s.Output}
+	what := shown{Question: h.question, Rubric: h.rubric, Answer: h.answer, Labels: h.labels, Raters: h.raters,
+		Inputs: s.Evaluation.Inputs, Output: s.Output}
 	if expected, ok := criteria.Get("expectedOutput", "expected_output"); ok {
 		what.Expected = expected
 	} else if len(s.Evaluation.ExpectedOutput) > 0 {
@@ -281,7 +285,8 @@ func NewAnswer(def eval.Definition, value, reason, rater string) (json.RawMessag
 		answer["label"] = value
 	case answerBoolean:
 		answer["pass"] = value
-		if pass, ok := map[string]bool{"pass": true, "fail": false, "true": true, "false": false, "yes": true, "no": false, "1": true, "0": false}[strings.ToLower(value)]; ok {
+		if pass, ok := map[string]bool{"pass": true, "fail": false, "true": true, "false": false, "yes": true,
+			"no": false, "1": true, "0": false}[strings.ToLower(value)]; ok {
 			answer["pass"] = pass
 		}
 	default:

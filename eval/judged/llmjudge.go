@@ -20,12 +20,14 @@ var llmJudgeType = evaluator.Kind{
 	Read:       readLLMJudge,
 	About:      "Asks one or more models what your prompt asks: [judges.md](judges.md).",
 	Keys: []evaluator.Key{
-		{Name: "prompt", Kind: input.String, Required: true, About: "with `{{input}}`, `{{output}}`, `{{expected}}`, `{{history}}` (the tool calls), " +
-			"`{{criteria.NAME}}` and `{{workspace.FILE}}`"},
+		{Name: "prompt", Kind: input.String, Required: true,
+			About: "with `{{input}}`, `{{output}}`, `{{expected}}`, `{{history}}` (the tool calls), " +
+				"`{{criteria.NAME}}` and `{{workspace.FILE}}`"},
 		systemKey, answerKey,
 		{Name: "range", Kind: input.Array, Otherwise: []float64{0, 1}, About: "the worst and the best score"},
 		labelsKey, passingKey, judgesKey,
-		{Name: "samples", Kind: input.Number, Whole: true, Otherwise: 1, Least: 1, Most: 100, About: "how often each model is asked"},
+		{Name: "samples", Kind: input.Number, Whole: true, Otherwise: 1, Least: 1, Most: 100,
+			About: "how often each model is asked"},
 		reduceKey, quorumKey, unknownKey,
 	},
 }
@@ -38,7 +40,8 @@ func readLLMJudge(e *evaluator.Evaluator, c *evaluator.Config) {
 	j.prompt = readJudgeTemplate(c.Reader, c.Get("prompt"))
 	if n := c.Optional("range", input.Array); n != nil {
 		var bounds []float64
-		if json.Unmarshal(n.JSON(), &bounds) != nil || len(bounds) != 2 || bounds[0] >= bounds[1] || max(-bounds[0], bounds[1]) > most {
+		if json.Unmarshal(n.JSON(), &bounds) != nil || len(bounds) != 2 || bounds[0] >= bounds[1] ||
+			max(-bounds[0], bounds[1]) > most {
 			c.Errorf(n, "expected two numbers, the worst and the best score, such as [1, 5]")
 		} else {
 			j.low, j.high = bounds[0], bounds[1]
@@ -92,7 +95,7 @@ func (j *llmJudge) readLabels(c *evaluator.Config) {
 // score asks all judges for all their samples, at once, and reduces what they say.
 func (j *llmJudge) score(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
 	if s.Judge == nil {
-		return evaluator.Outcome{Failure: &eval.NotAsked{Reason: "an LLM judge needs a model, and there is none here"}}
+		return evaluator.NoModel()
 	}
 	prompt, err := j.prompt.fill(s, criteria, nil)
 	if err != nil {
@@ -103,8 +106,10 @@ func (j *llmJudge) score(ctx context.Context, s eval.Subject, criteria *pyvalue.
 	for i := range p.asked {
 		m := j.judges[i/j.samples]
 		asking.Go(func() {
-			p.asked[i] = j.ask(ctx, s, eval.Question{EvaluatorID: j.id, Sample: i, Model: m.model, System: j.system, Prompt: prompt, Tool: j.tool, Temperature: m.temperature,
-				Seed: m.seed, MaxTokens: m.maxTokens, TemplateHash: j.templateHash})
+			p.asked[i] = j.ask(ctx, s,
+				eval.Question{EvaluatorID: j.id, Sample: i, Model: m.model, System: j.system, Prompt: prompt,
+					Tool: j.tool, Temperature: m.temperature,
+					Seed: m.seed, MaxTokens: m.maxTokens, TemplateHash: j.templateHash})
 			p.asked[i].weight = m.weight
 		})
 	}

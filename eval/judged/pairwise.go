@@ -42,12 +42,17 @@ Which one serves whoever asked better? Choose "tie" if neither does. Length, ord
 var pairwiseType = evaluator.Kind{
 	AsksModels: true,
 	Read:       readPairwise,
-	About: "Asks models twice which is better, the output or what it is compared with, each standing first once. 1 if it is better in both orders, " +
+	About: "Asks models twice which is better, the output or what it is compared with, each standing first once. " +
+		"1 if it is better in both orders, " +
 		"0 if worse in both, else 0.5.",
 	Keys: []evaluator.Key{
-		{Name: "prompt", Kind: input.String, About: "what is asked, with `{{a}}` and `{{b}}`, the two answers, and what the prompt of an `llm-judge` may have"},
+		{Name: "prompt", Kind: input.String,
+			About: "what is asked, with `{{a}}` and `{{b}}`, the two answers, and what the prompt of an " +
+				"`llm-judge` may have"},
 		systemKey,
-		{Name: "reference", Otherwise: referenceExpected, About: "with what the output is compared: `expected`, or `{\"run\": ID, \"agent\": NAME}`, the outputs of another run"},
+		{Name: "reference", Otherwise: referenceExpected,
+			About: "with what the output is compared: `expected`, or `{\"run\": ID, \"agent\": NAME}`, the " +
+				"outputs of another run"},
 		judgesKey, quorumKey, unknownKey,
 	},
 }
@@ -55,13 +60,16 @@ var pairwiseType = evaluator.Kind{
 // readPairwise reads a judge that is asked twice which of two answers is better, the agent's and the
 // one that it is compared with, each standing first once.
 func readPairwise(e *evaluator.Evaluator, c *evaluator.Config) {
-	j := &llmJudge{id: e.Def.ID, system: c.String("system"), prompt: judgeTemplate{pairwisePrompt}, answer: answerLabels,
-		labels: []string{SideA, SideB, Tie}, samples: 1, reduce: reduceMean, quorum: c.Float("quorum"), unknown: c.Bool("unknown"), pairs: true}
+	j := &llmJudge{id: e.Def.ID, system: c.String("system"), prompt: judgeTemplate{pairwisePrompt},
+		answer: answerLabels,
+		labels: []string{SideA, SideB, Tie}, samples: 1, reduce: reduceMean, quorum: c.Float("quorum"),
+		unknown: c.Bool("unknown"), pairs: true}
 	if c.String("prompt") != "" {
 		j.prompt = readJudgeTemplate(c.Reader, c.Get("prompt"), "a", "b")
 		for _, place := range []string{"a", "b"} {
 			if !j.prompt.has(place) {
-				c.Errorf(c.Get("prompt"), "the prompt has no {{%s}}; expected {{a}} and {{b}}, the two answers that are compared", place)
+				c.Errorf(c.Get("prompt"),
+					"the prompt has no {{%s}}; expected {{a}} and {{b}}, the two answers that are compared", place)
 			}
 		}
 	}
@@ -71,7 +79,7 @@ func readPairwise(e *evaluator.Evaluator, c *evaluator.Config) {
 	e.ExpectsOutput, e.CriteriaOptional = true, true
 	e.Score = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
 		if s.Judge == nil {
-			return evaluator.Outcome{Failure: &eval.NotAsked{Reason: "an LLM judge needs a model, and there is none here"}}
+			return evaluator.NoModel()
 		}
 		other, err := expectedOf(criteria)
 		if reference != nil {
@@ -87,7 +95,8 @@ func readPairwise(e *evaluator.Evaluator, c *evaluator.Config) {
 // comparePair asks all judges about both orders, at once. A judge for whom the agent's answer is
 // better in both gives 1, one for whom it is worse in both 0; a tie, or another choice when they are
 // swapped, gives 0.5.
-func (j *llmJudge) comparePair(ctx context.Context, s eval.Subject, criteria *pyvalue.Object, other comparedWith) evaluator.Outcome {
+func (j *llmJudge) comparePair(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
+	other comparedWith) evaluator.Outcome {
 	output, reference := alike(s.Output), alike(other.output)
 	var err error
 	var prompts [2]string
@@ -101,7 +110,8 @@ func (j *llmJudge) comparePair(ctx context.Context, s eval.Subject, criteria *py
 	for i := range said {
 		m := j.judges[i/2]
 		asking.Go(func() {
-			said[i] = j.ask(ctx, s, eval.Question{EvaluatorID: j.id, Sample: i, Model: m.model, System: j.system, Prompt: prompts[i%2], Tool: j.tool,
+			said[i] = j.ask(ctx, s, eval.Question{EvaluatorID: j.id, Sample: i, Model: m.model, System: j.system,
+				Prompt: prompts[i%2], Tool: j.tool,
 				Temperature: m.temperature, Seed: m.seed, MaxTokens: m.maxTokens, TemplateHash: j.templateHash})
 			said[i].prefer(i%2 == 1)
 		})

@@ -187,7 +187,8 @@ func (p *panel) fingerprint() string {
 	parts := []string{j.templateHash, string(j.tool.Schema), j.reduce, fmt.Sprint(j.quorum, j.samples)}
 	for i := 0; i < len(p.asked); i += j.samples {
 		m := j.judges[i/j.samples]
-		parts = append(parts, evaluator.Fingerprint(eval.Question{Temperature: m.temperature, Seed: m.seed, MaxTokens: m.maxTokens}, p.asked[i].call.Model), fmt.Sprint(m.weight))
+		parts = append(parts, evaluator.Fingerprint(eval.Question{Temperature: m.temperature, Seed: m.seed,
+			MaxTokens: m.maxTokens}, p.asked[i].call.Model), fmt.Sprint(m.weight))
 	}
 	return evaluator.Hash(parts...)
 }

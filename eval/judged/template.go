@@ -40,9 +40,11 @@ func readJudgeTemplate(r *input.Reader, n *input.Node, more ...string) judgeTemp
 	}
 	for _, m := range judgePlaceholder().FindAllStringSubmatch(n.Text, -1) {
 		kind, name, _ := strings.Cut(m[1], ".")
-		known := map[string]bool{"input": false, "output": false, "expected": false, "history": false, "criteria": true, "workspace": true}
+		known := map[string]bool{"input": false, "output": false, "expected": false, "history": false,
+			"criteria": true, "workspace": true}
 		if named, ok := known[kind]; (!ok || named != (name != "")) && !slices.Contains(more, m[1]) {
-			r.Errorf(n, "the prompt has %s; expected {{input}}, {{output}}, {{expected}}, {{history}}, {{criteria.NAME}} or {{workspace.FILE}}", m[0])
+			r.Errorf(n, "the prompt has %s; expected {{input}}, {{output}}, {{expected}}, {{history}}, "+
+				"{{criteria.NAME}} or {{workspace.FILE}}", m[0])
 		}
 	}
 	return judgeTemplate{n.Text}
@@ -50,7 +52,8 @@ func readJudgeTemplate(r *input.Reader, n *input.Node, more ...string) judgeTemp
 
 // has reports whether the prompt has a place.
 func (t judgeTemplate) has(place string) bool {
-	return slices.ContainsFunc(judgePlaceholder().FindAllStringSubmatch(t.text, -1), func(m []string) bool { return m[1] == place })
+	return slices.ContainsFunc(judgePlaceholder().FindAllStringSubmatch(t.text, -1),
+		func(m []string) bool { return m[1] == place })
 }
 
 // fill puts the values into the prompt in one pass, each between tags. The tags end with a part of

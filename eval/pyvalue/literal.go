@@ -252,9 +252,11 @@ func base(digits string) int {
 }
 
 func (p *literalParser) word() (any, error) {
-	for word, v := range map[string]any{"None": nil, "True": true, "False": false, "...": Opaque("Ellipsis"), "set()": Opaque("set()")} {
+	for word, v := range map[string]any{"None": nil, "True": true, "False": false, "...": Opaque("Ellipsis"),
+		"set()": Opaque("set()")} {
 		rest, ok := strings.CutPrefix(p.s[p.at:], word)
-		if next, _ := utf8.DecodeRuneInString(rest); ok && (rest == "" || strings.ContainsRune(" \t\f\r\n#,:]})", next)) {
+		if next, _ := utf8.DecodeRuneInString(rest); ok &&
+			(rest == "" || strings.ContainsRune(" \t\f\r\n#,:]})", next)) {
 			p.at += len(word)
 			return v, nil
 		}

@@ -19,7 +19,8 @@ func History(segments [][]json.RawMessage) string {
 		if call.input != nil {
 			arguments = pyvalue.Str(call.input)
 		}
-		lines = append(lines, "["+call.started+"] LLM Response:", "  Agent Selected 1 Tool(s):", "", "  Tool: "+call.Name,
+		lines = append(lines, "["+call.started+"] LLM Response:", "  Agent Selected 1 Tool(s):", "",
+			"  Tool: "+call.Name,
 			"  Arguments: "+arguments, "", "["+call.ended+"] Tool Call Response - "+call.Name+":", result, "")
 	}
 	return strings.Join(lines, "\n")

@@ -80,7 +80,8 @@ func otlpValue(v any) any {
 // spanTimes are the times of a span as runHistory prints them: those of OTLP in nanoseconds, or of
 // OpenTelemetry's own JSON. One without an end ends when it starts.
 func spanTimes(span *pyvalue.Object) (start, end string) {
-	start, end = spanTime(span, "startTimeUnixNano", "startTime", "start_time"), spanTime(span, "endTimeUnixNano", "endTime", "end_time")
+	start, end = spanTime(span, "startTimeUnixNano", "startTime", "start_time"),
+		spanTime(span, "endTimeUnixNano", "endTime", "end_time")
 	if end == "" {
 		end = start
 	}

@@ -71,7 +71,8 @@ func (t *usageTable) add(span *pyvalue.Object) {
 		return
 	}
 	u := eval.Usage{InputTokens: input, OutputTokens: output}
-	u.CachedInputTokens, _ = count(attributes, "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens")
+	u.CachedInputTokens, _ = count(attributes, "gen_ai.usage.cache_read.input_tokens",
+		"gen_ai.usage.cache_read_input_tokens")
 	u.InputTokens = max(u.InputTokens, u.CachedInputTokens)
 	for _, name := range []string{"gen_ai.request.model", "gen_ai.response.model"} {
 		if model, ok := attributes.Values[name].(string); ok && u.Model == "" {
@@ -93,7 +94,8 @@ func count(o *pyvalue.Object, names ...string) (n int64, ok bool) {
 			return int64(v.Float), true
 		}
 	case string: // OTLP's JSON has 64-bit integers as strings
-		if parsed := pyvalue.ParseNumber(v); json.Valid([]byte(v)) && parsed.Float >= 0 && parsed.Float < math.MaxInt64/1024 {
+		if parsed := pyvalue.ParseNumber(v); json.Valid([]byte(v)) && parsed.Float >= 0 &&
+			parsed.Float < math.MaxInt64/1024 {
 			return int64(parsed.Float), true
 		}
 	}

@@ -50,7 +50,8 @@ func (e *epochs) scored(w weighted) {
 
 // reset makes room for the next evaluation.
 func (e *epochs) reset() {
-	*e = epochs{known: e.known[:0], least: e.least[:0], most: e.most[:0], ranLeast: e.ranLeast[:0], ranMost: e.ranMost[:0]}
+	*e = epochs{known: e.known[:0], least: e.least[:0], most: e.most[:0], ranLeast: e.ranLeast[:0],
+		ranMost: e.ranMost[:0]}
 }
 
 // figure is a figure of each evaluation whose figure is known.

@@ -59,7 +59,8 @@ func (e *evaluatorTally) close(cluster string, reduce, share func([]float64) flo
 }
 
 func (e *evaluatorTally) summary(method stats.Method) EvaluatorSummary {
-	s := EvaluatorSummary{ID: e.id, Name: e.name, Weight: e.weight, Estimate: e.score.Estimate(method), PassRate: e.passRate.Estimate(method),
+	s := EvaluatorSummary{ID: e.id, Name: e.name, Weight: e.weight, Estimate: e.score.Estimate(method),
+		PassRate:          e.passRate.Estimate(method),
 		EvaluationsPassed: e.passed, Errors: e.errors, NotRun: e.notRun}
 	s.Digest, s.Score = e.digest, e.plain.Mean()
 	if e.isClassification() && e.confusion.Total > 0 {

@@ -137,7 +137,8 @@ func (g Gate) String() string {
 	case g.Verdict == GateFail:
 		return fmt.Sprintf("%s: %.6g is less than %g", g.What, g.High, g.Min)
 	case g.Verdict == GateUndecided:
-		return fmt.Sprintf("%s: undecided, from %.6g to %.6g by what is missing, expected at least %g", g.What, g.Low, g.High, g.Min)
+		return fmt.Sprintf("%s: undecided, from %.6g to %.6g by what is missing, expected at least %g", g.What, g.Low,
+			g.High, g.Min)
 	case open:
 		return fmt.Sprintf("%s: %.6g at least, whatever is missing, expected at least %g", g.What, g.Low, g.Min)
 	}
@@ -164,7 +165,8 @@ func (g Gate) intervalString() string {
 	case g.Verdict == GateFail:
 		return fmt.Sprintf("%s: %s, all of it less than %g", g.What, interval, g.Min)
 	case g.EvaluationsNeeded > 0:
-		return fmt.Sprintf("%s: undecided, %s, expected at least %g; about %d evaluations like these would decide it", g.What, interval, g.Min, g.EvaluationsNeeded)
+		return fmt.Sprintf("%s: undecided, %s, expected at least %g; about %d evaluations like these would decide it",
+			g.What, interval, g.Min, g.EvaluationsNeeded)
 	}
 	return fmt.Sprintf("%s: undecided, %s, expected at least %g", g.What, interval, g.Min)
 }

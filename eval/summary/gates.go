@@ -28,7 +28,8 @@ func goalsOf(t eval.Thresholds) (out []goal) {
 	add("scoreWithFaulted", t.ScoreWithFaulted, score)
 	add("passRate", t.PassRate, func(t *tally) *figure { return &t.passRate })
 	for _, id := range slices.Sorted(maps.Keys(t.Evaluators)) {
-		out = append(out, goal{"evaluators." + id, t.Evaluators[id], func(t *tally) *figure { return &t.evaluator(id, id).score }, id})
+		out = append(out, goal{"evaluators." + id, t.Evaluators[id],
+			func(t *tally) *figure { return &t.evaluator(id, id).score }, id})
 	}
 	return out
 }
@@ -65,7 +66,8 @@ func together(agents []*tally, figureOf func(*tally) *figure) *figure {
 func (one goal) gate(t *tally) Gate {
 	f := one.figure(t)
 	if e := t.byID[one.evaluator]; one.evaluator != "" && e.isClassification() {
-		g := Gate{What: one.what, Agent: t.agent, Min: one.threshold.Min, By: eval.ByPoint, Value: e.summary(t.set.Interval).ScoreStrict, High: 1, Missing: f.missing}
+		g := Gate{What: one.what, Agent: t.agent, Min: one.threshold.Min, By: eval.ByPoint,
+			Value: e.summary(t.set.Interval).ScoreStrict, High: 1, Missing: f.missing}
 		if g.Value != nil && f.missing == 0 {
 			g.Low, g.High = *g.Value, *g.Value
 		}

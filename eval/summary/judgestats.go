@@ -80,7 +80,8 @@ func (t *judgeTally) find(evaluator, fingerprint string) *JudgeSummary {
 			return s
 		}
 	}
-	s := &JudgeSummary{EvaluatorID: evaluator, Fingerprint: fingerprint, Models: []string{}, ModelsReturned: []string{}, Errors: map[eval.JudgeCategory]int{}, Usage: eval.Usage{Cost: new(float64)}}
+	s := &JudgeSummary{EvaluatorID: evaluator, Fingerprint: fingerprint, Models: []string{},
+		ModelsReturned: []string{}, Errors: map[eval.JudgeCategory]int{}, Usage: eval.Usage{Cost: new(float64)}}
 	*t = append(*t, s)
 	return s
 }

@@ -60,7 +60,8 @@ func (s *Statistics) tally(agent string) *tally {
 			return t
 		}
 	}
-	t := &tally{agent: agent, set: s.set, classifications: s.classifications, byID: map[string]*evaluatorTally{}, tags: tagTallies{}}
+	t := &tally{agent: agent, set: s.set, classifications: s.classifications, byID: map[string]*evaluatorTally{},
+		tags: tagTallies{}}
 	for _, def := range s.set.Evaluators {
 		e := t.evaluator(def.ID, def.Name)
 		def.NotRun = "" // an evaluator that was not run scores in the same way once it is
@@ -77,7 +78,8 @@ func (s *Statistics) Summary() Summary {
 	if len(s.agents) == 0 {
 		s.tally("") // the evaluators are named although there is nothing
 	}
-	summary := Summary{Epochs: max(s.set.Epochs, 1), Reduce: s.set.Reduce, Interval: s.set.Interval, Thresholds: s.set.Thresholds, Gates: []Gate{}, Dataset: map[string]eval.DatasetResult{}}
+	summary := Summary{Epochs: max(s.set.Epochs, 1), Reduce: s.set.Reduce, Interval: s.set.Interval,
+		Thresholds: s.set.Thresholds, Gates: []Gate{}, Dataset: map[string]eval.DatasetResult{}}
 	several := len(s.agents) > 1
 	for _, t := range s.agents {
 		one := t.summary()

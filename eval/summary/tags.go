@@ -30,7 +30,8 @@ type tagTally struct {
 type tagTallies map[string]*tagTally
 
 // add adds an evaluation to its tags.
-func (t tagTallies) add(e *eval.Evaluation, cluster string, score epochs, reduce, share func([]float64) float64, passed bool) {
+func (t tagTallies) add(e *eval.Evaluation, cluster string, score epochs, reduce, share func([]float64) float64,
+	passed bool) {
 	if e == nil {
 		return
 	}
@@ -53,7 +54,8 @@ func (t tagTallies) add(e *eval.Evaluation, cluster string, score epochs, reduce
 func (t tagTallies) summaries(method stats.Method) (out []TagSummary) {
 	for _, tag := range slices.Sorted(maps.Keys(t)) {
 		one := t[tag]
-		out = append(out, TagSummary{Tag: tag, Evaluations: one.evaluations, Score: one.score.Estimate(method), PassRate: one.passRate.Estimate(method), EvaluationsPassed: one.passed})
+		out = append(out, TagSummary{Tag: tag, Evaluations: one.evaluations, Score: one.score.Estimate(method),
+			PassRate: one.passRate.Estimate(method), EvaluationsPassed: one.passed})
 	}
 	return out
 }

@@ -38,7 +38,8 @@ func (t *tally) evaluator(id, name string) *evaluatorTally {
 	if e := t.byID[id]; e != nil {
 		return e
 	}
-	e := &evaluatorTally{id: id, name: name, weight: weightOf(t.set.Evaluators, id), classification: t.classifications[id]}
+	e := &evaluatorTally{id: id, name: name, weight: weightOf(t.set.Evaluators, id),
+		classification: t.classifications[id]}
 	if e.classification != nil {
 		e.confusion, e.strict = e.classification.NewConfusion(), e.classification.NewConfusion()
 	}
@@ -107,7 +108,8 @@ func (t *tally) add(rollouts []Rollout) (out Outcome) {
 			t.completed.Add(cluster, reduce(completed.known))
 		}
 		if n := len(completed.known); n > 0 {
-			t.attempts = append(t.attempts, stats.Attempted{N: n, Passed: eval.Passing(completed.known, pass), Cluster: cluster})
+			t.attempts = append(t.attempts,
+				stats.Attempted{N: n, Passed: eval.Passing(completed.known, pass), Cluster: cluster})
 		}
 		if n := len(score.known); n > 0 {
 			passed := eval.Passing(score.known, pass)
@@ -207,7 +209,8 @@ func (t *tally) addResults(r Rollout, finished bool) {
 func (t *tally) summary() AgentSummary {
 	s := AgentSummary{
 		Agent: t.agent, Rollouts: t.rollouts, Faults: t.faults, Coverage: t.coverage,
-		Score: t.score.Estimate(t.set.Interval), ScoreCompleted: t.completed.Estimate(t.set.Interval), PassRate: t.passRate.Estimate(t.set.Interval), EvaluationsPassed: t.passed,
+		Score: t.score.Estimate(t.set.Interval), ScoreCompleted: t.completed.Estimate(t.set.Interval),
+		PassRate: t.passRate.Estimate(t.set.Interval), EvaluationsPassed: t.passed,
 		Evaluators: make([]EvaluatorSummary, 0, len(t.evaluators)),
 	}
 	var sum, weights float64

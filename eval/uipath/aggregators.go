@@ -11,10 +11,14 @@ import (
 )
 
 var aggregatorsKey = evaluator.Key{Name: "aggregators", Kind: input.Array, Items: []evaluator.Key{
-	{Name: "type", Kind: input.String, Required: true, Values: []string{"precision", "recall", "fscore", "confusion_matrix"}, About: "the metric"},
-	{Name: "averaging", Kind: input.String, Otherwise: "macro", Values: []string{"macro", "micro"}, About: "as above; not of a `confusion_matrix`"},
-	{Name: "fValue", Kind: input.Number, Otherwise: 1.0, Least: math.SmallestNonzeroFloat64, Most: 1000, About: "beta of an `fscore`"},
-}, About: "metrics over the whole set, of outputs that are labels; not with `caseSensitive`, `negated` or `lineByLineEvaluator`"}
+	{Name: "type", Kind: input.String, Required: true,
+		Values: []string{"precision", "recall", "fscore", "confusion_matrix"}, About: "the metric"},
+	{Name: "averaging", Kind: input.String, Otherwise: "macro", Values: []string{"macro", "micro"},
+		About: "as above; not of a `confusion_matrix`"},
+	{Name: "fValue", Kind: input.Number, Otherwise: 1.0, Least: math.SmallestNonzeroFloat64, Most: 1000,
+		About: "beta of an `fscore`"},
+}, About: "metrics over the whole set, of outputs that are labels; not with `caseSensitive`, `negated` or " +
+	"`lineByLineEvaluator`"}
 
 // readAggregators reads the `classes` and `aggregators` of an exact match evaluator; nil if there
 // are none.
@@ -34,7 +38,8 @@ func readAggregators(c *evaluator.Config, name string, byLine, caseSensitive, ne
 	case negated:
 		c.Errorf(n, "aggregators do not go with negated: it turns the score round and not the labels")
 	case !distinct(classes):
-		c.Errorf(at, "expected labels that are not blank, not padded with white space and different without regard to case")
+		c.Errorf(at, "expected labels that are not blank, not padded with white space and different without "+
+			"regard to case")
 	}
 	d := &evaluator.Classification{Classes: classes, ClassOf: indexOf(lower(classes))}
 	for _, f := range items {

@@ -13,15 +13,18 @@ import (
 )
 
 // expectedClassKey are the criteria of a classification.
-var expectedClassKey = evaluator.Key{Name: "expectedClass", Kind: input.String, Required: true, About: "the class that the output should name, in any case"}
+var expectedClassKey = evaluator.Key{Name: "expectedClass", Kind: input.String, Required: true,
+	About: "the class that the output should name, in any case"}
 
 var binaryType = evaluator.Kind{
 	Read: binaryClassification,
-	About: "Scores 1 if the output names the expected class, else 0. Over the whole set it gives precision, recall or F-score of the " +
+	About: "Scores 1 if the output names the expected class, else 0. Over the whole set it gives precision, " +
+		"recall or F-score of the " +
 		"positive class.",
 	Keys: append([]evaluator.Key{
 		{Name: "positiveClass", Kind: input.String, Required: true, About: "the class of which the metric is"},
-		{Name: "metricType", Kind: input.String, Otherwise: "precision", Values: metricTypes, About: "the score of the set"},
+		{Name: "metricType", Kind: input.String, Otherwise: "precision", Values: metricTypes,
+			About: "the score of the set"},
 		fValueKey,
 	}, classKeys...),
 	Criteria: []evaluator.Key{expectedClassKey},
@@ -30,7 +33,8 @@ var binaryType = evaluator.Kind{
 // classKeys are the keys of outputKeys that a classification knows: it has no lines.
 var classKeys = []evaluator.Key{
 	outputKeys[0],
-	{Name: "lineByLineEvaluator", Kind: input.Bool, Otherwise: false, About: "is refused if it is true: a classification has no lines"},
+	{Name: "lineByLineEvaluator", Kind: input.Bool, Otherwise: false,
+		About: "is refused if it is true: a classification has no lines"},
 	outputKeys[2],
 }
 
@@ -55,12 +59,15 @@ func binaryClassification(e *evaluator.Evaluator, c *evaluator.Config) {
 
 var multiclassType = evaluator.Kind{
 	Read: multiclassClassification,
-	About: "Scores 1 if the output names the expected class, else 0; one that names none of the classes scores 0. Over the whole set it " +
+	About: "Scores 1 if the output names the expected class, else 0; one that names none of the classes scores 0. " +
+		"Over the whole set it " +
 		"gives precision, recall or F-score, averaged over the classes.",
 	Keys: append([]evaluator.Key{
 		{Name: "classes", Kind: input.Array, Required: true, About: "all classes, in any case"},
-		{Name: "metricType", Kind: input.String, Otherwise: "f-score", Values: metricTypes, About: "the score of the set"},
-		{Name: "averaging", Kind: input.String, Otherwise: "macro", Values: []string{"micro", "macro"}, About: "`macro` averages the classes' metrics, `micro` counts all predictions together"},
+		{Name: "metricType", Kind: input.String, Otherwise: "f-score", Values: metricTypes,
+			About: "the score of the set"},
+		{Name: "averaging", Kind: input.String, Otherwise: "macro", Values: []string{"micro", "macro"},
+			About: "`macro` averages the classes' metrics, `micro` counts all predictions together"},
 		fValueKey,
 	}, classKeys...),
 	Criteria: []evaluator.Key{expectedClassKey},
@@ -87,7 +94,9 @@ func multiclassClassification(e *evaluator.Evaluator, c *evaluator.Config) {
 
 // classify is the score of one rollout: the classes are compared in lower case, and must be known
 // if there is a list.
-func classify(c *evaluator.Config, classes []string) func(context.Context, eval.Subject, *pyvalue.Object) evaluator.Outcome {
+func classify(
+	c *evaluator.Config, classes []string,
+) func(context.Context, eval.Subject, *pyvalue.Object) evaluator.Outcome {
 	o := readOutput(c)
 	if n := c.Get("lineByLineEvaluator"); o.lines != "" {
 		c.Errorf(n, "a classification cannot be evaluated line by line")
@@ -104,10 +113,12 @@ func classify(c *evaluator.Config, classes []string) func(context.Context, eval.
 	o.compare = func(_ context.Context, expected, actual any) evaluator.Outcome {
 		e, a := pyvalue.Lower(pyvalue.Str(expected)), pyvalue.Lower(pyvalue.Str(actual))
 		if classes != nil && !slices.Contains(classes, e) {
-			return evaluator.Failed("INVALID_EXPECTED_CLASS: the expected class %q is none of %s", e, strings.Join(classes, ", "))
+			return evaluator.Failed("INVALID_EXPECTED_CLASS: the expected class %q is none of %s", e,
+				strings.Join(classes, ", "))
 		}
 		if classes != nil && !slices.Contains(classes, a) {
-			return evaluator.Failed("INVALID_PREDICTED_CLASS: the predicted class %q is none of %s", a, strings.Join(classes, ", "))
+			return evaluator.Failed("INVALID_PREDICTED_CLASS: the predicted class %q is none of %s", a,
+				strings.Join(classes, ", "))
 		}
 		return evaluator.Outcome{Score: pyvalue.Truth(e == a), Details: comparison{e, a}}
 	}

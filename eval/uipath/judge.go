@@ -93,17 +93,20 @@ type uipathJudge struct {
 
 // judgeKeys are the keys of UiPath's judges.
 var judgeKeys = []evaluator.Key{
-	{Name: "model", Kind: input.String, About: "the model that judges; without one, or with `same-as-agent`, as [judges.md](judges.md) says"},
+	{Name: "model", Kind: input.String,
+		About: "the model that judges; without one, or with `same-as-agent`, as [judges.md](judges.md) says"},
 	{Name: "prompt", Kind: input.String, About: "what the judge is asked, instead of evalrun's own words"},
 	{Name: "temperature", Kind: input.Number, Otherwise: 0.0, Least: 0, Most: 2, About: "of the model"},
-	{Name: "maxTokens", Kind: input.Number, Whole: true, Least: 1, Most: 1<<31 - 1, About: "how long its answer may be"},
+	{Name: "maxTokens", Kind: input.Number, Whole: true, Least: 1, Most: 1<<31 - 1,
+		About: "how long its answer may be"},
 }
 
 // readJudge reads the keys of a judge. Its prompt, if it has none, is that of its kind; what stands
 // for the actual and the expected is appended where the prompt lacks it.
 func readJudge(e *evaluator.Evaluator, c *evaluator.Config, kind judgeTexts, actual, expected string) *uipathJudge {
 	zero := 0.0
-	j := &uipathJudge{id: e.Def.ID, system: kind.system, prompt: c.String("prompt"), model: c.String("model"), maxTokens: c.Int("maxTokens"), temperature: &zero}
+	j := &uipathJudge{id: e.Def.ID, system: kind.system, prompt: c.String("prompt"), model: c.String("model"),
+		maxTokens: c.Int("maxTokens"), temperature: &zero}
 	if j.prompt == "" {
 		j.prompt = kind.prompt
 	}
@@ -134,11 +137,14 @@ func (j *uipathJudge) complete(actual, expected string) {
 
 // ask fills the prompt with pairs of placeholders and values, in one pass: a value that holds a
 // placeholder stays as it is. sample tells the questions about the lines of one output apart.
-func (j *uipathJudge) ask(ctx context.Context, s eval.Subject, sample int, pairs ...string) (submitted, evaluator.Outcome) {
+func (j *uipathJudge) ask(
+	ctx context.Context, s eval.Subject, sample int, pairs ...string,
+) (submitted, evaluator.Outcome) {
 	if s.Judge == nil {
-		return submitted{}, evaluator.Outcome{Failure: &eval.NotAsked{Reason: "an LLM judge needs a model, and there is none here"}}
+		return submitted{}, evaluator.NoModel()
 	}
-	q := eval.Question{EvaluatorID: j.id, Sample: sample, Model: j.model, System: j.system, Prompt: strings.NewReplacer(pairs...).Replace(j.prompt), Tool: submitEvaluation,
+	q := eval.Question{EvaluatorID: j.id, Sample: sample, Model: j.model, System: j.system,
+		Prompt: strings.NewReplacer(pairs...).Replace(j.prompt), Tool: submitEvaluation,
 		Temperature: j.temperature, MaxTokens: j.maxTokens, TemplateHash: evaluator.Hash(j.system, j.prompt),
 		Check: func(arguments json.RawMessage) error {
 			_, err := readSubmitted(arguments)
@@ -178,8 +184,10 @@ func outputJudge(kind judgeTexts, about string) evaluator.Kind {
 		e.ExpectsOutput = true
 		e.Score = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
 			one, asked := *o, 0
-			one.compare = func(ctx context.Context, expected, actual any) evaluator.Outcome { // for each line, if it goes by lines
-				got, out := j.ask(ctx, s, asked, actualOutput, pyvalue.Str(actual), expectedOutputs, pyvalue.Str(expected))
+			// for each line, if it goes by lines
+			one.compare = func(ctx context.Context, expected, actual any) evaluator.Outcome {
+				got, out := j.ask(ctx, s, asked, actualOutput, pyvalue.Str(actual), expectedOutputs,
+					pyvalue.Str(expected))
 				asked++
 				out.Details = judgeDetails{pyvalue.Str(expected), pyvalue.Str(actual), got.justification}
 				return out
@@ -187,7 +195,9 @@ func outputJudge(kind judgeTexts, about string) evaluator.Kind {
 			return one.score(ctx, s, criteria)
 		}
 	}
-	return evaluator.Kind{Read: read, AsksModels: true, About: about, Keys: slices.Concat(judgeKeys, outputKeys), Criteria: []evaluator.Key{evaluator.ExpectedOutputKey}}
+	return evaluator.Kind{Read: read, AsksModels: true,
+		About: about, Keys: slices.Concat(judgeKeys, outputKeys),
+		Criteria: []evaluator.Key{evaluator.ExpectedOutputKey}}
 }
 
 // judgeDetails are the details of UiPath's current judges.
@@ -212,7 +222,8 @@ func trajectoryJudge(kind judgeTexts, about string) evaluator.Kind {
 				return evaluator.Failed("inputs: %w", err)
 			}
 			history := spans.History(s.Trace)
-			got, out := j.ask(ctx, s, 0, agentRunHistory, history, expectedBehavior, pyvalue.Str(v), agentInput, pyvalue.Str(inputs), simulation, "")
+			got, out := j.ask(ctx, s, 0, agentRunHistory, history, expectedBehavior, pyvalue.Str(v), agentInput,
+				pyvalue.Str(inputs), simulation, "")
 			out.Details = judgeDetails{pyvalue.Str(v), history, got.justification}
 			return out
 		}
@@ -223,7 +234,9 @@ func trajectoryJudge(kind judgeTexts, about string) evaluator.Kind {
 
 // legacyPromptKeys are the keys of legacy judges.
 var legacyPromptKeys = []evaluator.Key{
-	{Name: "prompt", Kind: input.String, Required: true, About: "what the judge is asked, with `{{ActualOutput}}` and `{{ExpectedOutput}}`, or of a trajectory `{{AgentRunHistory}}` and `{{ExpectedAgentBehavior}}`"},
+	{Name: "prompt", Kind: input.String, Required: true,
+		About: "what the judge is asked, with `{{ActualOutput}}` and `{{ExpectedOutput}}`, or of a trajectory " +
+			"`{{AgentRunHistory}}` and `{{ExpectedAgentBehavior}}`"},
 	{Name: "model", Kind: input.String, About: "the model that judges"},
 }
 
@@ -238,8 +251,9 @@ var legacyJudgeType = evaluator.Kind{
 var legacyTrajectoryType = evaluator.Kind{
 	AsksModels: true,
 	Read:       legacyTrajectoryJudge,
-	About:      "UiPath's legacy category 3: asks a model whether the agent's tool calls are the evaluation's `expectedAgentBehavior`.",
-	Keys:       slices.Concat(legacyPromptKeys, legacyKeys),
+	About: "UiPath's legacy category 3: asks a model whether the agent's tool calls are the evaluation's " +
+		"`expectedAgentBehavior`.",
+	Keys: slices.Concat(legacyPromptKeys, legacyKeys),
 }
 
 // legacyOutputJudge is UiPath's legacy category 1: the prompt is the file's own, and the score is
@@ -281,7 +295,8 @@ func legacyTrajectoryJudge(e *evaluator.Evaluator, c *evaluator.Config) {
 	e.Score = func(ctx context.Context, s eval.Subject, _ *pyvalue.Object) evaluator.Outcome {
 		behaviour := s.Evaluation.ExpectedAgentBehavior
 		if strings.TrimSpace(behaviour) == "" {
-			return evaluator.Failed("EMPTY_EXPECTED_AGENT_BEHAVIOR: the evaluation expects a behaviour that is not empty")
+			return evaluator.Failed("EMPTY_EXPECTED_AGENT_BEHAVIOR: the evaluation expects a behaviour that is " +
+				"not empty")
 		}
 		got, out := j.ask(ctx, s, 0, expectedBehavior, behaviour, agentRunHistory, spans.History(s.Trace))
 		out.Details = got.justification

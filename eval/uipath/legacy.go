@@ -27,14 +27,17 @@ type legacy struct {
 
 // legacyKeys are the keys of all legacy evaluators.
 var legacyKeys = []evaluator.Key{
-	{Name: "targetOutputKey", Kind: input.String, Otherwise: "*", About: "the part of the output that is compared; `*` for all of it"},
-	{Name: "lineByLineEvaluation", Kind: input.Bool, Otherwise: false, About: "compares line by line; the score is the share of lines that match"},
+	{Name: "targetOutputKey", Kind: input.String, Otherwise: "*",
+		About: "the part of the output that is compared; `*` for all of it"},
+	{Name: "lineByLineEvaluation", Kind: input.Bool, Otherwise: false,
+		About: "compares line by line; the score is the share of lines that match"},
 	{Name: "lineDelimiter", Kind: input.String, Otherwise: "\n", About: "what ends a line"},
 }
 
 func readLegacy(e *evaluator.Evaluator, c *evaluator.Config) *legacy {
 	e.Scale, e.ExpectsOutput = legacyScale, true
-	c.Ignore("id", "fileName", "category", "type", "createdAt", "updatedAt", "prompt", "model", "maxTokens", "temperature",
+	c.Ignore("id", "fileName", "category", "type", "createdAt", "updatedAt", "prompt", "model", "maxTokens",
+		"temperature",
 		"targetSubOutputKey", "projectId", "weight")
 	l := &legacy{path: c.String("targetOutputKey")}
 	if l.path == "" {
@@ -57,8 +60,9 @@ func sides(s eval.Subject, criteria *pyvalue.Object) (expected, actual any, err 
 }
 
 var legacyEqualsType = evaluator.Kind{
-	Read:     legacyEquals,
-	About:    "UiPath's legacy category 0, type 1: scores 100 if both sides are the same JSON, else 0. A path that is missing on either side is a match.",
+	Read: legacyEquals,
+	About: "UiPath's legacy category 0, type 1: scores 100 if both sides are the same JSON, else 0. A path " +
+		"that is missing on either side is a match.",
 	Keys:     legacyKeys,
 	Criteria: []evaluator.Key{evaluator.ExpectedOutputKey},
 }
@@ -84,18 +88,21 @@ func legacyEquals(e *evaluator.Evaluator, c *evaluator.Config) {
 		}
 		compare := func(e, a any) evaluator.Outcome {
 			same := pyvalue.Canonical(e) == pyvalue.Canonical(a)
-			return evaluator.Outcome{Score: pyvalue.Truth(same), Shown: same, Details: comparison{pyvalue.Str(e), pyvalue.Str(a)}}
+			return evaluator.Outcome{Score: pyvalue.Truth(same), Shown: same,
+				Details: comparison{pyvalue.Str(e), pyvalue.Str(a)}}
 		}
 		return l.compare(expected, actual, eval.Equals, compare)
 	}
 }
 
 // compare compares as a whole or line by line.
-func (l *legacy) compare(expected, actual any, relation eval.Relation, compare func(expected, actual any) evaluator.Outcome) (out evaluator.Outcome) {
+func (l *legacy) compare(expected, actual any, relation eval.Relation,
+	compare func(expected, actual any) evaluator.Outcome) (out evaluator.Outcome) {
 	if l.lines == "" {
 		out = compare(expected, actual)
 	} else {
-		out = averageLines(splitLines(pyvalue.Str(expected), l.lines), splitLines(pyvalue.Str(actual), l.lines), func(e, a string) evaluator.Outcome { return compare(e, a) })
+		out = averageLines(splitLines(pyvalue.Str(expected), l.lines), splitLines(pyvalue.Str(actual), l.lines),
+			func(e, a string) evaluator.Outcome { return compare(e, a) })
 	}
 	out.Compared = &evaluator.Compared{Expected: expected, Actual: actual, Relation: relation}
 	return out
@@ -129,19 +136,22 @@ func legacyJSONSimilarity(e *evaluator.Evaluator, c *evaluator.Config) {
 				return evaluator.Outcome{Err: err}
 			}
 			return evaluator.Outcome{
-				Score:   share(matched, total),
-				Shown:   share(matched, total) * legacyScale,
-				Details: fmt.Sprintf("Matched leaves: %s, Total leaves: %s", pyvalue.ReprFloat(matched), pyvalue.ReprFloat(total)),
+				Score: share(matched, total),
+				Shown: share(matched, total) * legacyScale,
+				Details: fmt.Sprintf("Matched leaves: %s, Total leaves: %s", pyvalue.ReprFloat(matched),
+					pyvalue.ReprFloat(total)),
 			}
 		})
 	}
 }
 
 var legacyCSVType = evaluator.Kind{
-	Read:  legacyCSV,
-	About: "UiPath's legacy category 0, type 10: scores 100 if columns of the first row of a CSV text are the same on both sides; line by line, the share of rows.",
+	Read: legacyCSV,
+	About: "UiPath's legacy category 0, type 10: scores 100 if columns of the first row of a CSV text are the " +
+		"same on both sides; line by line, the share of rows.",
 	Keys: append([]evaluator.Key{
-		{Name: "targetSubOutputKey", Kind: input.String, Required: true, About: "the names of the columns, separated by commas, in any case"},
+		{Name: "targetSubOutputKey", Kind: input.String, Required: true,
+			About: "the names of the columns, separated by commas, in any case"},
 	}, legacyKeys...),
 	Criteria: []evaluator.Key{evaluator.ExpectedOutputKey},
 }
@@ -202,7 +212,8 @@ func csvRow(expected, actual string, columns []string) evaluator.Outcome {
 		return evaluator.Failed("the expected CSV: %w", err)
 	}
 	same := slices.Equal(e, a)
-	return evaluator.Outcome{Score: pyvalue.Truth(same), Shown: same, Compared: &evaluator.Compared{Expected: record(columns, e), Actual: record(columns, a), Relation: eval.Equals}}
+	return evaluator.Outcome{Score: pyvalue.Truth(same), Shown: same,
+		Compared: &evaluator.Compared{Expected: record(columns, e), Actual: record(columns, a), Relation: eval.Equals}}
 }
 
 // record is a row of a table as an object.

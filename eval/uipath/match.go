@@ -13,7 +13,8 @@ import (
 
 var exactMatchType = evaluator.Kind{
 	Read: exactMatch,
-	About: "Scores 1 if the output, or a part of it, equals the expected output, else 0. If one side is a text, both are compared " +
+	About: "Scores 1 if the output, or a part of it, equals the expected output, else 0. If one side is a text, " +
+		"both are compared " +
 		"as Python prints them: `\"8.0\"` equals 8. Inside objects and arrays, texts are compared as they are.",
 	Keys: append([]evaluator.Key{caseSensitiveKey, negatedKey, aggregatorsKey,
 		{Name: "classes", Kind: input.Array, About: "the labels, for `aggregators`"}}, outputKeys...),
@@ -51,7 +52,8 @@ func matches(expected, actual any, caseSensitive bool) bool {
 
 var containsType = evaluator.Kind{
 	Read: contains,
-	About: "Scores 1 if the output, or a part of it, contains the search text, else 0. What is no text is searched as Python prints it: " +
+	About: "Scores 1 if the output, or a part of it, contains the search text, else 0. What is no text is " +
+		"searched as Python prints it: " +
 		"`True`, `8.0`, `{'a': 1.0}`.",
 	Keys:     append([]evaluator.Key{caseSensitiveKey, negatedKey}, outputKeys...),
 	Tells:    func(text *input.Node) bool { return text.Kind != input.String || text.Text != "" },
@@ -76,6 +78,7 @@ func contains(e *evaluator.Evaluator, c *evaluator.Config) {
 		if !caseSensitive {
 			search, text = pyvalue.Lower(search), pyvalue.Lower(text)
 		}
-		return evaluator.Outcome{Score: pyvalue.Truth(strings.Contains(text, search) != negated), Details: comparison{search, text}}
+		return evaluator.Outcome{Score: pyvalue.Truth(strings.Contains(text, search) != negated),
+			Details: comparison{search, text}}
 	}
 }

@@ -32,10 +32,12 @@ type output struct {
 
 // outputKeys are the keys of all evaluators of outputs.
 var outputKeys = []evaluator.Key{
-	{Name: "targetOutputKey", Otherwise: "*", About: "the part of the output that is compared: a path such as `result.items[0]`, `*` for all of it, " +
-		"or an array of paths. It applies to the expected output too"},
-	{Name: "lineByLineEvaluator", Kind: input.Bool, Otherwise: false, About: "compares line by line; the score is the share of lines that match. " +
-		"Not with an array of paths"},
+	{Name: "targetOutputKey", Otherwise: "*",
+		About: "the part of the output that is compared: a path such as `result.items[0]`, `*` for all of it, " +
+			"or an array of paths. It applies to the expected output too"},
+	{Name: "lineByLineEvaluator", Kind: input.Bool, Otherwise: false,
+		About: "compares line by line; the score is the share of lines that match. " +
+			"Not with an array of paths"},
 	{Name: "lineDelimiter", Kind: input.String, Otherwise: "\n", About: "what ends a line"},
 }
 
@@ -109,7 +111,8 @@ func (o *output) score(ctx context.Context, s eval.Subject, criteria *pyvalue.Ob
 // actual selects the parts of the agent's output.
 func (o *output) actual(v any) (any, error) {
 	if _, ok := v.(*pyvalue.Object); o.list && !ok {
-		return nil, fmt.Errorf("INVALID_ACTUAL_OUTPUT: a list of target output keys needs an object, got %s", pyvalue.KindOf(v))
+		return nil, fmt.Errorf("INVALID_ACTUAL_OUTPUT: a list of target output keys needs an object, got %s",
+			pyvalue.KindOf(v))
 	}
 	v, err := o.part(v, "actual")
 	if err != nil {
@@ -136,12 +139,14 @@ func (o *output) expectedPart(v any) (any, error) {
 	if s, ok := v.(string); ok {
 		parsed, err := pyvalue.Parse([]byte(s))
 		if err != nil || s == "" {
-			return nil, fmt.Errorf("INVALID_EXPECTED_OUTPUT: with a target output key the expected output must be an object, got the string %q", s)
+			return nil, fmt.Errorf("INVALID_EXPECTED_OUTPUT: with a target output key the expected output must be "+
+				"an object, got the string %q", s)
 		}
 		v = parsed
 	}
 	if _, ok := v.(*pyvalue.Object); !ok {
-		return nil, fmt.Errorf("INVALID_EXPECTED_OUTPUT: with a target output key the expected output must be an object, got %s", pyvalue.KindOf(v))
+		return nil, fmt.Errorf("INVALID_EXPECTED_OUTPUT: with a target output key the expected output must be an "+
+			"object, got %s", pyvalue.KindOf(v))
 	}
 	return o.part(v, "expected")
 }
@@ -212,8 +217,10 @@ func (o *output) scoreLines(ctx context.Context, expected, actual any) evaluator
 
 // averageLines pairs the lines and averages their scores; a line that is missing on one side is
 // empty there.
-func averageLines(expected, actual []string, compare func(expected, actual string) evaluator.Outcome) evaluator.Outcome {
-	details := linesDetails{Results: []lineDetails{}, TotalActual: len(actual), TotalExpected: len(expected), Aggregation: "average"}
+func averageLines(expected, actual []string,
+	compare func(expected, actual string) evaluator.Outcome) evaluator.Outcome {
+	details := linesDetails{Results: []lineDetails{}, TotalActual: len(actual), TotalExpected: len(expected),
+		Aggregation: "average"}
 	var out evaluator.Outcome
 	n := max(len(expected), len(actual))
 	for i := range n {
@@ -261,8 +268,12 @@ type comparison struct {
 
 // The keys that evaluators have in common.
 var (
-	caseSensitiveKey = evaluator.Key{Name: "caseSensitive", Kind: input.Bool, Otherwise: false, About: "whether upper and lower case differ"}
-	negatedKey       = evaluator.Key{Name: "negated", Kind: input.Bool, Otherwise: false, About: "turns the score round: 1 becomes 0 and 0 becomes 1"}
-	strictKey        = evaluator.Key{Name: "strict", Kind: input.Bool, Otherwise: false, About: "all or nothing: the score is 1 if everything is as expected, else 0"}
-	fValueKey        = evaluator.Key{Name: "fValue", Kind: input.Number, Otherwise: 1.0, Least: 0, Most: 1000, About: "beta of the F-score: how much more recall counts than precision"}
+	caseSensitiveKey = evaluator.Key{Name: "caseSensitive", Kind: input.Bool, Otherwise: false,
+		About: "whether upper and lower case differ"}
+	negatedKey = evaluator.Key{Name: "negated", Kind: input.Bool, Otherwise: false,
+		About: "turns the score round: 1 becomes 0 and 0 becomes 1"}
+	strictKey = evaluator.Key{Name: "strict", Kind: input.Bool, Otherwise: false,
+		About: "all or nothing: the score is 1 if everything is as expected, else 0"}
+	fValueKey = evaluator.Key{Name: "fValue", Kind: input.Number, Otherwise: 1.0, Least: 0, Most: 1000,
+		About: "beta of the F-score: how much more recall counts than precision"}
 )

@@ -21,7 +21,8 @@ type expectedCall struct {
 }
 
 // expectedCalls reads the criteria of the args and the output evaluator.
-func expectedCalls(criteria *pyvalue.Object, camel, snake string, read func(*expectedCall, *pyvalue.Object) error) ([]expectedCall, error) {
+func expectedCalls(criteria *pyvalue.Object, camel, snake string,
+	read func(*expectedCall, *pyvalue.Object) error) ([]expectedCall, error) {
 	v, _ := criteria.Get(camel, snake)
 	list, ok := v.([]any)
 	if !ok {
@@ -35,7 +36,8 @@ func expectedCalls(criteria *pyvalue.Object, camel, snake string, read func(*exp
 		}
 		name, ok := o.Values["name"].(string)
 		if !ok {
-			return nil, fmt.Errorf("criteria: %s[%d]: name: expected a string, got %s", camel, i, pyvalue.KindOf(o.Values["name"]))
+			return nil, fmt.Errorf("criteria: %s[%d]: name: expected a string, got %s", camel, i,
+				pyvalue.KindOf(o.Values["name"]))
 		}
 		calls[i] = expectedCall{name: name}
 		if v := o.Values["id"]; v != nil {
@@ -82,7 +84,8 @@ func (m *callModel) print(expected []expectedCall, calls []spans.ToolCall) (prin
 		if id != nil {
 			shown = *id
 		}
-		return pyvalue.Opaque(fmt.Sprintf("%s(name=%s, %s=%s, id=%s)", m.name, pyvalue.Repr(name), m.field, pyvalue.Repr(value), pyvalue.Repr(shown)))
+		return pyvalue.Opaque(fmt.Sprintf("%s(name=%s, %s=%s, id=%s)", m.name, pyvalue.Repr(name), m.field,
+			pyvalue.Repr(value), pyvalue.Repr(shown)))
 	}
 	var wanted, made []any
 	for i := range expected {
@@ -96,7 +99,8 @@ func (m *callModel) print(expected []expectedCall, calls []spans.ToolCall) (prin
 
 // unmatched are the expected calls of which none was made, each beside an unused call of the same
 // tool.
-func (m *callModel) unmatched(expected []expectedCall, calls []spans.ToolCall, same func(*expectedCall, *spans.ToolCall) bool) *evaluator.Compared {
+func (m *callModel) unmatched(expected []expectedCall, calls []spans.ToolCall,
+	same func(*expectedCall, *spans.ToolCall) bool) *evaluator.Compared {
 	used := make([]bool, len(calls))
 	take := func(e *expectedCall, fits func(*spans.ToolCall) bool) *spans.ToolCall {
 		for i := range calls {
@@ -131,11 +135,13 @@ func (m *callModel) unmatched(expected []expectedCall, calls []spans.ToolCall, s
 }
 
 var toolCallArgsType = evaluator.Kind{
-	Read:  toolCallArgs,
-	About: "Scores the share of the expected calls that were made with the expected arguments, in any order. Further arguments do not matter.",
+	Read: toolCallArgs,
+	About: "Scores the share of the expected calls that were made with the expected arguments, in any order. " +
+		"Further arguments do not matter.",
 	Keys: []evaluator.Key{strictKey,
 		{Name: "subset", Kind: input.Bool, Otherwise: false, About: "has no effect, as in UiPath's"}},
-	Criteria: []evaluator.Key{{Name: "toolCalls", Kind: input.Array, Required: true, About: "the calls: `[{\"name\": \"search\", \"args\": {\"query\": \"lease\"}}]`"}},
+	Criteria: []evaluator.Key{{Name: "toolCalls", Kind: input.Array, Required: true,
+		About: "the calls: `[{\"name\": \"search\", \"args\": {\"query\": \"lease\"}}]`"}},
 }
 
 // toolCallArgs scores the share of expected calls that were made with the expected arguments, in
@@ -145,20 +151,22 @@ func toolCallArgs(e *evaluator.Evaluator, c *evaluator.Config) {
 	strict := c.Bool("strict")
 	c.Bool("subset")
 	e.Score = func(_ context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
-		expected, err := expectedCalls(criteria, "toolCalls", "tool_calls", func(call *expectedCall, o *pyvalue.Object) error {
-			args, ok := o.Values["args"].(*pyvalue.Object)
-			if !ok {
-				return fmt.Errorf("args: expected an object, got %s", pyvalue.KindOf(o.Values["args"]))
-			}
-			call.args = args
-			return nil
-		})
+		expected, err := expectedCalls(criteria, "toolCalls", "tool_calls",
+			func(call *expectedCall, o *pyvalue.Object) error {
+				args, ok := o.Values["args"].(*pyvalue.Object)
+				if !ok {
+					return fmt.Errorf("args: expected an object, got %s", pyvalue.KindOf(o.Values["args"]))
+				}
+				call.args = args
+				return nil
+			})
 		if err != nil {
 			return evaluator.Outcome{Err: err}
 		}
 		calls := spans.ToolCalls(s.Trace)
 		out := argsScore(calls, expected, strict)
-		out.Compared = callWithArgs.unmatched(expected, calls, func(e *expectedCall, c *spans.ToolCall) bool { return hasArgs(c.Arguments(), e.args) })
+		out.Compared = callWithArgs.unmatched(expected, calls,
+			func(e *expectedCall, c *spans.ToolCall) bool { return hasArgs(c.Arguments(), e.args) })
 		return out
 	}
 }
@@ -173,7 +181,8 @@ func argsScore(calls []spans.ToolCall, expected []expectedCall, strict bool) eva
 	for _, e := range expected {
 		m.match(&e, func(call *spans.ToolCall) (bool, string) {
 			ok := hasArgs(call.Arguments(), e.args)
-			return ok, fmt.Sprintf("Actual: %s, Expected: %s, Score: %s", pyvalue.Repr(call.Arguments()), pyvalue.Repr(e.args), pyvalue.ReprFloat(pyvalue.Truth(ok)))
+			return ok, fmt.Sprintf("Actual: %s, Expected: %s, Score: %s", pyvalue.Repr(call.Arguments()),
+				pyvalue.Repr(e.args), pyvalue.ReprFloat(pyvalue.Truth(ok)))
 		})
 	}
 	score := float64(m.matched) / float64(len(expected))
@@ -193,10 +202,11 @@ func hasArgs(actual, expected *pyvalue.Object) bool {
 }
 
 var toolCallOutputType = evaluator.Kind{
-	Read:     toolCallOutput,
-	About:    "Scores the share of the expected outputs that the tools gave, compared as exact text.",
-	Keys:     []evaluator.Key{strictKey},
-	Criteria: []evaluator.Key{{Name: "toolOutputs", Kind: input.Array, Required: true, About: "the outputs: `[{\"name\": \"search\", \"output\": \"3 results\"}]`"}},
+	Read:  toolCallOutput,
+	About: "Scores the share of the expected outputs that the tools gave, compared as exact text.",
+	Keys:  []evaluator.Key{strictKey},
+	Criteria: []evaluator.Key{{Name: "toolOutputs", Kind: input.Array, Required: true,
+		About: "the outputs: `[{\"name\": \"search\", \"output\": \"3 results\"}]`"}},
 }
 
 // toolCallOutput scores the share of expected outputs that calls gave, as exact text; strict ends
@@ -204,20 +214,22 @@ var toolCallOutputType = evaluator.Kind{
 func toolCallOutput(e *evaluator.Evaluator, c *evaluator.Config) {
 	strict := c.Bool("strict")
 	e.Score = func(_ context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
-		expected, err := expectedCalls(criteria, "toolOutputs", "tool_outputs", func(call *expectedCall, o *pyvalue.Object) error {
-			output, ok := o.Values["output"].(string)
-			if !ok {
-				return errors.New("output: expected a string, got " + pyvalue.KindOf(o.Values["output"]))
-			}
-			call.output = output
-			return nil
-		})
+		expected, err := expectedCalls(criteria, "toolOutputs", "tool_outputs",
+			func(call *expectedCall, o *pyvalue.Object) error {
+				output, ok := o.Values["output"].(string)
+				if !ok {
+					return errors.New("output: expected a string, got " + pyvalue.KindOf(o.Values["output"]))
+				}
+				call.output = output
+				return nil
+			})
 		if err != nil {
 			return evaluator.Outcome{Err: err}
 		}
 		calls := spans.ToolCalls(s.Trace)
 		out := outputScore(calls, expected, strict)
-		out.Compared = callWithOutput.unmatched(expected, calls, func(e *expectedCall, c *spans.ToolCall) bool { return c.Output == e.output })
+		out.Compared = callWithOutput.unmatched(expected, calls,
+			func(e *expectedCall, c *spans.ToolCall) bool { return c.Output == e.output })
 		return out
 	}
 }
@@ -233,11 +245,13 @@ func outputScore(calls []spans.ToolCall, expected []expectedCall, strict bool) e
 	for _, e := range expected {
 		ok := m.match(&e, func(call *spans.ToolCall) (bool, string) {
 			ok := call.Output == e.output
-			return ok, fmt.Sprintf("Actual: %s, Expected: %s, Score: %s", call.Output, e.output, pyvalue.ReprFloat(pyvalue.Truth(ok)))
+			return ok, fmt.Sprintf("Actual: %s, Expected: %s, Score: %s", call.Output, e.output,
+				pyvalue.ReprFloat(pyvalue.Truth(ok)))
 		})
 		if strict && !ok {
 			if m.last == "" {
-				return evaluator.Outcome{Details: x.only("_result", "No matching actual tool call found for expected "+e.name)}
+				return evaluator.Outcome{Details: x.only("_result",
+					"No matching actual tool call found for expected "+e.name)}
 			}
 			return evaluator.Outcome{Details: x.only(m.last, pyvalue.Str(m.sentences.Values[m.last]))}
 		}

@@ -22,10 +22,12 @@ type orderDetails struct {
 }
 
 var toolCallOrderType = evaluator.Kind{
-	Read:     toolCallOrder,
-	About:    "Scores the longest common subsequence of the expected and the actual tool calls, as a share of the expected ones.",
-	Keys:     []evaluator.Key{strictKey},
-	Criteria: []evaluator.Key{{Name: "toolCallsOrder", Kind: input.Array, Required: true, About: "the names of the tools, or their ids, in the order in which they should be called"}},
+	Read: toolCallOrder,
+	About: "Scores the longest common subsequence of the expected and the actual tool calls, as a share of the " +
+		"expected ones.",
+	Keys: []evaluator.Key{strictKey},
+	Criteria: []evaluator.Key{{Name: "toolCallsOrder", Kind: input.Array, Required: true,
+		About: "the names of the tools, or their ids, in the order in which they should be called"}},
 }
 
 // toolCallOrder scores the longest common subsequence of the expected and the actual calls; strict
@@ -36,11 +38,13 @@ func toolCallOrder(e *evaluator.Evaluator, c *evaluator.Config) {
 		v, _ := criteria.Get("toolCallsOrder", "tool_calls_order")
 		expected, ok := v.([]any)
 		if !ok {
-			return evaluator.Failed("criteria: toolCallsOrder: expected an array of tool names, got %s", pyvalue.KindOf(v))
+			return evaluator.Failed("criteria: toolCallsOrder: expected an array of tool names, got %s",
+				pyvalue.KindOf(v))
 		}
 		for _, name := range expected {
 			if _, ok := name.(string); !ok {
-				return evaluator.Failed("criteria: toolCallsOrder: expected an array of tool names, got %s in it", pyvalue.KindOf(name))
+				return evaluator.Failed("criteria: toolCallsOrder: expected an array of tool names, got %s in it",
+					pyvalue.KindOf(name))
 			}
 		}
 		calls := spans.ToolCalls(s.Trace)
@@ -141,7 +145,8 @@ func (x explanation) only(key, text string) *pyvalue.Object {
 func (x explanation) emptyScore(expected, actual int) (evaluator.Outcome, bool) {
 	switch {
 	case expected == 0 && actual == 0:
-		return evaluator.Outcome{Score: 1, Details: x.only("_result", "Both expected and actual "+x.what+" are empty")}, true
+		return evaluator.Outcome{Score: 1,
+			Details: x.only("_result", "Both expected and actual "+x.what+" are empty")}, true
 	case expected == 0 || actual == 0:
 		return evaluator.Outcome{Details: x.only("_result", "Either expected or actual "+x.what+" are empty")}, true
 	}
@@ -175,7 +180,8 @@ func toolCallCount(e *evaluator.Evaluator, c *evaluator.Config) {
 		v, _ := criteria.Get("toolCallsCount", "tool_calls_count")
 		expected, ok := v.(*pyvalue.Object)
 		if !ok {
-			return evaluator.Failed(`criteria: toolCallsCount: expected an object such as {"tool": ["=", 1]}, got %s`, pyvalue.KindOf(v))
+			return evaluator.Failed(`criteria: toolCallsCount: expected an object such as {"tool": ["=", 1]}, got %s`,
+				pyvalue.KindOf(v))
 		}
 		calls := spans.ToolCalls(s.Trace)
 		out := countScore(calls, expected, strict)
@@ -208,8 +214,10 @@ func countScore(calls []spans.ToolCall, expected *pyvalue.Object, strict bool) e
 				count = wholeNumber(0)
 			}
 		}
-		score := pyvalue.Truth(comparators[wants[i].op](count.(pyvalue.Number).Float, wants[i].count.Float)) // countCalls puts nothing else in
-		text := fmt.Sprintf("Actual: %s, Expected: %s, Score: %s", pyvalue.Str(count), pyvalue.Str(wants[i].count), pyvalue.ReprFloat(score))
+		score := pyvalue.Truth(comparators[wants[i].op](count.(pyvalue.Number).Float,
+			wants[i].count.Float)) // countCalls puts nothing else in
+		text := fmt.Sprintf("Actual: %s, Expected: %s, Score: %s", pyvalue.Str(count), pyvalue.Str(wants[i].count),
+			pyvalue.ReprFloat(score))
 		sentences.Set(name, text)
 		if strict && score == 0 {
 			return evaluator.Outcome{Details: x.only(name, text)}
@@ -255,8 +263,11 @@ func readCountExpectation(name string, v any) (countExpectation, error) {
 		n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 		count, isNumber = wholeNumber(float64(n)), err == nil
 	}
-	if _, known := comparators[op]; !known || !isNumber || count.Float != math.Trunc(count.Float) || math.IsInf(count.Float, 0) {
-		return countExpectation{}, fmt.Errorf(`criteria: toolCallsCount: %s: expected one of > < >= <= = == != and a whole number, got %s`, name, pyvalue.Repr(v))
+	if _, known := comparators[op]; !known || !isNumber || count.Float != math.Trunc(count.Float) ||
+		math.IsInf(count.Float, 0) {
+		return countExpectation{},
+			fmt.Errorf(`criteria: toolCallsCount: %s: expected one of > < >= <= = == != and a whole number, got %s`,
+				name, pyvalue.Repr(v))
 	}
 	if !count.Integer {
 		count = wholeNumber(count.Float)
