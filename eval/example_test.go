@@ -55,7 +55,7 @@ evaluations:
 		fmt.Println(p)
 	}
 
-	statistics := summary.New(set)
+	statistics := summary.New(set, kinds.All)
 	for _, evaluation := range set.Evaluations {
 		rollout := summary.Rollout{EvaluationID: evaluation.ID, Agent: "greeter", Epoch: 1, State: eval.StateCompleted}
 		subject := eval.Subject{Evaluation: evaluation, Agent: "greeter", Epoch: 1, Output: json.RawMessage(`{"message":"Good day, Alicia"}`)}

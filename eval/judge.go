@@ -101,6 +101,13 @@ type JudgeCall struct {
 	LatencyMs int64  `json:"latencyMs"`
 }
 
+// The labels of a judge that compares two answers, in JudgeCall.Label.
+const (
+	LabelA   = "A"
+	LabelB   = "B"
+	LabelTie = "tie"
+)
+
 // Judged says how a result came about that models have given.
 type Judged struct {
 	// Fingerprint is the same for results of the same templates, models and parameters.

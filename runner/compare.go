@@ -17,6 +17,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/compare"
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/input"
@@ -141,7 +142,7 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 		}
 	}
 	s.Judges = h.Statistics.Judges
-	statistics := summary.New(set)
+	statistics := summary.New(set, kinds.All)
 	statistics.Outcomes = func(o summary.Outcome) {
 		e := &s.Evaluations[len(s.Evaluations)-1]
 		e.Outcome = o

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/compare"
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/schemas"
@@ -22,7 +23,7 @@ import (
 func writeDocument(b testing.TB, path string, n int, r *rand.Rand) {
 	b.Helper()
 	set := &eval.Set{Epochs: 1, Thresholds: eval.Thresholds{Pass: 1}, Evaluators: []eval.Definition{{ID: "e", Name: "e", Weight: 1}}}
-	statistics := summary.New(set)
+	statistics := summary.New(set, kinds.All)
 	doc := schemas.Results{Head: schemas.Head{SchemaVersion: schemas.Version, RunID: filepath.Base(path), StoreID: "s", EvaluationSetName: "S", Final: true}}
 	text := func(n int) json.RawMessage { return json.RawMessage(`{"text":"` + strings.Repeat("x", n) + `"}`) }
 	for i := range n {

@@ -48,7 +48,7 @@ const (
 func side(id string, epochs int, evaluations ...[]float64) Side {
 	s := Side{Source: Source{RunID: id, Agents: []string{"agent of " + id}, N: len(evaluations), Final: true}, Epochs: epochs, Pass: 1,
 		Evaluators: []Evaluator{{ID: "e", Digest: "d"}}}
-	statistics := summary.New(&eval.Set{Epochs: epochs, Thresholds: eval.Thresholds{Pass: 1}, Evaluators: []eval.Definition{{ID: "e", Name: "e", Weight: 1}}})
+	statistics := summary.New(&eval.Set{Epochs: epochs, Thresholds: eval.Thresholds{Pass: 1}, Evaluators: []eval.Definition{{ID: "e", Name: "e", Weight: 1}}}, nil)
 	statistics.Outcomes = func(o summary.Outcome) { s.Evaluations = append(s.Evaluations, Evaluation{Outcome: o}) }
 	for i, scores := range evaluations {
 		name := fmt.Sprint("e", i+1)

@@ -88,7 +88,7 @@ func FuzzEvaluatorFile(f *testing.F) {
 				t.Error(err)
 			}
 		}
-		statistics := summary.New(&eval.Set{Evaluators: []eval.Definition{def}})
+		statistics := summary.New(&eval.Set{Evaluators: []eval.Definition{def}}, kinds.All)
 		statistics.Add(summary.Rollout{State: eval.StateCompleted, Results: results})
 		if _, err := json.Marshal(statistics.Summary()); err != nil {
 			t.Error(err)

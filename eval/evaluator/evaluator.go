@@ -39,6 +39,9 @@ type Evaluator struct {
 		deliveries map[string]eval.Delivery) Outcome
 	// asksModels is that of its kind.
 	asksModels bool
+	// Nominal says that the ratings of people are no scores, Pairs that judges choose between two
+	// answers.
+	Nominal, Pairs bool
 	// Classification computes set-level results, nil where there are none.
 	Classification *Classification
 }

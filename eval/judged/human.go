@@ -54,7 +54,7 @@ var humanType = evaluator.Kind{
 // human is an evaluator that is people.
 func human(e *evaluator.Evaluator, c *evaluator.Config) {
 	h := readHumans(e, c)
-	e.CriteriaOptional = true
+	e.CriteriaOptional, e.Nominal = true, h.answer != answerScore
 	e.Score = func(_ context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
 		return h.ask(s, criteria)
 	}
@@ -84,12 +84,6 @@ func humansOf(def eval.Definition) (h *humans, err error) {
 	kind.Read = func(e *evaluator.Evaluator, c *evaluator.Config) { h = readHumans(e, c) }
 	_, err = evaluator.Kinds{TypeHuman: kind}.New(def)
 	return h, err
-}
-
-// Nominal reports whether an evaluator asks people for something else than scores.
-func Nominal(def eval.Definition) bool {
-	h, err := humansOf(def)
-	return err == nil && h.answer != answerScore
 }
 
 func (h *humans) check(c *evaluator.Config) {

@@ -18,13 +18,6 @@ import (
 // run.
 const TypePairwise = "pairwise"
 
-// What such a judge may say.
-const (
-	SideA = "A"
-	SideB = "B"
-	Tie   = "tie"
-)
-
 // pairwisePrompt is what a pairwise judge is asked unless its evaluator says something else.
 const pairwisePrompt = `An AI agent was given this:
 {{input}}
@@ -62,7 +55,7 @@ var pairwiseType = evaluator.Kind{
 func readPairwise(e *evaluator.Evaluator, c *evaluator.Config) {
 	j := &llmJudge{id: e.Def.ID, system: c.String("system"), prompt: judgeTemplate{pairwisePrompt},
 		answer: answerLabels,
-		labels: []string{SideA, SideB, Tie}, samples: 1, reduce: reduceMean, quorum: c.Float("quorum"),
+		labels: []string{eval.LabelA, eval.LabelB, eval.LabelTie}, samples: 1, reduce: reduceMean, quorum: c.Float("quorum"),
 		unknown: c.Bool("unknown"), pairs: true}
 	if c.String("prompt") != "" {
 		j.prompt = readJudgeTemplate(c.Reader, c.Get("prompt"), "a", "b")
@@ -76,7 +69,7 @@ func readPairwise(e *evaluator.Evaluator, c *evaluator.Config) {
 	reference := readReference(c)
 	j.readModels(c)
 	j.tool, j.templateHash = j.makeTool(), evaluator.Hash(j.system, j.prompt.text)
-	e.ExpectsOutput, e.CriteriaOptional = true, true
+	e.ExpectsOutput, e.CriteriaOptional, e.Pairs = true, true, true
 	e.Score = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
 		if s.Judge == nil {
 			return evaluator.NoModel()
@@ -138,8 +131,8 @@ func (a *asked) prefer(swapped bool) {
 		return
 	}
 	score := 0.5
-	if a.label != Tie {
-		score = pyvalue.Truth((a.label == SideA) != swapped)
+	if a.label != eval.LabelTie {
+		score = pyvalue.Truth((a.label == eval.LabelA) != swapped)
 	}
 	a.score, a.call.Score = score, &score
 }

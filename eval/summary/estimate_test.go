@@ -11,6 +11,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/evaltest"
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/eval/pyvalue"
 	"github.com/evalrun/evalrun/eval/stats"
 )
@@ -130,7 +131,7 @@ func TestV2Clusters(t *testing.T) {
 func TestV3AgentsTogether(t *testing.T) {
 	v := readVectors(t).V3
 	set := &eval.Set{Thresholds: eval.Thresholds{Pass: 1}}
-	s := New(set)
+	s := New(set, kinds.All)
 	for i, y := range []float64{1, 0.5, 0, 1} {
 		for _, agent := range []string{"a", "b"} {
 			r := completed(fmt.Sprint(i), score("e", y))

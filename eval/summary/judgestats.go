@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/eval/judged"
+	"github.com/evalrun/evalrun/eval/evaluator"
 )
 
 // JudgeSummary is what the judges of one evaluator have done in a run. Judges whose templates,
@@ -123,18 +123,21 @@ func insert(list *[]string, name string) {
 }
 
 // summaries are those of all evaluators, in the order of the plan.
-func (t judgeTally) summaries(defs []eval.Definition) (out []JudgeSummary) {
+func (t judgeTally) summaries(
+	defs []eval.Definition, built map[string]*evaluator.Evaluator,
+) (out []JudgeSummary) {
 	for _, def := range defs {
+		e := built[def.ID]
 		for _, s := range t {
 			if s.EvaluatorID != def.ID {
 				continue
 			}
 			one := *s
 			if s.ratings != nil {
-				s.ratings.nominal = judged.Nominal(def)
+				s.ratings.nominal = e != nil && e.Nominal
 				one.Fingerprint, one.Raters = def.Digest(), s.ratings.summary()
 			}
-			if def.Type == judged.TypePairwise {
+			if e != nil && e.Pairs {
 				one.Position = s.verdicts.positions()
 				if def.Reference != nil {
 					reference := *def.Reference

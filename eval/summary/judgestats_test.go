@@ -9,6 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/judged"
+	"github.com/evalrun/evalrun/eval/kinds"
 )
 
 func TestStatisticsOfJudges(t *testing.T) {
@@ -18,7 +19,7 @@ func TestStatisticsOfJudges(t *testing.T) {
 	used := func(cost *float64) *eval.Usage {
 		return &eval.Usage{Model: "gpt", InputTokens: 100, OutputTokens: 10, Cost: cost}
 	}
-	s := New(&eval.Set{Evaluators: []eval.Definition{{ID: "j", Weight: 1}, {ID: "cached", Weight: 1}}})
+	s := New(&eval.Set{Evaluators: []eval.Definition{{ID: "j", Weight: 1}, {ID: "cached", Weight: 1}}}, kinds.All)
 	add := func(evaluation string, results ...eval.Result) {
 		s.Add(Rollout{EvaluationID: evaluation, State: eval.StateCompleted, Results: results})
 	}
@@ -44,7 +45,7 @@ func TestStatisticsOfJudges(t *testing.T) {
 // seven pass, 5 of the 10 pairs within rollouts agree; alpha = 1 - 10*D/(2*7*4) with
 // D = 0 + 4/2 + 4/2 + 2/1 = 6.
 func TestAPanelsAgreementIsSummedUpOverTheRun(t *testing.T) {
-	s := New(&eval.Set{Evaluators: []eval.Definition{{ID: "panel", Weight: 1}, {ID: "alone", Weight: 1}}})
+	s := New(&eval.Set{Evaluators: []eval.Definition{{ID: "panel", Weight: 1}, {ID: "alone", Weight: 1}}}, kinds.All)
 	for evaluation, scores := range map[string][]float64{"1": {1, 1, 1}, "2": {1, 1, 0}, "3": {0, 0, 1}, "4": {1, 0}} {
 		var calls []eval.JudgeCall
 		for _, score := range scores {
@@ -67,7 +68,7 @@ func TestAPanelsAgreementIsSummedUpOverTheRun(t *testing.T) {
 
 // A judge that always chooses what stands first says nothing of the answers.
 func TestAPositionBiasIsCounted(t *testing.T) {
-	s := New(&eval.Set{Evaluators: []eval.Definition{{ID: "pairs", Type: judged.TypePairwise, Weight: 1}}})
+	s := New(&eval.Set{Evaluators: []eval.Definition{{ID: "pairs", Type: judged.TypePairwise, Weight: 1}}}, kinds.All)
 	half := 0.5
 	for i, labels := range [][2]string{{"A", "A"}, {"A", "B"}, {"A", "tie"}} {
 		s.Add(Rollout{EvaluationID: string(rune('a' + i)), State: eval.StateCompleted, Results: []eval.Result{{EvaluatorID: "pairs", Judge: &eval.Judged{Fingerprint: "f",

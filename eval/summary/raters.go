@@ -2,7 +2,6 @@ package summary
 
 import (
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/eval/judged"
 	"github.com/evalrun/evalrun/eval/stats"
 )
 
@@ -58,11 +57,11 @@ func (t *raterTally) positions() *PositionCounts {
 			}
 		}
 		switch label {
-		case judged.SideA:
+		case eval.LabelA:
 			out.First = n
-		case judged.SideB:
+		case eval.LabelB:
 			out.Second = n
-		case judged.Tie:
+		case eval.LabelTie:
 			out.Ties = n
 		}
 	}

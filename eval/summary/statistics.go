@@ -5,27 +5,28 @@ package summary
 import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/evaluator"
-	"github.com/evalrun/evalrun/eval/kinds"
 )
 
 // Statistics folds rollouts into a Summary. Of an evaluation that is over only a few numbers are
 // kept.
 type Statistics struct {
-	set             *eval.Set
-	classifications map[string]*evaluator.Classification
-	agents          []*tally
-	group           []Rollout
-	judges          judgeTally
+	set *eval.Set
+	// built are the set's evaluators by id.
+	built  map[string]*evaluator.Evaluator
+	agents []*tally
+	group  []Rollout
+	judges judgeTally
 	// Outcomes, if not nil, is called with each evaluation and agent when all epochs are there.
 	Outcomes func(Outcome)
 }
 
-// New starts the statistics of a run of the set.
-func New(set *eval.Set) *Statistics {
-	s := &Statistics{set: set, classifications: map[string]*evaluator.Classification{}}
+// New starts the statistics of a run of the set. The kinds are those of its evaluators; what an
+// evaluator that is of none of them says beyond its scores is not summed up.
+func New(set *eval.Set, kinds evaluator.Kinds) *Statistics {
+	s := &Statistics{set: set, built: map[string]*evaluator.Evaluator{}}
 	for _, def := range set.Evaluators {
-		if e, err := kinds.All.New(def); err == nil && e.Classification != nil {
-			s.classifications[def.ID] = e.Classification
+		if e, err := kinds.New(def); err == nil {
+			s.built[def.ID] = e
 		}
 	}
 	return s
@@ -60,7 +61,7 @@ func (s *Statistics) tally(agent string) *tally {
 			return t
 		}
 	}
-	t := &tally{agent: agent, set: s.set, classifications: s.classifications, byID: map[string]*evaluatorTally{},
+	t := &tally{agent: agent, set: s.set, built: s.built, byID: map[string]*evaluatorTally{},
 		tags: tagTallies{}}
 	for _, def := range s.set.Evaluators {
 		e := t.evaluator(def.ID, def.Name)
@@ -96,7 +97,7 @@ func (s *Statistics) Summary() Summary {
 			summary.Dataset[key] = result
 		}
 	}
-	summary.Judges = s.judges.summaries(s.set.Evaluators)
+	summary.Judges = s.judges.summaries(s.set.Evaluators, s.built)
 	summary.Gates = append(summary.Gates, gatesOf(s.set, s.agents)...)
 	return summary
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/evaltest"
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/eval/pyvalue"
 )
 
@@ -32,7 +33,7 @@ func summarize(set *eval.Set, rollouts ...Rollout) Summary {
 	if set.Thresholds.Pass == 0 {
 		set.Thresholds.Pass = 1
 	}
-	s := New(set)
+	s := New(set, kinds.All)
 	for _, r := range rollouts {
 		s.Add(r)
 	}
@@ -218,7 +219,7 @@ func atLeast(v float64) *eval.Threshold { return &eval.Threshold{Min: v} }
 
 func TestAgentsAreToldApart(t *testing.T) {
 	set := &eval.Set{Thresholds: eval.Thresholds{Pass: 1}}
-	s := New(set)
+	s := New(set, kinds.All)
 	for _, evaluation := range []string{"1", "2"} {
 		for agent, v := range []float64{1, 0} {
 			r := completed(evaluation, score("e", v))
@@ -359,7 +360,7 @@ func TestGatesWithoutWhatWasNotRun(t *testing.T) {
 
 // Good 1.0 and bad 0.8 do not meet 0.9 together.
 func TestGatesHoldForEachAgent(t *testing.T) {
-	s := New(&eval.Set{Thresholds: eval.Thresholds{Pass: 1, Score: atLeast(0.9)}})
+	s := New(&eval.Set{Thresholds: eval.Thresholds{Pass: 1, Score: atLeast(0.9)}}, kinds.All)
 	for i := range 10 {
 		for _, agent := range []string{"good", "bad"} {
 			r := completed(fmt.Sprint(i), score("e", pyvalue.Truth(agent == "good" || i > 1)))

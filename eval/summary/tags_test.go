@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
@@ -60,7 +61,7 @@ func TestTagsAreRunsOfTheirOwn(t *testing.T) {
 }
 
 func summaryOf(set *eval.Set, rollouts []Rollout) Summary {
-	s := New(set)
+	s := New(set, kinds.All)
 	for _, r := range rollouts {
 		s.Add(r)
 	}

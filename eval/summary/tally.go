@@ -14,7 +14,7 @@ import (
 type tally struct {
 	agent           string
 	set             *eval.Set
-	classifications map[string]*evaluator.Classification
+	built           map[string]*evaluator.Evaluator
 	rollouts        RolloutCounts
 	faults          FaultCounts
 	coverage        Coverage
@@ -38,9 +38,9 @@ func (t *tally) evaluator(id, name string) *evaluatorTally {
 	if e := t.byID[id]; e != nil {
 		return e
 	}
-	e := &evaluatorTally{id: id, name: name, weight: weightOf(t.set.Evaluators, id),
-		classification: t.classifications[id]}
-	if e.classification != nil {
+	e := &evaluatorTally{id: id, name: name, weight: weightOf(t.set.Evaluators, id)}
+	if built := t.built[id]; built != nil && built.Classification != nil {
+		e.classification = built.Classification
 		e.confusion, e.strict = e.classification.NewConfusion(), e.classification.NewConfusion()
 	}
 	t.byID[id] = e

@@ -14,7 +14,7 @@ import (
 func metricsOf(t *testing.T, rewards []map[string]float64, kinds []string, others ...Rollout) []TaskMetric {
 	t.Helper()
 	set := &eval.Set{TaskDataset: &eval.TaskDataset{Name: "a", Version: "1", Metrics: kinds}, Evaluators: []eval.Definition{eval.Verifier}}
-	s := New(set)
+	s := New(set, nil)
 	task := &eval.Task{OfDataset: true}
 	for i, one := range rewards {
 		id := string(rune('a' + i))

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -124,7 +125,7 @@ func (d *Detail) read(v store.View, o Options) error {
 		return err
 	}
 	r := &Report{Head: o.head(v.Run()), Pass: o.Plan.Set.Thresholds.Pass, storeDir: o.StoreDir}
-	statistics := summary.New(&o.Plan.Set).Summary()
+	statistics := summary.New(&o.Plan.Set, kinds.All).Summary()
 	r.Statistics = &statistics
 	d.Rollout, d.Row, d.CreatedAt, d.StateSince = *one, r.RowOf(one), rv.CreatedAt, rv.StateSince
 	d.Again, d.Why, d.Verifier = explainer{Report: r}.again(one), r.Explain(one, Showing{}), r.verifierEnd(one)

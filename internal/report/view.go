@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
@@ -25,7 +26,7 @@ func fromView(v store.View, o Options, element func(one *schemas.Rollout, text [
 		return nil, err
 	}
 	set := &o.Plan.Set
-	statistics := summary.New(set)
+	statistics := summary.New(set, kinds.All)
 	read := func(f func(viewed) error) error {
 		return v.Rollouts(func(rv store.RolloutView) (err error) {
 			one := viewed{RolloutView: rv, asked: rv.Evaluation}
