@@ -32,7 +32,7 @@ type Definition struct {
 
 // TypeVerifier is the type of the evaluator that a set with tasks has: it runs a task's own
 // verifier, whose reward is its score. Package runner runs it, because it needs the rollout's
-// environment; [New] does not know it.
+// environment; it is no kind of package kinds.
 const TypeVerifier = "verifier"
 
 // Verifier is its definition.

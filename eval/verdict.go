@@ -58,7 +58,7 @@ type Subject struct {
 	// Output is the agent's output, a JSON value.
 	Output json.RawMessage
 	// Trace holds the spans of each segment, one OpenTelemetry span a line, as the agent wrote them
-	// (see ToolCalls).
+	// (see spans.ToolCalls).
 	Trace [][]json.RawMessage
 	// Dir is the eval set's folder and Workspace the rollout's, absolute.
 	Dir       string

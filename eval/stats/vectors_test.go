@@ -10,7 +10,7 @@ import (
 
 // vectors are golden vectors: computed by other programs (scipy, statsmodels, numpy) or by full
 // enumeration, and rounded to six digits. V1 to V8 and V23 are of whole runs, and are checked in
-// package eval.
+// package summary.
 type vectors struct {
 	V4 map[string][2]float64
 	V9 struct {
