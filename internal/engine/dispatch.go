@@ -30,18 +30,20 @@ func (r *Runner) dispatch(ctx context.Context, until Until) error {
 		if r.stopped(ctx) {
 			return nil
 		}
+		changed := r.o.Store.Changed("")
 		full, err := r.claimRollouts(ctx)
 		if err == nil {
 			err = r.triggers.claim(checks, r.busy())
 		}
-		pause, done := poll, false
+		next := action{pause: poll}
 		if err == nil && !full {
-			pause, done, err = r.nextAction(ctx, until)
+			next, err = r.nextAction(ctx, until)
 		}
-		if err != nil || done {
+		if err != nil || next.done {
 			return err
 		}
-		timer.Reset(pause)
+	wait:
+		timer.Reset(next.pause)
 		select {
 		case <-r.kick:
 			if runs := r.takeTold(); len(runs) > 0 {
@@ -54,6 +56,10 @@ func (r *Runner) dispatch(ctx context.Context, until Until) error {
 				return err
 			}
 		case <-timer.C:
+			if next.idle && r.rests(next.due, changed) {
+				next.pause = pauseUntil(next.due, r.o.Now())
+				goto wait
+			}
 			r.triggers.markDue()
 			r.events.kickAll() // a wake-up may have been lost
 		case <-r.stop:
@@ -82,26 +88,48 @@ func (r *Runner) busy() bool {
 	return r.inFlight > 0
 }
 
+// action is what the loop does next: it waits, or ends.
+type action struct {
+	done bool
+	// pause is how long it waits, at most poll.
+	pause time.Duration
+	// idle says that nothing can be done before due, or ever if that is zero, unless the store changes.
+	idle bool
+	due  time.Time
+}
+
+// rests reports whether there is still nothing to do. It asks the store for nothing, so that waiting
+// costs nothing.
+func (r *Runner) rests(due time.Time, changed <-chan struct{}) bool {
+	select {
+	case <-changed:
+		return false
+	default:
+		return (due.IsZero() || r.o.Now().Before(due)) && r.o.Store.InPlace() == nil
+	}
+}
+
 // nextAction says how long to wait for the next thing to do, or that there will be none.
-func (r *Runner) nextAction(ctx context.Context, until Until) (pause time.Duration, done bool, err error) {
+func (r *Runner) nextAction(ctx context.Context, until Until) (action, error) {
 	busy := r.busy()
 	if busy || r.triggers.checking() {
 		if err := r.triggers.lookAhead(ctx); err != nil {
-			return 0, false, err
+			return action{}, err
 		}
 	}
 	pause, checking, roundDone := r.triggers.nextCheck(busy)
 	if busy || checking {
-		return clamp(pause), false, nil
+		return action{pause: clamp(pause)}, nil
 	}
 	b, err := r.o.Store.Backlog(ctx, r.o.RunID)
 	if err != nil {
-		return 0, false, err
+		return action{}, err
 	}
+	idle := b.Idle()
 	if (until == UntilFinal || until == UntilAsked) && b.Due == 0 { // the last to end may leave jobs to be cancelled
 		run, err := r.o.Store.Run(ctx, r.o.RunID)
 		if err != nil || run.Final() {
-			return 0, true, err
+			return action{done: true}, err
 		}
 	}
 	if roundDone {
@@ -110,22 +138,27 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (pause time.Durati
 	b.Delayed = max(0, b.Delayed-r.postponedCount()) // not for this process
 	if until == UntilIdle && (b.Idle() || r.o.Concurrency == 0 && b.Due == 0) {
 		if stay, err := r.mustStay(ctx); err != nil || !stay {
-			return 0, true, err
+			return action{done: true}, err
 		}
 	}
 	if until == UntilAsked && b.Idle() {
 		if asked, err := r.onlyPeople(ctx); err != nil || asked {
-			return 0, asked, err
+			return action{done: asked}, err
 		}
 	}
 	r.triggers.newRound(b.Due > 0, b.NextDue)
 	if b.Runnable > 0 && r.o.Concurrency > 0 || b.Due > 0 {
-		return 0, false, nil
+		return action{}, nil
 	}
-	if b.NextDue.IsZero() {
-		return poll, false, nil
+	return action{pause: pauseUntil(b.NextDue, r.o.Now()), idle: idle, due: b.NextDue}, nil
+}
+
+// pauseUntil is how long to wait for what is due, at most poll; zero is never.
+func pauseUntil(due, now time.Time) time.Duration {
+	if due.IsZero() {
+		return poll
 	}
-	return clamp(b.NextDue.Sub(r.o.Now())), false, nil
+	return clamp(due.Sub(now))
 }
 
 func clamp(d time.Duration) time.Duration { return min(max(d, time.Millisecond), poll) }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -57,6 +58,31 @@ func (p *poison) goroutines(runID string) int {
 	r.Stop()
 	<-waiting
 	return n
+}
+
+// Given a runner that has nothing to do: it looks at the store again when something is due, when the
+// store has changed, or when the store is not in its place.
+func TestAnIdleRunnerRests(t *testing.T) {
+	dir := t.TempDir()
+	s := openIn(t, filepath.Join(dir, "store"))
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	r := New(Options{Store: s, WorkDir: dir, Resolve: os.LookupEnv, Now: func() time.Time { return now }})
+	changed := s.Changed("")
+	for due, want := range map[time.Time]bool{{}: true, now.Add(time.Second): true, now: false} {
+		if got := r.rests(due, changed); got != want {
+			t.Errorf("due at %v: rests is %v", due, got)
+		}
+	}
+	(&poison{t, dir, s}).run("r", 1, waitsForKey)
+	if r.rests(time.Time{}, changed) {
+		t.Error("it rests though a run was made")
+	}
+	if err := os.Rename(filepath.Join(dir, "store"), filepath.Join(dir, "moved")); err != nil {
+		t.Fatal(err)
+	}
+	if r.rests(time.Time{}, s.Changed("")) {
+		t.Error("it rests though the store was moved")
+	}
 }
 
 // Given a run of which nothing can be done here: Run returns when it is idle, whether rollouts wait

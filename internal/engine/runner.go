@@ -23,6 +23,7 @@ type Store interface {
 	store.Mailbox
 	store.Batches
 	store.Questions
+	store.Changes
 	// Wake returns a channel that receives after another process committed something that may concern
 	// a dispatcher. Wake-ups are folded together and may be lost.
 	Wake() <-chan store.WakeUp
