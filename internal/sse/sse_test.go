@@ -2,6 +2,7 @@ package sse_test
 
 import (
 	"context"
+	"errors"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -45,7 +46,7 @@ func TestStreamsOnOneConnection(t *testing.T) {
 		}
 		open = append(open, s)
 	}
-	if _, err := c.Open(slots, "", nil); err != sse.ErrTooMany || slots.Taken() != 2 {
+	if _, err := c.Open(slots, "", nil); !errors.Is(err, sse.ErrTooMany) || slots.Taken() != 2 {
 		t.Errorf("a third of two: %v, %d are taken", err, slots.Taken())
 	}
 	if w.Body.Len() > 0 || w.Header().Get("Content-Type") != "" {
