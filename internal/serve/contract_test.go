@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/serve"
 	"github.com/evalrun/evalrun/internal/serve/jobs"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/webhook"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -166,7 +167,7 @@ func (c *contract) missing() (out []string) {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
-	whole := flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" && flag.Lookup("test.list").Value.String() == ""
+	whole := !testenv.Quick() && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" && flag.Lookup("test.list").Value.String() == ""
 	if missing := theContract().missing(); code == 0 && whole && len(missing) > 0 {
 		fmt.Printf("schemas/openapi.json describes answers that no test has seen:\n  %s\n", strings.Join(missing, "\n  "))
 		code = 1

@@ -55,17 +55,17 @@ func Need(t testing.TB, variable string, err error) {
 
 // Short says whether a test is to do the least that is worth something: with -short, and where
 // slow tests are skipped.
-func Short() bool { return testing.Short() || quick() }
+func Short() bool { return testing.Short() || Quick() }
 
-// quick says whether slow tests are skipped: unless a variable or -run asks for them.
-func quick() bool {
+// Quick says whether slow tests are skipped: unless a variable or -run asks for them.
+func Quick() bool {
 	return os.Getenv(Slow) == "" && os.Getenv(Long) == "" && flag.Lookup("test.run").Value.String() == ""
 }
 
 // NeedSlow skips a test that takes more than about a second, unless it is asked for.
 func NeedSlow(t testing.TB) {
 	t.Helper()
-	if quick() {
+	if Quick() {
 		t.Skipf("this is slow; CI runs it, and so do %s=1 and -run", Slow)
 	}
 }
