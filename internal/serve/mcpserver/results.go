@@ -81,7 +81,12 @@ func (r *results) get(ctx context.Context, q *request, arguments json.RawMessage
 // await waits until a run is final, the time is over, the server is closed or there is something due
 // to be asked. It tells the client meanwhile how far the run is, and asks what the run wants to know,
 // unless asking is nil.
-func (r *results) await(ctx context.Context, q *request, runID string, limit time.Duration, asking *asking) error {
+func (r *results) await(ctx context.Context, q *request, runID string, limit time.Duration, asking *asking) (err error) {
+	defer func() {
+		if errors.Is(context.Cause(ctx), mcp.ErrShutdown) { // whatever was under way then
+			err = nil
+		}
+	}()
 	late := time.NewTimer(limit)
 	defer late.Stop()
 	token := q.Meta().Get(mcp.MetaProgressToken)
@@ -124,10 +129,7 @@ func (r *results) await(ctx context.Context, q *request, runID string, limit tim
 		case <-late.C:
 			return nil
 		case <-ctx.Done():
-			if cause := context.Cause(ctx); !errors.Is(cause, mcp.ErrShutdown) {
-				return cause
-			}
-			return nil
+			return context.Cause(ctx)
 		}
 	}
 }
