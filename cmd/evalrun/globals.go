@@ -131,9 +131,6 @@ func shortPath(path string) string {
 
 func shellQuote(s string) string { return report.ShellWords([]string{s}) }
 
-// maxSmallFile is how large a file with a token may be.
-const maxSmallFile = 1 << 20
-
 // stdout is where what was asked for goes.
 func stdout(cmd *cobra.Command) io.Writer { return cmd.OutOrStdout() }
 
