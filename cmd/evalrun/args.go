@@ -44,11 +44,12 @@ func strayDuration(args []string) error {
 	return nil
 }
 
-// otherNames are names that other programs have for flags of evalrun, and that are not near to them.
+// otherNames maps names that other programs give to flags of evalrun, and that are not spelt like
+// them.
 var otherNames = map[string]string{"threshold": "fail-under", "thresholds": "fail-under", "min-score": "fail-under", "parallel": "concurrency", "workers": "concurrency",
 	"max-workers": "concurrency", "timeout": "wait-timeout", "repeat": "epochs", "env-var": "env", "verbose": "log-level"}
 
-// flagError says what is wrong with a flag.
+// flagError returns an error that says what is wrong with a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
@@ -56,7 +57,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &unknown):
 		var known []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-		// Compared without the dashes, which make all flags alike.
+		// The names are compared without the dashes, which make all flags alike.
 		name := unknown.GetSpecifiedName()
 		if meant := otherNames[name]; slices.Contains(known, meant) {
 			name = meant

@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway"
 )
 
-// bridgeCommand connects an agent that knows no HTTP with the MCP gateway; agents start it
+// bridgeCommand connects an agent that cannot speak HTTP with the MCP gateway. Agents start it
 // themselves, where evalrun tells them to.
 func bridgeCommand() *cobra.Command {
 	return &cobra.Command{

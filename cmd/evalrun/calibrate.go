@@ -88,7 +88,7 @@ func (f *calibrateFlags) run(cmd *cobra.Command, g *globals, name string) error 
 	return verdictError(runner.Judgement{Verdict: verdict, Reason: reason}, "")
 }
 
-// options are what the flags say, checked before anything is read.
+// options returns the options that the flags give, checked before anything is read.
 func (f *calibrateFlags) options(g *globals) (o runner.CalibrateOptions, err error) {
 	if g.json {
 		f.format = "json"

@@ -19,7 +19,7 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// compareFormats are what the command compare can write.
+// compareFormats are the formats that the command compare can write.
 var compareFormats = append([]string{formatHTML}, runner.ComparisonFormats...)
 
 // compareFlags are the flags of compare.
@@ -127,7 +127,7 @@ func (f *compareFlags) run(cmd *cobra.Command, g *globals, args []string) error 
 	return verdictError(runner.Judgement{Verdict: verdict, Reason: reason}, "")
 }
 
-// options are what the flags say, checked before anything is read.
+// options returns the options that the flags give, checked before anything is read.
 func (f *compareFlags) options(g *globals, args []string) (o compare.Options, err error) {
 	if g.json {
 		f.format = "json"
@@ -166,7 +166,7 @@ func (f *compareFlags) options(g *globals, args []string) (o compare.Options, er
 	return o, nil
 }
 
-// intervalMethod reads --interval, which is empty for what the sets say.
+// intervalMethod reads --interval. An empty one leaves the method to the sets.
 func intervalMethod(cmd *cobra.Command, text string) (stats.Method, error) {
 	method := stats.Method(text)
 	if cmd.Flags().Changed("interval") && method != stats.Bounded && method != stats.Student {
@@ -194,7 +194,7 @@ func firstOr(all []string, otherwise string) string {
 	return all[0]
 }
 
-// sides reads both sides. Two documents are read side by side.
+// sides reads both sides. Two documents are read at the same time.
 func (g *globals) sides(cmd *cobra.Command, names, agents []string) (a, b compare.Side, err error) {
 	if !input.IsFile(names[0]) || !input.IsFile(names[1]) {
 		if a, err = g.side(cmd, names[0], agents[0]); err == nil {
@@ -210,7 +210,7 @@ func (g *globals) sides(cmd *cobra.Command, names, agents []string) (a, b compar
 	return a, b, cmp.Or(err, other)
 }
 
-// side reads the results that a name stands for.
+// side reads the results that a name refers to.
 func (g *globals) side(cmd *cobra.Command, name, agent string) (s compare.Side, err error) {
 	if input.IsFile(name) {
 		s, err = runner.OpenSide(name, agent)
@@ -227,8 +227,8 @@ func (f *compareFlags) write(cmd *cobra.Command, g *globals, write func(io.Write
 	return writeOrPrint(cmd, g, f.output, write)
 }
 
-// writeOrPrint writes to the file of --output, else on stdout. With --quiet only what was asked for by
-// its format is printed.
+// writeOrPrint writes to the file of --output, or else to stdout. With --quiet it prints only
+// formats that were asked for.
 func writeOrPrint(cmd *cobra.Command, g *globals, output string, write func(io.Writer) error) error {
 	switch {
 	case output != "":

@@ -42,12 +42,11 @@ and evaluations of the store that a command would use.`,
 	}
 }
 
-// completing says what can stand where a command line is being completed, each with a description
-// after a tab.
+// completing returns the words that complete a command line, each with a description after a tab.
 type completing func(cmd *cobra.Command, s *runner.Store, args []string) ([]string, error)
 
-// complete is a completion out of the store. Without a store, or with one that cannot be read, there
-// is nothing to complete; files is whether a file may stand there as well.
+// complete completes from the store. Without a readable store there are no completions. files
+// reports whether a file may be named there as well.
 func (g *globals) complete(files bool, f completing) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) (found []cobra.Completion, _ cobra.ShellCompDirective) {
 		directive := cobra.ShellCompDirectiveNoFileComp
@@ -86,7 +85,7 @@ func (g *globals) withCompletion(root *cobra.Command) {
 	}
 }
 
-// argument completes the next argument by what the usage of the command calls it.
+// argument completes the next argument by its name in the usage of the command.
 func argument(cmd *cobra.Command, s *runner.Store, args []string) ([]string, error) {
 	words := strings.Fields(cmd.Use)[1:]
 	word := words[min(len(args), len(words)-1)]
@@ -105,7 +104,7 @@ func argument(cmd *cobra.Command, s *runner.Store, args []string) ([]string, err
 	return nil, nil
 }
 
-// runIDs are the runs of the store, the newest first.
+// runIDs returns the runs of the store, the newest first.
 func runIDs(cmd *cobra.Command, s *runner.Store, args []string) (out []string, err error) {
 	all, err := s.Runs(cmd.Context())
 	for _, r := range all {
@@ -119,7 +118,7 @@ func runIDs(cmd *cobra.Command, s *runner.Store, args []string) (out []string, e
 	return out, err
 }
 
-// evaluationIDs are the evaluations of the run that stands before them.
+// evaluationIDs returns the evaluations of the run that is named before them.
 func evaluationIDs(cmd *cobra.Command, s *runner.Store, args []string) (out []string, err error) {
 	run, err := s.Find(cmd.Context(), args[0])
 	if err != nil {
@@ -141,7 +140,7 @@ const mostCompleted = 1000
 // errEnough ends a listing.
 var errEnough = errors.New("enough")
 
-// triggerIDs are the triggers that can be answered.
+// triggerIDs returns the triggers that can be answered.
 func triggerIDs(cmd *cobra.Command, s *runner.Store, _ []string) (out []string, err error) {
 	err = s.Triggers(cmd.Context(), "", false, func(t runner.Trigger) error {
 		if t.Answer == runner.AnswerPoll {
@@ -156,8 +155,8 @@ func triggerIDs(cmd *cobra.Command, s *runner.Store, _ []string) (out []string, 
 	return out, err
 }
 
-// completeEvalIDs are the evaluations of what stands on the command line before the flag; several
-// stand between commas.
+// completeEvalIDs returns the evaluations of the sets that are named before the flag. Several ids
+// are separated by commas.
 func completeEvalIDs(_ *cobra.Command, args []string, begun string) (out []cobra.Completion, _ cobra.ShellCompDirective) {
 	before := begun[:strings.LastIndexByte(begun, ',')+1]
 	for _, one := range runner.Evaluations(args, mostCompleted) {
@@ -168,5 +167,6 @@ func completeEvalIDs(_ *cobra.Command, args []string, begun string) (out []cobra
 	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
-// onOneLine reports whether an id can be offered: what is after a tab is its description.
+// onOneLine reports whether an id can be offered. A shell takes the text after a tab for its
+// description.
 func onOneLine(id string) bool { return redact.Line(id) == id && !strings.Contains(id, "\t") }

@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// valuesOf are the values among which a flag of a command chooses; nil if it takes any. files says that a
-// file may stand there as well.
+// valuesOf returns the values that a flag of a command accepts, or nil if it takes any. files
+// reports whether a file may be named there as well.
 func valuesOf(cmd *cobra.Command, f *pflag.Flag) (values []string, files bool) {
 	switch name, _ := pflag.UnquoteUsage(f); f.Name {
 	case "format":
@@ -57,7 +57,7 @@ func valuesOf(cmd *cobra.Command, f *pflag.Flag) (values []string, files bool) {
 	return nil, false
 }
 
-// withValues completes the values of flags that choose among some, for a command and all below it.
+// withValues completes the flags that accept a few values only, of a command and of all below it.
 func withValues(cmd *cobra.Command) {
 	complete := func(f *pflag.Flag) {
 		values, files := valuesOf(cmd, f)

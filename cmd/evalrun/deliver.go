@@ -119,7 +119,7 @@ with "reason" and "data" if they are given.`, verb, verb == "approve"),
 	return cmd
 }
 
-// userName is the name of the user who runs evalrun; empty if the system does not say.
+// userName is the name of the user who runs evalrun, or empty if the system does not tell.
 func userName() string {
 	u, err := user.Current()
 	if err != nil {
@@ -149,7 +149,7 @@ func readPayload(cmd *cobra.Command, path string) (json.RawMessage, error) {
 	return out.Bytes(), nil
 }
 
-// notJSON says where a payload goes wrong.
+// notJSON returns an error that says where a payload is not JSON.
 func notJSON(name string, data []byte, err error) error {
 	if _, problem := input.ParseJSON(name, data); problem != nil {
 		err = problem
@@ -157,7 +157,7 @@ func notJSON(name string, data []byte, err error) error {
 	return usageError("%w; a payload is one JSON document, in which a text stands in quotes", err)
 }
 
-// deliver delivers, unless check has something against it, and prints the disposition.
+// deliver delivers, unless check returns an error, and prints the disposition.
 func (g *globals) deliver(cmd *cobra.Command, name string, d runner.Delivery, check func(*runner.Store) error) error {
 	return g.withStore(cmd, false, func(s *runner.Store) error {
 		if err := check(s); err != nil {
@@ -175,7 +175,7 @@ func (g *globals) deliver(cmd *cobra.Command, name string, d runner.Delivery, ch
 	})
 }
 
-// printReceipt prints what became of a delivery.
+// printReceipt prints the outcome of a delivery.
 func (g *globals) printReceipt(cmd *cobra.Command, s *runner.Store, receipt runner.Receipt) error {
 	if g.json {
 		return printJSON(cmd, receiptJSON(receipt))
@@ -191,7 +191,8 @@ func (g *globals) printReceipt(cmd *cobra.Command, s *runner.Store, receipt runn
 	return nil
 }
 
-// polledError says what to do in place of a delivery for a job whose source evalrun asks.
+// polledError tells the user what to do instead of delivering, when evalrun asks the job's source
+// itself.
 func polledError(s *runner.Store, name string, e *runner.PolledError) error {
 	const withForce = "Give --force to answer in its place: the job is then cancelled where the source can"
 	if e.TriggerID == "" {
@@ -200,8 +201,8 @@ func polledError(s *runner.Store, name string, e *runner.PolledError) error {
 	return usageError("%w; %s does so now. %s", e, resumeLine(s, e.RunID), withForce)
 }
 
-// receiptJSON is a receipt as --json prints it: with the first trigger that it is of, and all that
-// have accepted the delivery.
+// receiptJSON is a receipt as --json prints it: with the first trigger that it is for, and all
+// triggers that have accepted the delivery.
 func receiptJSON(r runner.Receipt) map[string]any {
 	of := func(t runner.TriggerRef) map[string]any {
 		return map[string]any{"triggerId": nilIfEmpty(t.TriggerID), "runId": nilIfEmpty(t.RunID), "rolloutId": nilIfEmpty(t.RolloutID)}
@@ -225,7 +226,7 @@ func nilIfEmpty(s string) any {
 	return s
 }
 
-// whatNow says what a disposition means for whoever delivered.
+// whatNow explains a disposition to the person who delivered.
 func whatNow(s *runner.Store, r runner.Receipt) string {
 	switch r.Disposition {
 	case runner.Duplicate:

@@ -26,7 +26,7 @@ func (f *onceFlags) register(cmd *cobra.Command) {
 	titled(cmd.Flags(), titleVerdict)
 }
 
-// check refuses what has no meaning without --once.
+// check refuses flags that have no meaning without --once.
 func (f *onceFlags) check(cmd *cobra.Command, once bool) error {
 	for _, name := range onceOnly {
 		if !once && cmd.Flags().Changed(name) {
@@ -36,7 +36,7 @@ func (f *onceFlags) check(cmd *cobra.Command, once bool) error {
 	return nil
 }
 
-// worked are the runs of which something has happened.
+// worked holds the runs that had an event.
 type worked struct {
 	mu   sync.Mutex
 	runs map[string]bool
@@ -51,9 +51,8 @@ func (w *worked) event(e schemas.Event) {
 	w.runs[e.RunID] = true
 }
 
-// ended tells of the runs that were worked on and are final: the verdict on each of them, and in the
-// files that flags name how it came about. The error is the verdict of all if the exit code is to have
-// it.
+// ended reports the runs that were worked on and are final. It prints the verdict on each of them,
+// and writes the files that flags name. The error is the verdict of all runs if --exit-code is set.
 func (f *onceFlags) ended(cmd *cobra.Command, g *globals, s *runner.Store, w *workFlags, o runner.RunOptions, of *worked) error {
 	all, err := s.Runs(cmd.Context())
 	if err != nil {

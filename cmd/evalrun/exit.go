@@ -8,12 +8,12 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// The exit codes, in the order in which the first that holds is taken: 4, 2, 130, 75, 3, 1, 5, 0.
+// The exit codes. If several apply, the first in this order is taken: 4, 2, 130, 75, 3, 1, 5, 0.
 const (
-	exitOK          = 0   // everything finished, and no threshold that is not met
+	exitOK          = 0 // everything finished, and no threshold was missed
 	exitThreshold   = 1   // a threshold was not met
 	exitUsage       = 2   // wrong usage, or an invalid input file
-	exitFaulted     = 3   // rollouts faulted, evaluators failed or were not run, or evaluations were not scored, beyond what is allowed
+	exitFaulted     = 3 // faulted rollouts, failed or unrun evaluators, or unscored evaluations, beyond what is allowed
 	exitInternal    = 4   // evalrun itself failed
 	exitUndecided   = 5   // missing scores, or a wide interval, leave a threshold undecided
 	exitSuspended   = 75  // suspended rollouts remain
@@ -32,8 +32,8 @@ const exitCodeHelp = `Exit codes:
   75   suspended rollouts remain: resume later (--allow-suspended judges the thresholds anyway)
   130  interrupted (SIGINT, SIGTERM); the run can be resumed`
 
-// verdictError turns a verdict into an error, nil if its exit code is 0. resume is the command that
-// resumes the run.
+// verdictError returns the error of a verdict, or nil if its exit code is 0. resume is the command
+// that resumes the run.
 func verdictError(r runner.Judgement, resume string) error {
 	switch {
 	case r.Verdict.ExitCode() == exitOK:
@@ -65,8 +65,8 @@ func usageError(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
-// internal marks an error as one of evalrun itself or of the machine, unless it has an exit code
-// already or is about the input.
+// internal marks an error as one of evalrun itself or of the machine, unless it already has an exit
+// code or is about the input.
 func internal(err error) error {
 	var marked *exitError
 	var input *runner.InputError
@@ -76,8 +76,8 @@ func internal(err error) error {
 	return &exitError{exitInternal, err}
 }
 
-// codeOf is the exit code of an error. Of several joined errors it is the first in the order of the
-// table. An error without a code comes from cobra and is about usage.
+// codeOf returns the exit code of an error. Of several joined errors, the first in the order of the
+// table counts. An error without a code comes from cobra and is about usage.
 func codeOf(err error) int {
 	var codes []int
 	var walk func(error)

@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/internal/report"
 )
 
-// failuresFlag is how many failures are told at length, below 0 all.
+// failuresFlag is how many failures are described at length; below 0 all are.
 type failuresFlag struct{ n int }
 
 func (f *failuresFlag) register(cmd *cobra.Command) {

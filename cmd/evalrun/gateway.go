@@ -17,7 +17,7 @@ import (
 	mcptasks "github.com/evalrun/evalrun/internal/gateway/tasks"
 )
 
-// gatewayFlags are those of `evalrun gateway`.
+// gatewayFlags are the flags of `evalrun gateway`.
 type gatewayFlags struct {
 	standalone.Options
 	stdio string // the endpoint to serve on stdin and stdout; empty for HTTP
@@ -73,8 +73,8 @@ clients can go on when the gateway was started again; with --stdio they end with
 	return cmd
 }
 
-// endSignals are those that end the gateway, which then ends its servers. Under nohup the end of
-// the terminal is none of them.
+// endSignals returns the signals that end the gateway, which then ends its servers. Under nohup,
+// closing the terminal does not end it.
 func endSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -120,7 +120,7 @@ func (o *gatewayFlags) run(ctx context.Context, g *globals, cmd *cobra.Command, 
 	}))
 }
 
-// check refuses limits that are none, and lets those that were not given follow those that were.
+// check refuses invalid limits, and lowers defaults to the limits that were given.
 func (o *gatewayFlags) check(given func(flag string) bool) error {
 	for _, flag := range []string{"listen", "allow-remote", "token-file", "store"} {
 		if o.stdio != "" && given(flag) {
@@ -150,7 +150,7 @@ func within[T cmp.Ordered](flag string, value, least, most T, why string) error 
 	return nil
 }
 
-// printClientConfig prints the endpoints as clients want them in their configuration.
+// printClientConfig prints the endpoints in the form that clients want in their configuration.
 func printClientConfig(w io.Writer, endpoints []standalone.Endpoint) error {
 	type server struct {
 		Type    string            `json:"type"`

@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// openGatewayStore opens the store in which the gateway keeps tasks and sessions, and makes it if
-// it is not there.
+// openGatewayStore opens the store in which the gateway keeps tasks and sessions. It makes the
+// store if there is none.
 func openGatewayStore(dir string) (*sqlite.Store, error) {
 	dir = cmp.Or(dir, runner.DefaultDir)
 	if err := store.CheckDir(dir); err != nil {

@@ -32,8 +32,8 @@ func (g *globals) register(root *cobra.Command) {
 	f.BoolVarP(&g.quiet, "quiet", "q", false, "print no progress and no table")
 }
 
-// check reports what is wrong with the flags. A store that is named by nothing, as by a variable that is
-// not set, would be another one than the one that is meant.
+// check reports what is wrong with the flags. It refuses an empty --store, as from a variable that
+// is not set: it would open another store than the intended one.
 func (g *globals) check(cmd *cobra.Command) error {
 	if g.store == "" && cmd.Flags().Changed("store") {
 		return usageError("--store: expected a folder, got nothing; leave the flag out for $EVALRUN_STORE, or else .evalrun")
@@ -49,7 +49,7 @@ func (g *globals) level() (level slog.Level, err error) {
 	return level, nil
 }
 
-// storeDir is the store that the flags or the environment name; empty if neither does.
+// storeDir is the store that the flags or the environment name, or empty if neither does.
 func (g *globals) storeDir() string { return cmp.Or(g.store, os.Getenv("EVALRUN_STORE")) }
 
 // openOptions are the options with which every command opens a store.
@@ -63,8 +63,8 @@ func (g *globals) openOptions(cmd *cobra.Command) (o runner.OpenOptions, err err
 	return o, err
 }
 
-// withStore runs f with the store open. The store must be there, here or upward, unless create makes
-// it here.
+// withStore runs f with the store open. The store must exist here or in a folder above, unless
+// create makes it here.
 func (g *globals) withStore(cmd *cobra.Command, create bool, f func(*runner.Store) error) (err error) {
 	o, err := g.openOptions(cmd)
 	if err != nil {
@@ -83,7 +83,7 @@ func (g *globals) withStore(cmd *cobra.Command, create bool, f func(*runner.Stor
 	return internal(f(s))
 }
 
-// withRun runs f with the store of a run open. The run is named as Store.Find wants it, or by its
+// withRun runs f with the store of a run open. The name is one that Store.Find knows, or the run's
 // results document.
 func (g *globals) withRun(cmd *cobra.Command, name string, f func(*runner.Store, runner.Run) error) (err error) {
 	o, err := g.openOptions(cmd)
@@ -98,16 +98,16 @@ func (g *globals) withRun(cmd *cobra.Command, name string, f func(*runner.Store,
 	return internal(f(s, run))
 }
 
-// executable is how the program is called in a command that is shown.
+// executable is the name of the program in commands that are shown.
 const executable = "evalrun"
 
-// resumeLine is the command that would go on with a run.
+// resumeLine is the command that resumes a run.
 func resumeLine(s *runner.Store, runID string) string {
 	return executable + " resume" + storeFlag(s) + " " + shellQuote(runID)
 }
 
-// storeFlag is the flag with which a command that is typed here finds the store; it is empty if the
-// command finds the store without a flag.
+// storeFlag is the flag that a command typed here needs to find the store. It is empty if no flag
+// is needed.
 func storeFlag(s *runner.Store) string {
 	found := os.Getenv("EVALRUN_STORE")
 	if found == "" {
@@ -119,7 +119,7 @@ func storeFlag(s *runner.Store) string {
 	return " --store " + shellQuote(shortPath(s.Dir()))
 }
 
-// shortPath is a path as one would type it from here.
+// shortPath shortens a path as a person would type it from here.
 func shortPath(path string) string {
 	if dir, err := os.Getwd(); err == nil {
 		if rel, err := filepath.Rel(dir, path); err == nil && len(rel) < len(path) {
@@ -131,11 +131,12 @@ func shortPath(path string) string {
 
 func shellQuote(s string) string { return report.ShellWords([]string{s}) }
 
-// stdout is where what was asked for goes.
+// stdout is where a command writes its result.
 func stdout(cmd *cobra.Command) io.Writer { return cmd.OutOrStdout() }
 
 func printf(w io.Writer, format string, args ...any) {
-	_, _ = fmt.Fprintf(w, format, args...) // a closed terminal is nothing to report to a terminal
+	// An error is dropped: a closed terminal cannot be told about.
+	_, _ = fmt.Fprintf(w, format, args...)
 }
 
 // arrayWriter writes a JSON array of any length, an element a line.

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// helpColumns is how wide help is where it does not go to a terminal.
+// helpColumns is the width of help that does not go to a terminal.
 const helpColumns = 100
 
-// flagTitle is the annotation of a flag that says under which title help lists it.
+// flagTitle is the annotation of a flag that names its title in help.
 const flagTitle = "title"
 
 const (
@@ -25,17 +25,17 @@ const (
 	titleOther   = "Other flags"
 )
 
-// titles are in the order in which help has them.
+// titles lists the titles in the order of help.
 var titles = []string{titleWhat, titleAgents, titleJudges, titleWaiting, titleVerdict, titleWritten, titleOther}
 
-// manyFlags is how many flags a command has whose help lists them by title.
+// manyFlags is the number of flags from which on help lists them by title.
 const manyFlags = 16
 
 // titled puts the flags that have no title yet under one.
 func titled(f *pflag.FlagSet, title string) {
 	f.VisitAll(func(flag *pflag.Flag) {
 		if flag.Annotations[flagTitle] == nil {
-			_ = f.SetAnnotation(flag.Name, flagTitle, []string{title}) // it fails only for a flag that is not there
+			_ = f.SetAnnotation(flag.Name, flagTitle, []string{title}) // it fails only for an unknown flag
 		}
 	})
 }
@@ -49,8 +49,8 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
-// printUsage prints how a command is called: cobra's own usage, with the flags in groups and no line
-// longer than the terminal.
+// printUsage prints how a command is called: cobra's own usage, with the flags in groups and lines
+// that fit the terminal.
 func printUsage(c *cobra.Command) error {
 	w := c.OutOrStderr()
 	printf(w, "Usage:\n")

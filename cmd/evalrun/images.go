@@ -121,7 +121,7 @@ func shortDigest(digest string) string {
 type builtJSON struct {
 	Of     string `json:"of"`
 	Digest string `json:"digest,omitempty"`
-	// MadeMs is how long it took; 0 if the image was there.
+	// MadeMs is how long building or pulling took; 0 if the image was there.
 	MadeMs int64        `json:"madeMs"`
 	Error  *fault.Fault `json:"error"`
 }
@@ -177,7 +177,7 @@ from the registry. The exit code is 3 if there is no image of that name.`,
 	}
 }
 
-// make makes images one after the other and prints what has become of each.
+// make makes images one after the other and prints the outcome of each.
 func (f *imagesFlags) make(cmd *cobra.Command, g *globals, specs []image.Spec) error {
 	im, err := f.open()
 	if err != nil {
@@ -213,7 +213,7 @@ func (f *imagesFlags) make(cmd *cobra.Command, g *globals, specs []image.Spec) e
 	return nil
 }
 
-// makeOne makes one image. The error is only for what is wrong with evalrun.
+// makeOne makes one image. It returns an error only for a failure of evalrun itself.
 func (f *imagesFlags) makeOne(ctx context.Context, cmd *cobra.Command, g *globals, im *image.Images, s image.Spec) (builtJSON, error) {
 	progress := func(line string) {
 		if !g.quiet {
@@ -266,7 +266,7 @@ removed. --json prints an array of what was removed.`,
 				return internal(err)
 			}
 			services, more, failed := collectServices(cmd.Context(), im, time.Now().Add(-time.Duration(older)), dryRun)
-			if failed != nil { // what was removed is said first
+			if failed != nil { // removed images are listed before the failure
 				failed = internal(fmt.Errorf("the images of services: %w", failed))
 			}
 			removed, bytes = append(removed, services...), bytes+more

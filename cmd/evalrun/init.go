@@ -57,7 +57,7 @@ is 2.`,
 	return cmd
 }
 
-// printProject says what was written, and what is to be done now.
+// printProject lists the files that were written, and the next steps.
 func printProject(cmd *cobra.Command, dir string, p *starter.Project) {
 	if p.Why != "" {
 		printf(stdout(cmd), "%s: the template is %s\n", p.Why, p.Template)

@@ -37,7 +37,7 @@ clients of an MCP Mesh registry speak, too.`,
 	return cmd
 }
 
-// shownJob is what is printed of a job.
+// shownJob is a job as it is printed.
 type shownJob struct {
 	ID              string          `json:"id"`
 	Capability      string          `json:"capability"`
@@ -50,7 +50,7 @@ type shownJob struct {
 	raw json.RawMessage
 }
 
-// UnmarshalJSON keeps the whole document, too.
+// UnmarshalJSON also keeps the whole document.
 func (j *shownJob) UnmarshalJSON(data []byte) error {
 	type plain shownJob
 	j.raw = bytes.Clone(data)
@@ -67,7 +67,7 @@ func (j *shownJob) verdict() error {
 		return &exitError{exitFaulted, errors.New(redact.Line(cmp.Or(j.Error, j.Status)))}
 	}
 	var result struct{ Verdict, Reason string }
-	_ = json.Unmarshal(j.Result, &result) // that of a rollout has no verdict
+	_ = json.Unmarshal(j.Result, &result) // the result of a rollout has no verdict
 	for v := runner.Failed; v <= runner.Interrupted; v++ {
 		if v.String() == result.Verdict {
 			return &exitError{v.ExitCode(), errors.New(redact.Line(result.Reason))}
@@ -124,7 +124,8 @@ func jobsSubmitCommand(g *globals, f *jobsFlags) *cobra.Command {
 				body["max_duration"] = int64(maxDuration.Seconds())
 			}
 			header := []string{"Idempotency-Key", cmp.Or(key, uuid.NewString())} // so that the request can be repeated
-			if within > 0 {                                                      // no time, which would be another one when it is repeated
+			// It sends a duration, not a time: a repeated request must be the same.
+			if within > 0 {
 				header = append(header, "X-Mesh-Timeout", fmt.Sprint(int64(within.Seconds())))
 			}
 			return f.with(cmd, g, true, func(c *jobsClient) error {
@@ -277,11 +278,12 @@ func jobsPostCommand(g *globals, f *jobsFlags) *cobra.Command {
 	return cmd
 }
 
-// watchWait is how long watch waits for events before it looks whether the job has ended: the
+// watchWait is how long watch waits for events before it checks whether the job has ended. The
 // registry of MCP Mesh does not answer at the end of a job.
 const watchWait = 5 * time.Second
 
-// jobsEventsCommand is events, or watch, which goes on until the job has ended.
+// jobsEventsCommand is the command events, or with follow watch, which goes on until the job has
+// ended.
 func jobsEventsCommand(g *globals, f *jobsFlags, follow bool) *cobra.Command {
 	var after int64
 	var types []string

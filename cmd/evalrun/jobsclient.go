@@ -42,8 +42,8 @@ func (f *jobsFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.config, "config", "", "without --server: submit eval sets of `FILE` (serve.yaml)")
 }
 
-// with calls f with a client. Without a server it speaks with the handler of /jobs in this process,
-// over the store.
+// with calls f with a client. Without a server, the handler of /jobs answers in this process, over
+// the store.
 func (f *jobsFlags) with(cmd *cobra.Command, g *globals, create bool, use func(*jobsClient) error) error {
 	if address := cmp.Or(f.server, os.Getenv("EVALRUN_SERVER")); address != "" {
 		c, err := f.remote(address)
@@ -84,7 +84,7 @@ func (f *jobsFlags) remote(address string) (*jobsClient, error) {
 	return &jobsClient{url: strings.TrimSuffix(address, "/"), token: token, http: &http.Client{Timeout: jobsWait + 30*time.Second}}, nil
 }
 
-// inProcess has a handler of this process answer requests, from whoever owns the store.
+// inProcess answers requests with a handler of this process, in the name of the store's owner.
 type inProcess struct{ http.Handler }
 
 // RoundTrip implements http.RoundTripper.
@@ -101,7 +101,7 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: answer.status, Header: answer.header, Body: io.NopCloser(&answer.body), Request: r}, nil
 }
 
-// answer keeps what a handler writes.
+// answer keeps the response that a handler writes.
 type answer struct {
 	status int
 	header http.Header
@@ -116,12 +116,13 @@ func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
 type jobsClient struct {
 	url, token string
 	http       *http.Client
-	// local says that the store of this machine answers.
+	// local reports that the store of this machine answers.
 	local bool
 }
 
-// send sends a request that may be repeated, and reads its answer into out. While the server cannot
-// be reached it tries again for a minute. The error of an answer that is one has its words.
+// send sends a request that may be repeated, and reads the response into out. It retries for a
+// minute while the server cannot be reached. If the response is an error, the returned error has
+// its text.
 func (c *jobsClient) send(ctx context.Context, method, path string, body any, out any, header ...string) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -140,8 +141,8 @@ func (c *jobsClient) send(ctx context.Context, method, path string, body any, ou
 	}
 }
 
-// sendUnrepeated sends a POST request once: whether one that got no answer has changed something is
-// not known.
+// sendUnrepeated sends a POST request once. If no response arrives, it is unknown whether the
+// request changed something.
 func (c *jobsClient) sendUnrepeated(ctx context.Context, path string, body, out any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -151,7 +152,7 @@ func (c *jobsClient) sendUnrepeated(ctx context.Context, path string, body, out 
 	return err
 }
 
-// sendOnce reports with its error whether it may help to try again.
+// sendOnce sends a request once. With an error it reports whether a retry may help.
 func (c *jobsClient) sendOnce(ctx context.Context, method, path string, body []byte, out any, header []string) (again bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
 	if err != nil {
@@ -187,9 +188,9 @@ func (c *jobsClient) sendOnce(ctx context.Context, method, path string, body []b
 	return false, nil
 }
 
-// refusal is what an answer says that is an error.
+// refusal is the text of a response that is an error.
 func refusal(resp *http.Response, data []byte) string {
 	var said struct{ Error, Msg, Detail string }
-	_ = json.Unmarshal(data, &said) // what is no JSON says nothing
+	_ = json.Unmarshal(data, &said) // a body that is not JSON has no text
 	return redact.Line(cmp.Or(said.Error, said.Msg, said.Detail, resp.Status))
 }

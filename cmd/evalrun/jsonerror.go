@@ -10,20 +10,20 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
-// errorJSON is what --json prints of a command that has ended with an error and has printed nothing
-// else, as schemas/error.schema.json has it.
+// errorJSON is what --json prints when a command ends with an error and has printed nothing else,
+// as in schemas/error.schema.json.
 type errorJSON struct {
 	Error struct {
-		// ExitCode is that of the process.
+		// ExitCode is the exit code of the process.
 		ExitCode int `json:"exitCode"`
-		// Message is what stderr has, without the name of the program.
+		// Message is the text on stderr, without the name of the program.
 		Message string `json:"message"`
-		// Problems are what is wrong in files, where that is the error.
+		// Problems are the errors in files, if there are any.
 		Problems []problemJSON `json:"problems,omitempty"`
 	} `json:"error"`
 }
 
-// problemJSON is a place in a file, and what is wrong there.
+// problemJSON is a place in a file, and the error there.
 type problemJSON struct {
 	File    string `json:"file"`
 	Line    int    `json:"line"`
@@ -45,8 +45,8 @@ func newErrorJSON(err error, text string) (out errorJSON) {
 	return out
 }
 
-// wantsJSON reports whether a command line has --json. It looks at the words, because an error may stand
-// before the flag.
+// wantsJSON reports whether a command line has --json. It looks at the words, because an error may
+// come before the flag.
 func wantsJSON(args []string) bool {
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end]

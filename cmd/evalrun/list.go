@@ -36,7 +36,7 @@ func newRunJSON(r runner.Run) runJSON {
 	return out
 }
 
-// listStatus is the status of a run, as far as this moment is concerned.
+// listStatus is the status of a run at this moment.
 func listStatus(r runner.Run) string {
 	if r.Interrupted {
 		return "interrupted"
@@ -44,7 +44,7 @@ func listStatus(r runner.Run) string {
 	return string(r.Status)
 }
 
-// noVerdict is what a list shows of a run that has no verdict, or none yet.
+// noVerdict stands in lists for the verdict of a run that has none, or none yet.
 const noVerdict = "–"
 
 // listVerdict is the verdict on a run in a word or two, if the store's results document is up to date

@@ -18,7 +18,7 @@ import (
 
 func main() {
 	sandbox.InitMain()
-	cobra.EnableCommandSorting = false // help has them in the order in which one needs them
+	cobra.EnableCommandSorting = false // help keeps the order in which the commands are needed
 	os.Exit(Main())
 }
 
@@ -33,7 +33,7 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	cmd.SetIn(stdin)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
-	var printed *watchedWriter // nil unless the answer is JSON: a terminal is to be known as one
+	var printed *watchedWriter // nil unless the output is JSON: a terminal must be recognizable as one
 	if wantsJSON(args) {
 		printed = &watchedWriter{w: stdout}
 		cmd.SetOut(printed)
@@ -47,12 +47,12 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 		printf(stderr, "%s%s\n", prefix(err), text)
 	}
 	if printed != nil && !printed.written && text != "" {
-		_ = printJSON(cmd, newErrorJSON(err, text)) // stderr has said it
+		_ = printJSON(cmd, newErrorJSON(err, text)) // stderr has the error
 	}
 	return codeOf(err)
 }
 
-// prefix stands before a message, except before one that begins with a place in a file: editors and
+// prefix is put before a message, except before one that begins with a place in a file: editors and
 // CI systems look for those.
 func prefix(err error) string {
 	var several input.Problems

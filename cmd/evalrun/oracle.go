@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// oracleFlags are those of validate --oracle.
+// oracleFlags are the flags of validate --oracle.
 type oracleFlags struct {
 	wanted  bool
 	sandbox runner.SandboxOptions
@@ -24,8 +24,8 @@ func (o *oracleFlags) register(cmd *cobra.Command) {
 	o.watch.registerEnv(cmd, "with --oracle: ")
 }
 
-// run runs the tasks, and says of each whether its own solution solves it and nothing does not. A
-// task that cannot be run here is reported, and is no error.
+// run runs the tasks. For each it reports whether its own solution solves it, and whether doing
+// nothing fails. A task that cannot be run here is reported and is not an error.
 func (o *oracleFlags) run(cmd *cobra.Command, g *globals, dirs []string) error {
 	if len(dirs) == 0 {
 		return usageError("--oracle: there is no task among what was given")

@@ -34,13 +34,14 @@ type output struct {
 	stdout    io.Writer
 	json      bool
 	quiet     bool
-	// agents is how many run at once.
+	// agents is the number of agents that run at once.
 	agents int
 
 	mu    sync.Mutex
 	live  *report.Live
 	lines *report.Log
-	// progress is what they show. caughtUp has the runs whose earlier events it knows.
+	// progress is the state that the display shows. caughtUp has the runs whose earlier events it
+	// knows.
 	progress *report.Execution
 	caughtUp map[string]bool
 	events   *os.File
@@ -64,7 +65,7 @@ func (o *output) Events(ctx context.Context, runID string, after int64, limit in
 	return o.store.Events(ctx, runID, o.variables, after, limit)
 }
 
-// showProgress makes the display of a run, or with the zero Run of all that are worked on.
+// showProgress creates the display of a run. The zero Run stands for all runs that are worked on.
 func (o *output) showProgress(ctx context.Context, run runner.Run) error {
 	if o.quiet {
 		return nil
@@ -89,13 +90,13 @@ func (o *output) showProgress(ctx context.Context, run runner.Run) error {
 	return nil
 }
 
-// standing is what is worked on and waited for in a run, or in all if runID is empty.
+// standing counts the work and the waits of a run, or of all runs if runID is empty.
 func (o *output) standing(runID string) (report.Standing, error) {
 	s, err := service.New(o.store, service.Config{}, service.Options{}).Standing(context.Background(), runID)
 	return report.StandingOf(s, o.agents), err
 }
 
-// learnPass tells the display which score passes in a run.
+// learnPass tells the display the passing score of a run.
 func (o *output) learnPass(ctx context.Context, runID string) error {
 	pass, err := o.store.PassingScore(ctx, runID)
 	if err == nil {
@@ -130,12 +131,13 @@ func (o *output) event(e schemas.Event) {
 	}
 	if err != nil && o.eventErr == nil {
 		o.eventErr = err
-		_, _ = o.writeLocked(fmt.Appendf(nil, "evalrun: the events cannot be shown or written: %v\n", err)) // said again at the end
+		// close returns the error again at the end.
+		_, _ = o.writeLocked(fmt.Appendf(nil, "evalrun: the events cannot be shown or written: %v\n", err))
 	}
 }
 
-// catchUp gives the display the earlier events of a run, which name its rollouts, before the first
-// one that the command sees.
+// catchUp gives the display the earlier events of a run, before the first one that the command
+// sees. They name its rollouts.
 func (o *output) catchUp(e schemas.Event) error {
 	if o.progress == nil || o.caughtUp[e.RunID] {
 		return nil
@@ -181,7 +183,7 @@ func (o *output) ticking() (stop func()) {
 				return
 			case <-timer.C:
 				o.mu.Lock()
-				next, _ := tick() // what cannot be written now the next one will show
+				next, _ := tick() // the next tick shows a failed write again
 				o.mu.Unlock()
 				timer.Reset(next)
 			}
@@ -211,7 +213,7 @@ func (o *output) writeLocked(p []byte) (int, error) {
 	return len(p), err
 }
 
-// say prints a line that is no event.
+// say prints a line that is not an event.
 func (o *output) say(text string) { printf(o, "evalrun: %s\n", text) }
 
 // close ends the display and the event stream.
@@ -230,8 +232,8 @@ func (o *output) close() error {
 	return err
 }
 
-// finish ends the display, and writes the reports that were asked for and what people see, with the
-// verdict before the summary.
+// finish ends the display and writes the requested reports. It then prints the result for people,
+// with the verdict before the summary.
 func (o *output) finish(runID string, w *workFlags, under eval.FailUnder, j runner.Judgement, verdict error) error {
 	err := o.close()
 	ctx := context.Background() // also after an interruption
@@ -279,8 +281,9 @@ func (o *output) write(r *runner.Report, runID string, w *workFlags, verdict err
 	return errors.Join(errs...)
 }
 
-// present has a report name files and commands as one types them here, and fit where it is shown. A
-// run of a store is named by its id, else by its document; no name means no commands.
+// present sets the names of files and commands in a report as one types them here, and fits it to
+// its output. A run of a store is named by its id, any other by its document. Without a name there
+// are no commands.
 func present(r *runner.Report, s *runner.Store, name string, to io.Writer) {
 	if name != "" {
 		in := ""
@@ -298,8 +301,8 @@ func present(r *runner.Report, s *runner.Store, name string, to io.Writer) {
 	}
 }
 
-// terminal is the terminal that a text goes to, nil if it goes elsewhere or to one that knows no
-// escapes.
+// terminal returns the terminal that a text goes to. It is nil if the text goes elsewhere, or if
+// the terminal knows no escapes.
 func terminal(to io.Writer) *os.File {
 	if f, ok := to.(*os.File); ok && isatty.IsTerminal(f.Fd()) && os.Getenv("TERM") != "dumb" {
 		return f

@@ -83,7 +83,7 @@ in. Unpack only what you trust: resuming a run starts the commands of its agents
 	}
 }
 
-// sayRuns says what was done with runs, and how those that are not final are gone on with.
+// sayRuns prints what was done with runs, and how to resume those that are not final.
 func (g *globals) sayRuns(cmd *cobra.Command, s *runner.Store, runs []runner.Run, what string) error {
 	if g.json {
 		out := []runJSON{}

@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// preview prints what a run would have (--dry-run). It opens a store only to find another run in it.
+// preview prints the rollouts that a run would have (--dry-run). It opens a store only to find
+// another run in it.
 func (f *runFlags) preview(cmd *cobra.Command, g *globals, set *runner.EvalSet) error {
 	show := func(s *runner.Store) error {
 		planned, selected, err := set.Preview(cmd.Context(), s, f.create)

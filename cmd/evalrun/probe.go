@@ -88,7 +88,7 @@ func runProbe(cmd *cobra.Command, g *globals, o probe.Options, name string) erro
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	report, err := probe.Run(ctx, o)
-	// What the agent says may hold what its entry's variables hold.
+	// The agent's messages may contain the values of its entry's variables.
 	red := redact.New(redact.FromEnviron(os.Environ(), o.Entry.Variables()))
 	var start *probe.StartError
 	switch {
@@ -121,7 +121,8 @@ func printProbe(cmd *cobra.Command, g *globals, red *redact.Redactor, report *pr
 	return internal(err)
 }
 
-// probedAgent is the entry that the argument names, and the folder that it is relative to.
+// probedAgent returns the agent entry that the argument names, and the folder that it is relative
+// to.
 func probedAgent(cmd *cobra.Command, name string) (agent.Entry, string, error) {
 	e, ok := agent.Registered(name)
 	dir := ""

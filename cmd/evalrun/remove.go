@@ -17,7 +17,7 @@ import (
 
 // removeFlags are the flags of the commands that remove runs.
 type removeFlags struct {
-	// open also removes runs that are not final, and cancels them first.
+	// open also removes runs that are not final. They are cancelled first.
 	open   bool
 	dryRun bool
 }
@@ -135,7 +135,7 @@ func atLeastOne(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// remove removes runs, and says of each whether it was. What another process works on stays.
+// remove removes runs and prints the outcome of each. Runs that another process works on stay.
 func (g *globals) remove(cmd *cobra.Command, s *runner.Store, runs []runner.Run, f removeFlags) error {
 	removed := []runJSON{}
 	var problems []error
@@ -162,7 +162,7 @@ func (g *globals) remove(cmd *cobra.Command, s *runner.Store, runs []runner.Run,
 	return errors.Join(problems...)
 }
 
-// openCounts says what of a run is not final.
+// openCounts lists the rollouts of a run that are not final, by state.
 func openCounts(c runner.Counts) string {
 	var parts []string
 	for _, p := range []struct {

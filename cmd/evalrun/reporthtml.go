@@ -13,10 +13,10 @@ import (
 // formatHTML is the format that package web writes.
 const formatHTML = "html"
 
-// reportFormats are what the command report can write.
+// reportFormats are the formats that the command report can write.
 var reportFormats = append([]string{formatHTML}, runner.Formats...)
 
-// htmlFlags are those of a report for a browser.
+// htmlFlags are the flags of a report for a browser.
 type htmlFlags struct{ web.ReportOptions }
 
 func (o *htmlFlags) register(f *pflag.FlagSet) {
@@ -32,7 +32,7 @@ func (o *htmlFlags) check(format string) error {
 	return nil
 }
 
-// write writes a report for a browser, and says if it has become large.
+// write writes a report for a browser, and warns if it has become large.
 func (o *htmlFlags) write(cmd *cobra.Command, g *globals, w io.Writer, r *runner.Report) error {
 	out := &counter{w: w}
 	if err := web.WriteReport(out, r, o.ReportOptions); err != nil {
@@ -48,7 +48,7 @@ func (o *htmlFlags) write(cmd *cobra.Command, g *globals, w io.Writer, r *runner
 	return nil
 }
 
-// counter counts what is written.
+// counter counts the bytes that are written.
 type counter struct {
 	w io.Writer
 	n int64

@@ -15,7 +15,7 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// runFlags are the flags of run that say what is run.
+// runFlags are the flags of run that choose what is run.
 type runFlags struct {
 	load     runner.LoadOptions
 	create   runner.CreateOptions
@@ -111,7 +111,7 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 		return err
 	}
 	f.load.Variables, f.load.FailUnder = o.Variables, o.FailUnder
-	o.FailUnder = nil // the plan has them
+	o.FailUnder = nil // the plan has the thresholds
 	fetched, local, err := fetch(cmd, g, paths, f.dataset)
 	if err != nil {
 		return err
@@ -174,14 +174,14 @@ func fetch(cmd *cobra.Command, g *globals, paths []string, dataset string) (*run
 	return fetched, local, nil
 }
 
-// repeated are the flags of a run's stored command line, which the command also has that repeats one
-// evaluation.
+// repeated lists the flags of a run's stored command line that the command for repeating one
+// evaluation keeps.
 var repeated = []string{"store", "dataset", "strict", "epochs", "interval", "wait", "env", "env-file", "isolation", "mcp-config", "mcp",
 	"timeout-multiplier", "agent-timeout-multiplier", "verifier-timeout-multiplier", "environment-build-timeout-multiplier", "override-cpus", "override-memory-mb", "override-storage-mb",
 	"fail-under", "fail-on-error", "fail-on-evaluator-error", "allow-unscored", "allow-not-run", "allow-suspended"}
 
-// commandLine is how evalrun was called, without what chooses agents and evaluations, and without
-// outputs.
+// commandLine is how evalrun was called, without the flags that choose agents and evaluations, and
+// without outputs.
 func commandLine(cmd *cobra.Command, paths, command []string) []string {
 	words := append([]string{executable, cmd.Name()}, paths...)
 	for _, name := range repeated {
@@ -199,7 +199,7 @@ func commandLine(cmd *cobra.Command, paths, command []string) []string {
 				words = append(words, "--"+name, value)
 			case value:
 				words = append(words, "--"+name)
-			default: // it takes its value in one word only
+			default: // the flag takes its value in one word only
 				words = append(words, "--"+name+"="+value)
 			}
 		}
@@ -210,7 +210,7 @@ func commandLine(cmd *cobra.Command, paths, command []string) []string {
 	return words
 }
 
-// deadlineOfJob is the deadline of an evalrun that is itself a job of another, zero if it has none.
+// deadlineOfJob is the deadline of an evalrun that is itself a job of another; zero if it has none.
 func deadlineOfJob() (time.Time, error) {
 	text := os.Getenv(wait.DeadlineVar)
 	if text == "" {
@@ -223,8 +223,8 @@ func deadlineOfJob() (time.Time, error) {
 	return at, nil
 }
 
-// check finds what is wrong with the flags before anything begins. A flag that was given must have
-// a value, although its zero value means the default.
+// check finds what is wrong with the flags before anything begins. A flag that was given needs a
+// value, although its zero value means the default.
 func (f *runFlags) check(cmd *cobra.Command) error {
 	if n := f.load.Epochs; cmd.Flags().Changed("epochs") && (n < 1 || n > runner.MaxEpochs) {
 		return usageError("--epochs: expected a whole number from 1 to %d, got %d", runner.MaxEpochs, n)

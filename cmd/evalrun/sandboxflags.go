@@ -9,14 +9,14 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// sandboxFlags say where agents live that need a sandbox, and what they find there.
+// sandboxFlags choose the sandbox of agents that need one, and what they find in it.
 type sandboxFlags struct {
 	isolation  string
 	mcpConfig  string
 	mcp        string
 	keepImages bool
 	overrides  tasks.Overrides
-	given      func(name string) bool // of a flag
+	given      func(name string) bool // reports whether a flag was given
 }
 
 func (p *sandboxFlags) register(cmd *cobra.Command) {
@@ -26,7 +26,7 @@ func (p *sandboxFlags) register(cmd *cobra.Command) {
 	f.StringVar(&p.mcpConfig, "mcp-config", "", "give ACP agents the MCP servers of `FILE` too (mcpServers of a JSON, YAML or TOML file); one replaces a task's of the same name")
 	f.StringVar(&p.mcp, "mcp", "gateway", "reach MCP servers by `HOW`: gateway (through it; it records calls and suspends rollouts on long-running work) or direct (as they are declared)")
 	f.BoolVar(&p.keepImages, "keep-images", false, "protect the images of the run from evalrun images gc until the run is removed (default: until its rollouts are finished)")
-	o := &p.overrides // with Harbor's names
+	o := &p.overrides // the flags have Harbor's names
 	f.Float64Var(&o.TimeoutMultiplier, "timeout-multiplier", 0, "multiply the time limits of tasks by `N`")
 	f.Float64Var(&o.AgentTimeoutMultiplier, "agent-timeout-multiplier", 0, "multiply agent.timeout_sec of tasks by `N`, in place of --timeout-multiplier")
 	f.Float64Var(&o.VerifierTimeoutMultiplier, "verifier-timeout-multiplier", 0, "multiply verifier.timeout_sec of tasks by `N`, likewise")
@@ -37,7 +37,7 @@ func (p *sandboxFlags) register(cmd *cobra.Command) {
 	titled(f, titleAgents)
 }
 
-// options are what the flags say. A flag that was given must have a value.
+// options returns the options that the flags give. A flag that was given must have a value.
 func (p *sandboxFlags) options() (runner.SandboxOptions, error) {
 	o := runner.SandboxOptions{Isolation: p.isolation, MCPConfig: p.mcpConfig, KeepImages: p.keepImages, Overrides: p.overrides}
 	for name, given := range map[string]float64{

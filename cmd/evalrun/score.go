@@ -88,7 +88,7 @@ func (f *scoreFlags) run(cmd *cobra.Command, g *globals, name string) error {
 			printf(cmd.ErrOrStderr(), "rescoring %d: %d of %d rollouts scored again\n", scored.Number, scored.Scored, scored.Scored+scored.NotScored+scored.Due)
 		}
 		if verdict != nil && out.showsTable() {
-			return &exitError{codeOf(verdict), nil} // the table has said why
+			return &exitError{codeOf(verdict), nil} // the table has shown the reason
 		}
 		return verdict
 	})

@@ -20,7 +20,7 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// serveFlags are those of `evalrun serve`.
+// serveFlags are the flags of `evalrun serve`.
 type serveFlags struct {
 	workFlags
 	sandbox    sandboxFlags
@@ -113,7 +113,7 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 	}
 	work.Go(func() {
 		defer close(ended)
-		defer stopProviding() // it tells the mesh what has ended until then
+		defer stopProviding() // until then it tells the mesh which jobs have ended
 		executed = x.run(ctx, s, runner.ExecuteOptions{Options: runner.Options{Concurrency: o.concurrency, Variables: svc.variables, Drain: drain,
 			Events: out.event, Notice: out.say, Log: out, PublicURL: o.address.url(ln.Addr()), Telemetry: telemetry,
 			Notifications: svc.notifications()}})
@@ -122,7 +122,7 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 	work.Go(func() { jobs.Keep(keeping, svc.Service, o.retention, log) })
 	served := server.Serve(ln, either(drain, ended))
 	stopKeeping()
-	if served != nil { // it could not go on listening
+	if served != nil { // the server could not go on listening
 		stop()
 	}
 	work.Wait()
@@ -135,7 +135,7 @@ type configured struct {
 	variables runner.Variables
 }
 
-// notifications are whom the configuration tells of all runs.
+// notifications are the targets in the configuration, which are told of all runs.
 func (c configured) notifications() runner.Notifications {
 	config := c.Config()
 	return runner.Notifications{Targets: config.Notify, Dir: config.Catalog.Dir}
@@ -168,7 +168,7 @@ func printWarnings(w io.Writer, g *globals, warnings string) {
 	}
 }
 
-// either is closed when one of two channels is.
+// either returns a channel that is closed when one of two channels is.
 func either(a, b <-chan struct{}) <-chan struct{} {
 	out := make(chan struct{})
 	go func() {
@@ -191,7 +191,7 @@ type executor struct {
 
 func newExecutor(off bool) *executor { return &executor{off: off} }
 
-// ready says why nothing is executed, if something should be.
+// ready returns why nothing is executed, if something should be.
 func (x *executor) ready() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -218,7 +218,7 @@ func (x *executor) run(ctx context.Context, s *runner.Store, o runner.ExecuteOpt
 	return err
 }
 
-// serveAddress is where the server listens, and how it is reached.
+// serveAddress is the address on which the server listens, and the one by which others reach it.
 type serveAddress struct {
 	listen      string
 	publicURL   string

@@ -24,7 +24,7 @@ func (a *serveAddress) open() (net.Listener, error) {
 	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}), nil
 }
 
-// url is where callers reach the server.
+// url is the URL at which callers reach the server.
 func (a *serveAddress) url(listening net.Addr) string {
 	if a.public != nil {
 		return a.public.String()

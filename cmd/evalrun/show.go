@@ -49,7 +49,7 @@ was expected and what came, input, output, times and files.`,
 	return cmd
 }
 
-// showUndelivered shows what targets were to be told of a run and were not.
+// showUndelivered lists the notifications of a run that were not delivered.
 func showUndelivered(cmd *cobra.Command, s *runner.Store, runID string) error {
 	all, err := s.Undelivered(cmd.Context(), runID)
 	if err != nil {
@@ -68,7 +68,7 @@ func showUndelivered(cmd *cobra.Command, s *runner.Store, runID string) error {
 	return nil
 }
 
-// showRollouts shows the rollouts that a name stands for, for people or as they stand in the results
+// showRollouts shows the rollouts that a name refers to, for people or as they are in the results
 // document.
 func (g *globals) showRollouts(cmd *cobra.Command, r *runner.Report, name string) (err error) {
 	n := 0
@@ -89,7 +89,7 @@ func (g *globals) showRollouts(cmd *cobra.Command, r *runner.Report, name string
 	return err
 }
 
-// isNamed reports whether a name is the id of a rollout, a beginning of it, or the id of its
+// isNamed reports whether a name is the id of a rollout, a beginning of that, or the id of its
 // evaluation.
 func isNamed(o *schemas.Rollout, name string) bool {
 	return o.EvaluationID == name || name != "" && strings.HasPrefix(o.RolloutID, name)

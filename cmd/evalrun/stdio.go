@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// messageFiles are stdin and stdout for messages, until restore is called. Pipes and sockets do not
-// block in between, so that no thread waits in them. What is no connection, such as a terminal, or
-// takes other output as well, stays as it is: others would find it changed. And a client that has
-// gone is an error of a write from now on, and not a signal that ends the program before it has
+// messageFiles returns stdin and stdout for messages, until restore is called. Pipes and sockets do
+// not block in between, so that no thread waits in them. Others stay as they are, such as a
+// terminal or a file that takes other output too: other processes would see the change. From now on
+// a client that has gone causes a write error, not a signal that ends the program before it has
 // cleaned up.
 func messageFiles() (in, out *os.File, restore func()) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -20,8 +20,8 @@ func messageFiles() (in, out *os.File, restore func()) {
 	var changed []int
 	for fd, f := range files {
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-		// One that does not block already is known to whoever has started us, and to its file. One
-		// that is stderr as well stays as it is.
+		// If a file does not block already, its creator relies on that. A file that is also stderr stays
+		// as it is.
 		if err == nil && flags&unix.O_NONBLOCK == 0 && isConnection(f) && !isSame(f, os.Stderr) {
 			changed = append(changed, fd)
 		}

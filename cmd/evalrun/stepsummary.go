@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 )
 
-// addSummary adds the summary of a run to a file that others write to as well, such as that of a step
-// on GitHub. An earlier summary of the same run is replaced: its verdict no longer holds.
+// addSummary adds the summary of a run to a file that others write to as well, such as that of a
+// step on GitHub. It replaces an earlier summary of the same run, whose verdict no longer holds.
 func addSummary(path, runID string, write func(io.Writer) error) error {
 	begin, end := []byte("<!-- evalrun: run "+runID+" -->\n"), []byte("\n<!-- evalrun: end of run "+runID+" -->\n")
 	text := bytes.NewBuffer(bytes.Clone(begin))

@@ -6,7 +6,7 @@ import (
 	waitexec "github.com/evalrun/evalrun/internal/wait/exec"
 )
 
-// supervisorCommand is what a local job runs under; evalrun starts it itself.
+// supervisorCommand is the process that a local job runs under. evalrun starts it itself.
 func supervisorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "job-supervisor FOLDER",

@@ -40,7 +40,7 @@ type tokenDocument struct {
 	Scopes    []string   `json:"scopes"`
 	CreatedAt time.Time  `json:"createdAt"`
 	ExpiresAt *time.Time `json:"expiresAt"`
-	// Token is there only when it has just been made.
+	// Token is set only when the token has just been made.
 	Token string `json:"token,omitempty"`
 }
 
@@ -150,7 +150,7 @@ func tokenRevokeCommand(g *globals) *cobra.Command {
 	}
 }
 
-// auditToken writes down that a token was made or revoked here.
+// auditToken records in the audit log that a token was made or revoked here.
 func auditToken(s *runner.Store, action, id string) error {
 	audit, file, err := serve.OpenAudit(s.Dir())
 	if err != nil {

@@ -54,10 +54,12 @@ func (g *globals) triggers(cmd *cobra.Command, s *runner.Store, runID string, al
 	return nil
 }
 
-// payloadWidth is how much of a payload people see. A longer one says how much more there is.
+// payloadWidth is how much of a payload people see. A longer one is cut, with the number of missing
+// characters.
 const payloadWidth = 300
 
-// describeTrigger says what is waited for, since when, until when, and how to answer.
+// describeTrigger describes a trigger: what it waits for, since when, until when, and how to answer
+// it.
 func describeTrigger(s *runner.Store, t runner.Trigger, now time.Time) string {
 	var b strings.Builder
 	printf(&b, "%s  %-5s %s  %s\n", t.TriggerID, t.Type, redact.Line(t.ItemKey), redact.Line(t.EvaluationName))
@@ -65,7 +67,7 @@ func describeTrigger(s *runner.Store, t runner.Trigger, now time.Time) string {
 		printf(&b, "    for the evaluator %s\n", redact.Line(t.EvaluatorID))
 	}
 	var question struct{ Title string }
-	if json.Unmarshal(t.Payload, &question) == nil && question.Title != "" { // what a person is asked
+	if json.Unmarshal(t.Payload, &question) == nil && question.Title != "" { // a question to a person
 		printf(&b, "    %s\n", redact.Line(question.Title))
 	}
 	if payload := []rune(redact.Line(string(t.Payload))); len(payload) > payloadWidth {
@@ -101,7 +103,7 @@ func describeTrigger(s *runner.Store, t runner.Trigger, now time.Time) string {
 	return b.String()
 }
 
-// answers are the commands that end the wait for a trigger.
+// answers returns the commands that end the wait for a trigger.
 func answers(s *runner.Store, t runner.Trigger) []string {
 	flag := storeFlag(s)
 	switch t.Answer {

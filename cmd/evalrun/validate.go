@@ -69,8 +69,7 @@ reward 1 and an agent that does nothing 0.`,
 	return cmd
 }
 
-// printChecked says what was found: what is wrong and strange on stderr, that it is right on
-// stdout.
+// printChecked prints errors and warnings on stderr, and success on stdout.
 func printChecked(cmd *cobra.Command, c runner.Checked, quiet bool) {
 	if c.Warnings != "" {
 		printf(cmd.ErrOrStderr(), "%s\n", c.Warnings)

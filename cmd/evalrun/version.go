@@ -7,11 +7,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What the linker sets in a release (-ldflags "-X main.version=…"). Where they are empty, what the
-// Go tool has recorded counts.
+// The linker sets these variables in a release (-ldflags "-X main.version=…"). If they are empty,
+// the values that the Go tool has recorded are used.
 var version, commit, date string
 
-// build says what program this is. Its JSON is what evalrun version --json prints.
+// build identifies this program. Its JSON is what evalrun version --json prints.
 type build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
@@ -42,7 +42,7 @@ func buildInfo() build {
 	return b
 }
 
-// line is the version as plans record it and agents are told it.
+// line is the version that plans record and agents receive.
 func (b build) line() string {
 	if b.Go == "" {
 		return b.Version

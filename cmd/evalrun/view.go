@@ -40,7 +40,7 @@ works once and is opened in a browser. view executes nothing itself; Ctrl-C ends
 	return cmd
 }
 
-// viewFlags are those of view.
+// viewFlags are the flags of view.
 type viewFlags struct {
 	noBrowser bool
 	port      int
@@ -74,7 +74,7 @@ func (o *viewFlags) show(cmd *cobra.Command, g *globals, s *runner.Store, page s
 	return internal(server.Serve(ln, ctx.Done()))
 }
 
-// openBrowser opens a page in the browser of whoever uses this machine.
+// openBrowser opens a page in the browser of this machine's user.
 func openBrowser(link string) error {
 	program := "xdg-open"
 	if runtime.GOOS == "darwin" {
@@ -84,6 +84,6 @@ func openBrowser(link string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // it may live as long as the browser
+	go func() { _ = cmd.Wait() }() // the browser may keep it alive
 	return nil
 }

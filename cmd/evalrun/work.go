@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// work works on a run, reports, and returns as an error how the run ended.
+// work works on a run, prints the reports, and returns the verdict on the run as an error.
 func (w *workFlags) work(cmd *cobra.Command, g *globals, s *runner.Store, runID string, o runner.RunOptions, resume bool) error {
 	out, err := w.newOutput(cmd, g, s, o.Variables)
 	if err != nil {
@@ -45,13 +45,13 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *runner.Store, runID 
 		return internal(err)
 	}
 	if verdict != nil && out.showsTable() {
-		return &exitError{codeOf(verdict), nil} // the table has said why
+		return &exitError{codeOf(verdict), nil} // the table has shown the reason
 	}
 	return verdict
 }
 
 // endOnSignals lets the running agents finish at the first SIGINT or SIGTERM, and ends them at the
-// second; each is said if there is a text for it. With the third the process ends at once.
+// second. It prints the text for each, unless that is empty. The third ends the process at once.
 func (o *output) endOnSignals(parent context.Context, first, second string) (ctx context.Context, drain <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	draining := make(chan struct{})
@@ -66,7 +66,7 @@ func (o *output) endOnSignals(parent context.Context, first, second string) (ctx
 			}
 			cancel()
 		default:
-			os.Exit(exitInterrupted) // somebody is in a hurry; the store is as after a crash
+			os.Exit(exitInterrupted) // the user is in a hurry; the store is as after a crash
 		}
 	})
 	return ctx, draining, func() {

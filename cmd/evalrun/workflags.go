@@ -37,7 +37,7 @@ func (w *watchFlags) register(cmd *cobra.Command) {
 	titled(f, titleWritten)
 }
 
-// telemetry is where traces and metrics are sent; nil if nobody wants them.
+// telemetry is the collector of traces and metrics, or nil if there is none.
 func (w *watchFlags) telemetry() (*runner.Telemetry, error) {
 	if w.otlp == "" {
 		if w.otlpContent {
@@ -75,7 +75,7 @@ func (w *watchFlags) variables() (runner.Variables, error) {
 	return v, internal(err)
 }
 
-// waitFlag is the value of --wait, which must stand in the same word: --wait=jobs.
+// waitFlag is the value of --wait, which must be part of the same word: --wait=jobs.
 type waitFlag string
 
 // The values of --wait.
@@ -86,16 +86,16 @@ const (
 
 func (w *waitFlag) String() string { return string(*w) }
 
-// Type is empty, so that help says --wait[=all] and not that a second word is expected.
+// Type is empty, so that help shows --wait[=all] and not a second word.
 func (w *waitFlag) Type() string { return "" }
 
-// Set takes any value; options says what is wrong with it.
+// Set takes any value; options reports an invalid one.
 func (w *waitFlag) Set(value string) error {
 	*w = waitFlag(value)
 	return nil
 }
 
-// waitArgs is args, but says what is wrong with --wait jobs in two words.
+// waitArgs is args, but also reports --wait jobs in two words as an error.
 func (w *workFlags) waitArgs(args cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, words []string) error {
 		for _, word := range words {
@@ -134,7 +134,7 @@ func (w *workFlags) register(cmd *cobra.Command) {
 	titled(f, titleWaiting)
 }
 
-// registerVerdict registers what is written at the end, and what is accepted of a run.
+// registerVerdict registers the flags of reports, and of what is accepted of a run.
 func (w *workFlags) registerVerdict(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&w.output, "output", "o", "", "also write the results document to `FILE`")
 	w.registerReports(cmd)
@@ -144,7 +144,7 @@ func (w *workFlags) registerVerdict(cmd *cobra.Command) {
 	titled(f, titleVerdict)
 }
 
-// registerReports registers the reports that are written at the end.
+// registerReports registers the flags of reports that are written at the end.
 func (w *workFlags) registerReports(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&w.junit, "junit", "", "write JUnit XML to `FILE`")
@@ -153,7 +153,7 @@ func (w *workFlags) registerReports(cmd *cobra.Command) {
 	titled(f, titleWritten)
 }
 
-// registerAccept registers what is accepted of a run that has ended.
+// registerAccept registers the flags that say what is accepted of a run that has ended.
 func (w *workFlags) registerAccept(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&w.failUnder, "fail-under", nil, "fail if the score is less than `N`, from 0 to 1, or that of one evaluator (EVALUATOR=N); takes the place of the set's threshold (repeatable)")
@@ -164,7 +164,7 @@ func (w *workFlags) registerAccept(cmd *cobra.Command) {
 	titled(f, titleVerdict)
 }
 
-// options are what the flags say, checked before anything begins.
+// options returns the options that the flags give, checked before anything begins.
 func (w *workFlags) options() (o runner.RunOptions, err error) {
 	switch {
 	case w.waitTimeout < 0:
@@ -176,7 +176,7 @@ func (w *workFlags) options() (o runner.RunOptions, err error) {
 	}
 	for flag, path := range w.outputs() {
 		if flag == "events" {
-			continue // it is opened at once, and may lie in a store that is still to be made
+			continue // it is opened at once, and its store may not exist yet
 		}
 		if err := checkFolder(flag, path); err != nil {
 			return o, err
@@ -202,12 +202,12 @@ func tolerance(flag, text string) (runner.Tolerance, error) {
 	return t, nil
 }
 
-// outputs are the files that are written, by flag.
+// outputs returns the files that are written, by flag.
 func (w *workFlags) outputs() map[string]string {
 	return map[string]string{"output": w.output, "junit": w.junit, "summary": w.summary, "events": w.events}
 }
 
-// refuseInputs makes sure that nothing is written over what is read.
+// refuseInputs returns an error if an output would overwrite an input.
 func (w *workFlags) refuseInputs(inputs ...string) error {
 	for flag, path := range w.outputs() {
 		if err := refuseInput(flag, path, append(inputs, w.envFiles...)...); err != nil {
@@ -229,7 +229,7 @@ func refuseInput(flag, output string, inputs ...string) error {
 	return nil
 }
 
-// checkFolder makes sure that there is a folder for a file that is written when all is done.
+// checkFolder makes sure that there is a folder for a file that is written at the end.
 func checkFolder(flag, path string) error {
 	if path == "" {
 		return nil
