@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// parseAgents reads the agents of the set. Names that come twice are an error: results and rollout
-// ids are told apart by them.
+// parseAgents reads the agents of the set. A name that comes twice is an error, because results and
+// rollout ids tell agents apart by name.
 func (e *EvalSet) parseAgents(r *input.Reader) (out []agent.Entry, err error) {
 	seen := map[string]bool{}
 	for _, n := range e.req.Set.Agents {
@@ -28,7 +28,7 @@ func (e *EvalSet) parseAgents(r *input.Reader) (out []agent.Entry, err error) {
 	return out, nil
 }
 
-// parseAgent reads one agent. Whoever uploads a set may only name one.
+// parseAgent reads one agent. The uploader of a set may only name one.
 func (e *EvalSet) parseAgent(r *input.Reader, n *input.Node) (agent.Entry, error) {
 	c := e.opts.Catalog
 	if n.Kind == input.String {
@@ -47,8 +47,8 @@ func (e *EvalSet) parseAgent(r *input.Reader, n *input.Node) (agent.Entry, error
 	return agent.Entry{Name: n.Text}, nil
 }
 
-// chooseAgents puts the agents of the options in place of the set's. A command starts in the folder
-// of the process, an agent of a file beside that file.
+// chooseAgents replaces the set's agents with those of the options. A command starts in the folder
+// of the process, an agent of a file in the folder of that file.
 func (e *EvalSet) chooseAgents(r *input.Reader) error {
 	names, command := e.opts.Agents, e.opts.Command
 	if command != nil {
@@ -80,12 +80,12 @@ func (e *EvalSet) chooseAgents(r *input.Reader) error {
 	return nil
 }
 
-// agentNamed is one of the set's agents, one of the registry, or the one in a file.
+// agentNamed returns one of the set's agents, one of the registry, or the one in a file.
 func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) {
 	if i := slices.IndexFunc(e.req.Agents, func(a agent.Entry) bool { return a.Name == name }); i >= 0 {
 		return e.req.Agents[i], nil
 	}
-	if c := e.opts.Catalog; c != nil { // who names it is not at this machine: no file of it is read
+	if c := e.opts.Catalog; c != nil { // the caller is not at this machine: no file of it is read
 		if a, ok := c.agent(name); ok {
 			return e.startedIn(a, c.Dir)
 		}
@@ -115,7 +115,7 @@ func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) 
 	return e.startedIn(agent.ParseEntry(r, n), dir)
 }
 
-// noAgent says that --agent names neither one of the set's own agents nor a file.
+// noAgent returns the error that --agent names neither one of the set's own agents nor a file.
 func noAgent(own []agent.Entry, name string, err error) error {
 	var names []string
 	for _, a := range own {
@@ -129,8 +129,8 @@ func noAgent(own []agent.Entry, name string, err error) error {
 		has, strings.Join(agent.Names(), ", "), input.Unreadable(name, err), input.Suggest(name, append(names, agent.Names()...)))
 }
 
-// startedIn makes an agent's cwd, which is relative to the absolute folder dir, relative to the
-// eval set's folder, as it is stored.
+// startedIn makes an agent's cwd relative to the eval set's folder, as it is stored. The given one
+// is relative to the absolute folder dir.
 func (e *EvalSet) startedIn(a agent.Entry, dir string) (agent.Entry, error) {
 	if filepath.IsAbs(a.Cwd) {
 		return a, nil
@@ -140,7 +140,7 @@ func (e *EvalSet) startedIn(a agent.Entry, dir string) (agent.Entry, error) {
 	return a, err
 }
 
-// needSandbox reports whether some agent does.
+// needSandbox reports whether some agent needs a sandbox.
 func needSandbox(agents []agent.Entry) bool {
 	return slices.ContainsFunc(agents, func(a agent.Entry) bool { return a.Needs().Sandbox })
 }

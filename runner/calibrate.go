@@ -20,9 +20,9 @@ type CalibrateOptions struct {
 	// Labels is a CSV, JSON Lines or Parquet file with a label in each row; Raters is an evaluator of
 	// the run whose raters gave the labels. One of them is empty.
 	Labels, Raters string
-	// Evaluators are calibrated; empty for those that have asked models, or else for all.
+	// Evaluators are calibrated. Empty means those that have asked models, or else all.
 	Evaluators []string
-	// Pass is the least score that passes; nil for that of the run.
+	// Pass is the least score that passes; nil for the one of the run.
 	Pass *float64
 	calibrate.Options
 }
@@ -87,7 +87,7 @@ func (r *Report) Calibrate(o CalibrateOptions) (*calibrate.Document, error) {
 	return d, err
 }
 
-// scoresOf is a rollout with its scores from 0 to 1.
+// scoresOf converts a rollout to its scores from 0 to 1.
 func scoresOf(one *schemas.Rollout) calibrate.Rollout {
 	out := calibrate.Rollout{ID: one.RolloutID, EvaluationID: one.EvaluationID, Agent: one.Agent, Cluster: one.Cluster, Epoch: one.Epoch, Scores: map[string]*float64{}}
 	for _, e := range one.EvaluationRunResults {
@@ -103,7 +103,7 @@ func scoresOf(one *schemas.Rollout) calibrate.Rollout {
 	return out
 }
 
-// ratingsOf are what people said of a rollout while the run waited for them.
+// ratingsOf returns the labels that people gave to a rollout while the run waited for them.
 func ratingsOf(one *schemas.Rollout, ratings []schemas.Rating) (out []calibrate.Label) {
 	for i, r := range ratings {
 		rater := r.Rater
@@ -158,15 +158,16 @@ func labelOf(row *input.Node) (l calibrate.Label, err error) {
 		l.Value = 1
 	case "false", "fail", "no":
 	default:
-		if l.Value, err = strconv.ParseFloat(strings.TrimSpace(label), 64); err != nil || !(l.Value >= 0 && l.Value <= 1) { // NaN is neither
+		// NaN fails both comparisons.
+		if l.Value, err = strconv.ParseFloat(strings.TrimSpace(label), 64); err != nil || !(l.Value >= 0 && l.Value <= 1) {
 			return l, fmt.Errorf("label: expected a number from 0 to 1, or true or false, got %q", label)
 		}
 	}
 	return l, nil
 }
 
-// VerdictOfCalibration is the verdict of the gates of a calibration; the reason names those that
-// have not passed.
+// VerdictOfCalibration is the verdict of the gates of a calibration. The reason names the gates
+// that have not passed.
 func VerdictOfCalibration(d *calibrate.Document) (v Verdict, reason string) {
 	return verdictOfGates(d.Gates, func(g calibrate.Gate) gateVerdict { return gateVerdict{g.Verdict, report.CalibrationGateSentence(g)} }, Undecided)
 }

@@ -13,15 +13,14 @@ import (
 type CancelOptions struct {
 	// Jobs also ends the local jobs that are waited for.
 	Jobs bool
-	// Leave leaves what follows from it to an executor: jobs to be cancelled, events and results
-	// documents to be written.
+	// Leave leaves the consequences to an executor: it cancels jobs, and writes events and results
+	// documents.
 	Leave bool
 }
 
-// Cancel cancels what has not ended of a run, named as [Store.Find] knows it, or of one rollout, named
-// by its id, and returns the number of rollouts that it has cancelled. Those that are running are
-// ended by whoever runs them. It is an [InputError] if all of them have ended already, unless
-// [CancelOptions.Leave] is set.
+// Cancel cancels the rest of a run, named as [Store.Find] knows it, or of one rollout, named by its
+// id. It returns the number of rollouts that it has cancelled. The process that runs a rollout ends
+// it. It is an [InputError] if all of them have ended already, unless [CancelOptions.Leave] is set.
 func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, error) {
 	var keep []string
 	if !o.Jobs {
@@ -50,15 +49,16 @@ func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, 
 	}
 	agents := 0
 	if name == runID {
-		agents = 1 // no agent is left to be started, but those of a process that is gone are to be ended
+		agents = 1 // no agent is left to be started, but the agents of a dead process are to be ended
 	}
 	if err := s.settle(ctx, runID, agents); err != nil || n > 0 {
 		return n, err
 	}
-	return 0, s.nothingToCancel(ctx, runID, name) // all the same, what an earlier cancel has left undone was done
+	// An earlier cancel may have left work undone, which settle has now done.
+	return 0, s.nothingToCancel(ctx, runID, name)
 }
 
-// nothingToCancel says that a run or a rollout has ended already.
+// nothingToCancel returns the error that a run or a rollout has ended already.
 func (s *Store) nothingToCancel(ctx context.Context, runID, name string) error {
 	if name != runID {
 		one, err := s.st.Rollout(ctx, name)
@@ -74,8 +74,8 @@ func (s *Store) nothingToCancel(ctx context.Context, runID, name string) error {
 	return inputError("run %s has ended already (%s); nothing was cancelled", runID, run.Status)
 }
 
-// settle looks once after what is due of a run, starting at most so many agents at once, and brings
-// its events and its results document up to date.
+// settle handles once what is due in a run, starting at most so many agents at once, and brings its
+// events and its results document up to date.
 func (s *Store) settle(ctx context.Context, runID string, agents int) error {
 	p, err := readPlanned(ctx, s.st, runID, Variables{})
 	if err != nil {

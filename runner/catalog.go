@@ -13,23 +13,23 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// Catalog is what an eval set may name beside what it brings itself. It is for evalrun's own
-// service; nobody else can make one.
+// Catalog holds what an eval set may name beside its own parts. It is for evalrun's own service;
+// nobody else can make one.
 type Catalog struct {
-	// Dir is the folder to which what follows is relative, absolute.
+	// Dir is the folder to which the paths below are relative, absolute.
 	Dir string
 	// Agents may be named by a set and by LoadOptions.Agents.
 	Agents []agent.Entry
-	// Jobs are the sources of those jobs for which a set has none.
+	// Jobs are the sources of the jobs for which a set has none.
 	Jobs wait.Jobs
-	// Judges are the models that evaluators ask where a set does not say; nil if the service says
-	// nothing of them. Uploaded sets can ask no others.
+	// Judges are the models that evaluators ask where a set does not choose any; nil if the service
+	// does not choose either. Uploaded sets can ask no others.
 	Judges *judge.Config
 }
 
-// Upload is an eval set that is no file. Its agents are names of the Catalog.
+// Upload is an eval set without a file. Its agents are names of the Catalog.
 type Upload struct {
-	// Name is what messages call it, Data is its JSON.
+	// Name is its name in messages, Data is its JSON.
 	Name string
 	Data []byte
 	// Dir is the folder to which the set's paths are relative, absolute. Evaluators are the files
@@ -56,7 +56,7 @@ func (c *Catalog) agentNames() (names []string) {
 	return names
 }
 
-// names are the names of the agents for a message.
+// names lists the names of the agents for a message.
 func (c *Catalog) names() string { return named(c.agentNames()) }
 
 func named(names []string) string {

@@ -25,7 +25,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// ComparisonFormats are what [WriteComparison] can write.
+// ComparisonFormats are the formats that [WriteComparison] can write.
 var ComparisonFormats = []string{"text", "json", "markdown"}
 
 // Compare compares a baseline with a candidate. The error is an *InputError if the sides cannot be
@@ -38,7 +38,7 @@ func Compare(a, b compare.Side, o compare.Options) (*compare.Document, error) {
 	return d, err
 }
 
-// SelfTest compares the halves of the epochs of one run, by the figure that is named.
+// SelfTest compares the halves of the epochs of one run, by the named figure.
 func SelfTest(a compare.Side, by string, seed uint64) (*compare.SelfTestDocument, error) {
 	d, err := compare.SelfTest(a, by, seed)
 	if err != nil {
@@ -47,13 +47,13 @@ func SelfTest(a compare.Side, by string, seed uint64) (*compare.SelfTestDocument
 	return d, nil
 }
 
-// VerdictOf is the verdict of the gates of a comparison; undecided is what one that is undecided
-// comes to. The reason names the gates that have not passed.
+// VerdictOf is the verdict of the gates of a comparison; undecided is the verdict of an undecided
+// gate. The reason names the gates that have not passed.
 func VerdictOf(d *compare.Document, undecided Verdict) (v Verdict, reason string) {
 	return verdictOfGates(d.Gates, func(g compare.Gate) gateVerdict { return gateVerdict{g.Verdict, report.GateSentence(d, g)} }, undecided)
 }
 
-// gateVerdict is how a gate was judged, and the sentence that says so.
+// gateVerdict is the verdict of a gate, and the sentence that explains it.
 type gateVerdict struct {
 	summary.GateVerdict
 	sentence string
@@ -104,8 +104,8 @@ func writeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// OpenSide reads a results document as a side of a comparison: all agents of the run, or with a name
-// that one. It reads the document once.
+// OpenSide reads a results document as a side of a comparison: all agents of the run, or only the
+// named one. It reads the document once.
 func OpenSide(path, agent string) (compare.Side, error) {
 	r, err := report.OpenOnce(path)
 	if err != nil {
@@ -113,12 +113,12 @@ func OpenSide(path, agent string) (compare.Side, error) {
 	}
 	s, err := (&Report{r: r}).Side(agent)
 	if errors.As(err, new(input.Problem)) {
-		return s, &InputError{Err: err} // of a rollout of the document
+		return s, &InputError{Err: err} // the document has an invalid rollout
 	}
 	return s, err
 }
 
-// Side is the report as a side of a comparison: all agents of the run, or with a name that one.
+// Side returns the report as a side of a comparison: all agents of the run, or only the named one.
 func (r *Report) Side(agent string) (compare.Side, error) {
 	h := r.Head()
 	s := compare.Side{Agent: agent, Source: compare.Source{RunID: h.RunID, EvaluationSetName: h.EvaluationSetName, EvaluationSetDigest: h.EvaluationSetDigest,
@@ -160,7 +160,7 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 		}
 		next := last == nil || last.EvaluationID != one.EvaluationID || last.Agent != one.Agent
 		if next && last != nil {
-			statistics.Close() // before there is another place for an outcome
+			statistics.Close() // its outcome belongs to the evaluation that is still the last
 		}
 		if next {
 			s.Evaluations = append(s.Evaluations, compare.Evaluation{Name: one.EvaluationName, Digest: digestOf(one)})
@@ -182,7 +182,7 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 	return s, err
 }
 
-// rolloutKey is what a rollout of a document is.
+// rolloutKey identifies a rollout of a document.
 type rolloutKey struct {
 	evaluation, agent string
 	epoch             int
@@ -202,7 +202,7 @@ func checkScores(one *schemas.Rollout) error {
 	return nil
 }
 
-// setOf is as much of the eval set as its statistics need, from the statistics of a document.
+// setOf returns the part of the eval set that statistics need, from the statistics of a document.
 func setOf(s *summary.Summary) *eval.Set {
 	set := &eval.Set{Epochs: s.Epochs, Reduce: s.Reduce, Interval: s.Interval, Thresholds: eval.Thresholds{Pass: s.Thresholds.Pass}}
 	for _, e := range s.PerAgent()[0].Evaluators {
@@ -215,7 +215,7 @@ func setOf(s *summary.Summary) *eval.Set {
 	return set
 }
 
-// rolloutOf is a rollout of a document as the statistics take it.
+// rolloutOf converts a rollout of a document to the form that statistics take.
 func rolloutOf(one *schemas.Rollout) summary.Rollout {
 	out := summary.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, State: eval.State(one.Status),
 		Evaluation: &eval.Evaluation{ID: one.EvaluationID, Cluster: one.Cluster, Criteria: one.Criteria}}
@@ -231,7 +231,7 @@ func rolloutOf(one *schemas.Rollout) summary.Rollout {
 	}
 	if f := one.Error; f != nil {
 		owner := fault.Owner(one.FaultOwner)
-		if owner == "" { // an earlier version does not say
+		if owner == "" { // an earlier version does not record it
 			owner = fault.Category(f.Category).Owner()
 		}
 		out.AgentsFault = owner == fault.OwnerAgent
@@ -244,7 +244,7 @@ func rolloutOf(one *schemas.Rollout) summary.Rollout {
 	return out
 }
 
-// about says what a run was planned with besides its evaluations and evaluators.
+// about returns the conditions of a run besides its evaluations and evaluators.
 func about(h schemas.Head) map[string]string {
 	out := map[string]string{"git commit": h.GitCommit, "evalrun": h.EvalrunVersion}
 	if h.Dataset != nil {
@@ -267,13 +267,14 @@ func about(h schemas.Head) map[string]string {
 	return out
 }
 
-// digestOf is the digest of an evaluation's inputs, expected output and criteria. It is the same
-// however the document that they come from was indented and escaped.
+// digestOf is the digest of an evaluation's inputs, expected output and criteria. It does not
+// depend on the indentation and escapes of the document.
 func digestOf(one *schemas.Rollout) string {
 	hash := sha256.New()
 	add := func(part json.RawMessage) {
 		value := jsontext.Value(bytes.Clone(part))
-		_ = value.Format(jsontext.ReorderRawObjects(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // else it stays as it is
+		// If formatting fails, the value stays as it is.
+		_ = value.Format(jsontext.ReorderRawObjects(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 		_, _ = hash.Write(value)
 		_, _ = hash.Write([]byte{0})
 	}

@@ -15,45 +15,43 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// CreateOptions say how a run is made of an eval set.
+// CreateOptions say how a run is made from an eval set.
 type CreateOptions struct {
-	// RunID is the id of the run. If it is there already, Create attaches to it. Empty makes a new
+	// RunID is the id of the run. If the run exists already, Create attaches to it. Empty makes a new
 	// id.
 	RunID string
 	// AsPlanned attaches to a run of the same eval set even if the set has changed since.
 	AsPlanned bool
-	// RetryOf names a run: only the rollouts that faulted in it are run again. FailedOf names one as
-	// well: only the evaluations are run that, for each agent, have not passed in it, or had a fault
-	// or an evaluator that failed. LastFailed is FailedOf the newest run of the eval set.
+	// RetryOf names a run: only the rollouts that faulted in it are run again. FailedOf also names
+	// one: only the evaluations are run that, for each agent, have not passed in it, or had a fault or
+	// an evaluator that failed. LastFailed is FailedOf the newest run of the eval set.
 	RetryOf    string
 	FailedOf   string
 	LastFailed bool
-	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is
-	// final.
+	// KeepWorkspaces keeps the homes and workspaces of the agents when the run is final.
 	KeepWorkspaces bool
-	// CommandLine, if not empty, is how evalrun was called, without what chooses agents and
-	// evaluations: from it reports make the command that repeats an evaluation.
+	// CommandLine, if not empty, is how evalrun was called, without the flags that choose agents and
+	// evaluations. Reports make from it the command that repeats an evaluation.
 	CommandLine []string
-	// FailFast cancels what has not ended of the run when a rollout has faulted, or has no score
-	// that passes.
+	// FailFast cancels the rest of the run when a rollout has faulted, or has no score that passes.
 	FailFast bool
 	// Request is the digest of the request that asks for the run, if there was one. It is kept with
 	// the plan.
 	Request string
-	// Deadline is when whoever asks for the run gives up, zero if never. Nothing is made after it.
-	// It goes with the jobs that the rollouts start, as that of Job does.
+	// Deadline is when the caller gives up waiting for the run, zero if never. Nothing is made after
+	// it. It goes with the jobs that the rollouts start, as the deadline of Job does.
 	Deadline time.Time
-	// Job, if not nil, is what the run is submitted as; it is for evalrun's own service.
+	// Job, if not nil, is the job that the run is submitted as; it is for evalrun's own service.
 	Job *store.NewJob
 }
 
-// runIDPattern is what CreateOptions.RunID may be: it becomes the name of a folder.
+// runIDPattern matches the valid values of CreateOptions.RunID, which becomes the name of a folder.
 // It is compiled on first use: that takes too long for the start of every process.
 var runIDPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 })
 
-// Check says what is wrong with the options.
+// Check reports what is wrong with the options.
 func (o CreateOptions) Check() error {
 	if o.RunID != "" && !runIDPattern().MatchString(o.RunID) {
 		return inputError("--run-id: expected up to 128 letters, digits, dots, hyphens and underscores, the first one a letter or a digit, got %q", o.RunID)
@@ -76,11 +74,11 @@ func (o CreateOptions) Check() error {
 	return nil
 }
 
-// Created is a run that is there to be worked on.
+// Created is a run that exists and can be worked on.
 type Created struct {
 	RunID             string
 	EvaluationSetName string
-	// New says that the run was not there before.
+	// New says that this call created the run.
 	New bool
 	// Rollouts is the number of planned rollouts.
 	Rollouts int
@@ -127,7 +125,7 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 	return Created{RunID: plan.RunID, EvaluationSetName: plan.EvaluationSetName, New: created, Rollouts: len(plan.Rollouts)}, nil
 }
 
-// jobOf adds to a job what the eval set says where the job says nothing.
+// jobOf fills in what a job leaves open from the eval set.
 func jobOf(job *store.NewJob, set *eval.Set) *store.NewJob {
 	if job == nil {
 		return nil
@@ -140,13 +138,13 @@ func jobOf(job *store.NewJob, set *eval.Set) *store.NewJob {
 	return &out
 }
 
-// attachment is a plan whose run is there already.
+// attachment is a plan whose run exists already.
 type attachment struct {
 	st   store.Reader
 	plan store.Plan
 }
 
-// check makes sure that the run that is there is the one that was to be created.
+// check makes sure that the existing run is the one that was to be created.
 func (a attachment) check(ctx context.Context, asPlanned bool) error {
 	plan := a.plan
 	there, err := a.st.Run(ctx, plan.RunID)
@@ -162,8 +160,8 @@ func (a attachment) check(ctx context.Context, asPlanned bool) error {
 	return a.same(ctx)
 }
 
-// same makes sure that the run that is there has this plan: otherwise it would go on with other
-// evaluations or thresholds than those that were given.
+// same makes sure that the existing run has this plan. Otherwise it would go on with other
+// evaluations or thresholds than the given ones.
 func (a attachment) same(ctx context.Context) error {
 	stored, err := a.st.Plan(ctx, a.plan.RunID)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// Delivery is what is handed in for a trigger: a payload, or with Failure or Cancelled that none
-// will come.
+// Delivery is delivered for a trigger. It is a payload, or with Failed or Cancelled the news that
+// none will come.
 type Delivery struct {
 	// Payload is one JSON document.
 	Payload json.RawMessage
@@ -28,41 +28,41 @@ type Delivery struct {
 	Message string
 	// Cancelled says that the job was cancelled.
 	Cancelled bool
-	// By says what delivers: a command, or a token of the service. Person is who answers, empty if
-	// that is not known or nobody does.
+	// By says what delivers: a command, or a token of the service. Person is the person who answers,
+	// empty if there is none or the name is not known.
 	By     string
 	Person string
-	// Force also answers for a job that evalrun asks its source for. The job is then cancelled
-	// where the source can.
+	// Force also answers for a job whose source evalrun asks for the result. The job is then cancelled
+	// where the source can do that.
 	Force bool
-	// ByJob says that the job itself delivers: that is taken for a job that evalrun asks its source
-	// for, too, and the job goes on.
+	// ByJob says that the job itself delivers. Such a delivery is accepted even if evalrun asks the
+	// job's source, and the job goes on.
 	ByJob bool
 }
 
-// Disposition is what became of a delivery.
+// Disposition is the outcome of a delivery.
 type Disposition string
 
 // The dispositions.
 const (
-	// Accepted is the delivery that counts for its trigger.
+	// Accepted: the delivery counts for its trigger.
 	Accepted = Disposition(store.Accepted)
-	// Duplicate is one for a trigger that has one already.
+	// Duplicate: the trigger has a delivery already.
 	Duplicate = Disposition(store.Duplicate)
-	// Late is one whose trigger waits no more.
+	// Late: the trigger waits no more.
 	Late = Disposition(store.Late)
-	// Parked is one that matches nothing yet; it is kept for 7 days.
+	// Parked: the delivery matches nothing yet; it is kept for 7 days.
 	Parked = Disposition(store.Parked)
 )
 
-// Receipt says what became of a delivery.
+// Receipt is the outcome of a delivery.
 type Receipt struct {
 	Disposition Disposition
 	// Trigger is the first trigger that the delivery is for; its fields are empty if there is none.
 	Trigger TriggerRef
 	// Accepted are all triggers that have accepted the delivery.
 	Accepted []TriggerRef
-	// Overdue is the deadline that the delivery has missed, if that is why it is late.
+	// Overdue is the deadline that a late delivery has missed, if it is late for that.
 	Overdue time.Time
 }
 
@@ -81,7 +81,8 @@ func (r Receipt) RunIDs() (ids []string) {
 
 // PolledError says that a delivery was refused because evalrun asks the trigger's source itself.
 type PolledError struct {
-	// Source is asked. The trigger's fields are empty if the delivery was addressed by item key.
+	// Source is the source that evalrun asks. The trigger's fields are empty if the delivery was
+	// addressed by item key.
 	Source, TriggerID, RunID, Type, ItemKey string
 }
 
@@ -95,9 +96,9 @@ func (e *PolledError) Error() string {
 // polled are the sources that evalrun asks for the results of jobs.
 var polled = []string{wait.SourceExec, wait.SourceHTTP, wait.SourceUiPath, wait.SourceMesh, wait.SourceMCP, wait.SourceOpenAIBatch, wait.SourceAnthropicBatch}
 
-// Deliver hands in what a trigger waits for. It is named by its id, a beginning or an end of it that no
-// other has, or SOURCE/KEY; then the delivery is for every trigger that waits for these. Go on with
-// Resume, unless an executor runs.
+// Deliver delivers to a trigger. It is named by its id, by a beginning or an end of it that no
+// other has, or by SOURCE/KEY; the latter delivers to every trigger that waits for these. Go on
+// with Resume, unless an executor runs.
 func (s *Store) Deliver(ctx context.Context, name string, d Delivery) (Receipt, error) {
 	one := d.stored()
 	if err := (address{s.st, d.Force || d.ByJob}).set(ctx, name, &one); err != nil {
@@ -148,13 +149,14 @@ func newReceipt(r store.Receipt) Receipt {
 	return out
 }
 
-// address finds whom a delivery is for. With force also where evalrun asks the source itself.
+// address finds the triggers that a delivery is for. With force it allows triggers whose source
+// evalrun asks itself.
 type address struct {
 	st    store.Reader
 	force bool
 }
 
-// set addresses a delivery by what its caller names.
+// set addresses a delivery by the name that its caller gives.
 func (a address) set(ctx context.Context, name string, d *store.Delivery) error {
 	if source, key, ok := strings.Cut(name, "/"); ok {
 		if key == "" || !slices.Contains(wait.SourceNames, source) {
@@ -185,8 +187,8 @@ func (a address) set(ctx context.Context, name string, d *store.Delivery) error 
 	return nil
 }
 
-// mayBeTrigger tells the id of a trigger that is not there yet, which can be derived from its
-// rollout's, from one that never will be.
+// mayBeTrigger reports whether a name may become the id of a trigger: such an id can be derived
+// from its rollout's.
 func (a address) mayBeTrigger(ctx context.Context, name string) bool {
 	id, err := uuid.Parse(name)
 	if err != nil || id.String() != name || id.Version() != 5 {
@@ -196,8 +198,8 @@ func (a address) mayBeTrigger(ctx context.Context, name string) bool {
 	return errors.Is(err, store.ErrNotFound)
 }
 
-// afterFailure brings the results document up to date: a failure that its agent cannot take may have
-// been the end of a rollout, or of the run.
+// afterFailure brings the results document up to date. A failure that its agent cannot handle may
+// have ended a rollout, or the run.
 func (s *Store) afterFailure(ctx context.Context, runID string) error {
 	run, err := s.st.Run(ctx, runID)
 	if err != nil {

@@ -16,7 +16,7 @@ const documentDelay = time.Second
 
 // documents keeps the results documents of the store's runs up to date.
 type documents struct {
-	// save writes the document of a run, tell is called with an error that is new.
+	// save writes the document of a run; tell is called with each new error.
 	save func(ctx context.Context, runID string) error
 	tell func(error)
 
@@ -34,7 +34,7 @@ func newDocuments(save func(ctx context.Context, runID string) error, tell func(
 	return &documents{save: save, tell: tell, changed: map[string]bool{}, errs: map[string]error{}}
 }
 
-// changedRun remembers that a run has changed, and sees to it that its document will be written.
+// changedRun remembers that a run has changed, and schedules its document to be written.
 func (d *documents) changedRun(runID string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -44,8 +44,8 @@ func (d *documents) changedRun(runID string) {
 	}
 }
 
-// saveChanged writes the documents of what has changed. The next time is not before ten times as
-// long has passed as this has taken.
+// saveChanged writes the documents of the runs that have changed. It pauses ten times as long as
+// this took before the next time.
 func (d *documents) saveChanged() {
 	d.saving.Lock()
 	defer d.saving.Unlock()
@@ -65,11 +65,11 @@ func (d *documents) saveChanged() {
 	}
 }
 
-// saved keeps the error of a run until its document is written, and tells the first one at once. An
-// executor may run for months.
+// saved keeps the error of a run until its document is written, and reports the first one at once,
+// because an executor may run for months.
 func (d *documents) saved(runID string, err error) {
 	before := d.errs[runID]
-	if err == nil || errors.Is(err, store.ErrNotFound) { // a run that was removed has no document
+	if err == nil || errors.Is(err, store.ErrNotFound) { // a removed run has no document
 		delete(d.errs, runID)
 		return
 	}
@@ -79,8 +79,8 @@ func (d *documents) saved(runID string, err error) {
 	}
 }
 
-// close writes what is left, and returns the errors of the runs whose document could not be
-// written.
+// close writes the remaining documents, and returns the errors of the runs whose document could not
+// be written.
 func (d *documents) close() error {
 	d.mu.Lock()
 	d.closed = true

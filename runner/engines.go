@@ -6,8 +6,8 @@ import (
 	"github.com/evalrun/evalrun/internal/engine"
 )
 
-// engines are those that run in this process. The store tells an engine what other processes
-// commit; what this one does beside it, it must be told here.
+// engines are the engines of this process. The store tells them what other processes commit.
+// Changes that this process makes beside them must be reported here.
 type engines struct {
 	mu      sync.Mutex
 	running map[*engine.Runner]bool
@@ -28,8 +28,8 @@ func (g *engines) remove(e *engine.Runner) {
 	delete(g.running, e)
 }
 
-// Wake tells the engines of this process that a run has changed, by something that was written to
-// the store without this package.
+// Wake tells the engines of this process that a run has changed by a write to the store that this
+// package did not make.
 func (s *Store) Wake(runID string) {
 	s.engines.mu.Lock()
 	defer s.engines.mu.Unlock()

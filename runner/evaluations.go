@@ -5,11 +5,11 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// Named is an evaluation that an eval set or a task directory has.
+// Named is an evaluation of an eval set or a task directory.
 type Named struct{ ID, Name string }
 
-// Evaluations are the evaluations of eval sets and task directories, at most so many. What cannot
-// be read has none; the rows of data sets are left out.
+// Evaluations returns the evaluations of eval sets and task directories, at most so many.
+// Unreadable files have none, and the rows of data sets are left out.
 func Evaluations(paths []string, most int) (out []Named) {
 	sets, patterns := splitPaths(paths)
 	for _, path := range sets {

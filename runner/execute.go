@@ -13,13 +13,13 @@ import (
 // ExecuteOptions are the options of [Store.Execute].
 type ExecuteOptions struct {
 	Options
-	// Once asks for everything that is waited for once, resumes what can be resumed, and ends.
+	// Once asks every source once, resumes the rollouts that can go on, and ends.
 	Once bool
 }
 
-// Execute looks after all runs of the store: it watches what they wait for, resumes what can go on,
-// and keeps their results documents up to date. It goes on until its context ends or Drain is
-// closed. It costs next to nothing while nothing is due.
+// Execute looks after all runs of the store: it watches the sources of their triggers, resumes
+// rollouts that can go on, and keeps their results documents up to date. It goes on until its
+// context ends or Drain is closed. It costs next to nothing while nothing is due.
 func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 	docs := newDocuments(func(ctx context.Context, runID string) error {
 		p, err := readPlanned(ctx, s.st, runID, o.Variables)
@@ -58,8 +58,8 @@ func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 	return errors.Join(err, docs.close())
 }
 
-// unlessEnded is the error, or nil if it only says that the context has ended: whoever ends an
-// executor does so on purpose, also when it has hardly begun.
+// unlessEnded returns the error, or nil if it only says that the context has ended. Ending an
+// executor is intended, even when it has hardly begun.
 func unlessEnded(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil && errors.Is(err, cause) {
 		return nil

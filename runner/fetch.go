@@ -13,30 +13,30 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// Fetched are tasks of git repositories that are on this machine now, for [LoadOptions].
+// Fetched are tasks of git repositories that have been copied to this machine, for [LoadOptions].
 type Fetched struct {
-	// sources says for each folder where it was fetched from.
+	// sources records for each folder where it was fetched from.
 	sources []taskcache.Fetched
-	// dataset is the one of a registry that was asked for, nil if none was; its tasks are in
+	// dataset is the requested data set of a registry, nil if there is none; its tasks are in
 	// datasetDirs.
 	dataset     *eval.TaskDataset
 	datasetDirs []string
-	// warnings are what is strange about the registry.
+	// warnings are oddities of the registry.
 	warnings input.Problems
 }
 
-// FetchOptions say what [Fetch] brings.
+// FetchOptions say what [Fetch] fetches.
 type FetchOptions struct {
 	// Dataset is REGISTRY#NAME@VERSION, where REGISTRY is a file; empty for none.
 	Dataset string
-	// Say, if not nil, is told what takes long, one line each.
+	// Say, if not nil, is called with a line about each lengthy step.
 	Say func(line string)
 }
 
-// Fetch fetches the tasks of a registry's data set, and of those paths that are addresses of
-// folders in git repositories: git+https://HOST/REPOSITORY#COMMIT:FOLDER. What was fetched before
-// is there already. It returns the paths with folders of this machine in the place of addresses,
-// and those of the data set behind them.
+// Fetch fetches the tasks of a registry's data set, and the paths that are addresses of folders in
+// git repositories: git+https://HOST/REPOSITORY#COMMIT:FOLDER. Folders that were fetched before are
+// not fetched again. It returns the paths with folders of this machine in place of addresses,
+// followed by the folders of the data set.
 func Fetch(ctx context.Context, paths []string, o FetchOptions) (f *Fetched, local []string, err error) {
 	f = &Fetched{}
 	var folders []taskcache.Folder
@@ -146,8 +146,8 @@ func (f *Fetched) readDataset(reference string, beside *[]string) (out []registr
 	return out, nil
 }
 
-// find finds task directories as package tasks does. Those that were fetched stay in the order in
-// which they were named, whatever their folders are called here.
+// find finds task directories as package tasks does. Fetched directories stay in the order in which
+// they were named, whatever their folders are called here.
 func (f *Fetched) find(patterns []string) (dirs []string, err error) {
 	if f == nil || len(f.sources) == 0 {
 		return tasks.Find(patterns)
@@ -166,7 +166,7 @@ func (f *Fetched) find(patterns []string) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// ofDataset reports whether a task directory is one of the data set's.
+// ofDataset reports whether a task directory belongs to the data set.
 func (f *Fetched) ofDataset(dir string) bool {
 	return f != nil && slices.ContainsFunc(f.datasetDirs, func(of string) bool {
 		abs, err := filepath.Abs(of)
@@ -178,7 +178,7 @@ func (f *Fetched) ofDataset(dir string) bool {
 	})
 }
 
-// source is the address of a task directory that was fetched, empty if it was not.
+// source is the address from which a task directory was fetched, empty if it was not.
 func (f *Fetched) source(dir string) string {
 	if f == nil {
 		return ""

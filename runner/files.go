@@ -10,9 +10,9 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Files are the files that the eval set names and a run of it reads: its data set, its evaluators,
-// and the programs of agents, evaluators and jobs as far as they are files. Nothing else should be
-// written there. A name that is no file is left out.
+// Files returns the files that the eval set names and a run of it reads: its data set, its
+// evaluators, and the programs of agents, evaluators and jobs as far as they are files. Nothing
+// else should be written there. Names that are not files are left out.
 func (e *EvalSet) Files() (files []string) {
 	set, add := e.req.Set, addFile(&files)
 	for _, word := range e.opts.Command {
@@ -36,8 +36,8 @@ func (e *EvalSet) Files() (files []string) {
 	return files
 }
 
-// Files are the files that the plan of a run names: its eval set, and what [EvalSet.Files] has but for
-// evaluators in files of their own.
+// Files returns the files that the plan of a run names: its eval set, and the files of
+// [EvalSet.Files] except evaluators in files of their own.
 func (s *Store) Files(ctx context.Context, runID string) (files []string, err error) {
 	plan, err := readPlan(ctx, s.st, runID)
 	if err != nil {
@@ -62,7 +62,8 @@ func (s *Store) Files(ctx context.Context, runID string) (files []string, err er
 	return files, nil
 }
 
-// addFile adds what a name means in a folder to files, if that is a file and not yet among them.
+// addFile returns a function that adds the file of a name in a folder to files, if it is a file and
+// not yet among them.
 func addFile(files *[]string) func(dir, name string) {
 	return func(dir, name string) {
 		if !filepath.IsAbs(name) {
@@ -75,7 +76,8 @@ func addFile(files *[]string) func(dir, name string) {
 }
 
 // namedFiles calls add with every string in a value that may be the name of a file, and with the
-// folder that it is relative to: the working folder of a command, otherwise that of the eval set.
+// folder that it is relative to: the working folder of a command, otherwise the folder of the eval
+// set.
 func namedFiles(n *input.Node, dir string, add func(dir, name string)) {
 	if cwd := n.Member("cwd"); cwd != nil && cwd.Kind == input.String {
 		if dir = filepath.Join(dir, filepath.FromSlash(cwd.Text)); filepath.IsAbs(cwd.Text) {

@@ -14,7 +14,7 @@ import (
 // Latest is the name of the newest run of a store; the one before it is latest~1.
 const Latest = "latest"
 
-// errNoRun is the error of Find where no run has the name.
+// errNoRun is the error of Find if no run has the name.
 var errNoRun = errors.New("there is no run")
 
 // Find finds a run by its name: its id, a beginning or an end of the id that no other run has, or
@@ -56,7 +56,7 @@ func (s *Store) Find(ctx context.Context, name string) (Run, error) {
 	return found[0], nil
 }
 
-// stepsBack is how many runs before the newest one a name means, if it is latest or latest~N.
+// stepsBack returns how many runs before the newest one a name means, if it is latest or latest~N.
 func stepsBack(name string) (n int, ok bool, err error) {
 	rest, ok := strings.CutPrefix(name, Latest)
 	if !ok || rest == "" {
@@ -73,7 +73,7 @@ func stepsBack(name string) (n int, ok bool, err error) {
 	return n, true, nil
 }
 
-// candidates are the runs that an ambiguous name may mean, a line each.
+// candidates lists the runs that an ambiguous name may mean, a line each.
 func candidates(found []Run) string {
 	const most = 10
 	var b strings.Builder

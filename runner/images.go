@@ -22,8 +22,8 @@ func openImages() (*image.Images, error) {
 	return all, nil
 }
 
-// RebuildImages builds the Dockerfiles of the set's tasks again, whatever is there. progress is told
-// what takes time. One that fails is no error: it is tried again by the rollouts that need it, which
+// RebuildImages rebuilds the images of the set's Dockerfiles, even if they exist. It calls progress
+// about lengthy steps. A failure is no error here: the rollouts that need the image try again, and
 // then have the fault.
 func (e *EvalSet) RebuildImages(ctx context.Context, progress func(string)) error {
 	all, err := openImages()
@@ -36,7 +36,7 @@ func (e *EvalSet) RebuildImages(ctx context.Context, progress func(string)) erro
 		}
 		task, problems := tasks.Load(filepath.Join(e.req.BaseDir, filepath.FromSlash(one.Task.Dir)))
 		if problems.Err(false) != nil {
-			continue // its rollout says so
+			continue // its rollout reports the error
 		}
 		for _, i := range task.Images() {
 			if i.Context == "" {
@@ -58,7 +58,7 @@ func (e *EvalSet) RebuildImages(ctx context.Context, progress func(string)) erro
 	return nil
 }
 
-// imageGaps says what is missing here for the images of a task.
+// imageGaps returns what is missing here for the images of a task.
 func imageGaps(t *tasks.Task) (gaps []tasks.Gap) {
 	for _, i := range t.Images() {
 		all, err := openImages()

@@ -17,11 +17,11 @@ import (
 	"github.com/evalrun/evalrun/internal/rollout"
 )
 
-// judgeModelVar names the model of judges that are to be the agent's own, where --judge-model does
+// judgeModelVar names the model of judges that would ask the agent's own, if --judge-model does
 // not.
 const judgeModelVar = "EVALRUN_JUDGE_MODEL"
 
-// readJudges reads what the set says of judges, and what the options say in its place.
+// readJudges reads the judges of the set, and the options that override them.
 func (e *EvalSet) readJudges(r *input.Reader) {
 	set := e.req.Set
 	c := judge.ParseConfig(r, set.Judges)
@@ -30,7 +30,7 @@ func (e *EvalSet) readJudges(r *input.Reader) {
 	case catalog != nil && catalog.Judges != nil:
 		c = *catalog.Judges
 	case e.opts.Upload != nil:
-		c = judge.Config{} // the keys of the service are not for whoever uploads
+		c = judge.Config{} // uploaders must not use the keys of the service
 	}
 	c.Model = cmp.Or(e.opts.JudgeModel, c.Model, os.Getenv(judgeModelVar))
 	c.NoCache = e.opts.NoJudgeCache
@@ -41,8 +41,8 @@ func (e *EvalSet) readJudges(r *input.Reader) {
 	e.req.Judges = &c
 }
 
-// chooseJudges notes of evaluators that ask models why they cannot be run, if no agent's rollouts
-// can be judged by them. A set without such evaluators needs nothing of all this.
+// chooseJudges marks the evaluators that ask models as not run, with the reason, if they can judge
+// no agent's rollouts. A set without such evaluators stores no judges.
 func (e *EvalSet) chooseJudges(r *input.Reader) {
 	set, used := e.req.Set, false
 	for i := range set.Evaluators {
@@ -64,8 +64,8 @@ func (e *EvalSet) chooseJudges(r *input.Reader) {
 	}
 }
 
-// warnOfOwnModels says where a judge is the model of the agent that it judges. An empty name is the
-// agent's own.
+// warnOfOwnModels warns of judges that are the model of the agent that they judge. An empty name is
+// the agent's own model.
 func warnOfOwnModels(r *input.Reader, evaluator string, models []string, agents []agent.Entry) {
 	for _, a := range agents {
 		own := plans.ModelOf(a)
@@ -79,8 +79,8 @@ func warnOfOwnModels(r *input.Reader, evaluator string, models []string, agents 
 	}
 }
 
-// judgesMissing says why none of the agents' rollouts can be judged by these models; a judge of
-// several models needs them all.
+// judgesMissing returns why these models can judge none of the agents' rollouts. A judge of several
+// models needs them all.
 func judgesMissing(c *judge.Config, agents []agent.Entry, models []string, v Variables) (missing string) {
 	for _, a := range agents {
 		missing = ""
@@ -94,7 +94,7 @@ func judgesMissing(c *judge.Config, agents []agent.Entry, models []string, v Var
 	return missing
 }
 
-// checkJudges makes sure that no verdict is lost because a judge was not given its key.
+// checkJudges returns an error if a judge lacks its key, so that no verdict is lost.
 func (v Variables) checkJudges(plan plans.Plan) error {
 	if plan.Judges == nil {
 		return nil
@@ -111,13 +111,13 @@ func (v Variables) checkJudges(plan plans.Plan) error {
 	return nil
 }
 
-// chooseJudges finds the models that the evaluators of a rescoring ask. One that was not run for
-// want of a model is, if there is one now. It is an error if there is none any more: what a judge
-// has said would be lost.
+// chooseJudges finds the models that the evaluators of a rescoring ask. An evaluator that was not
+// run for want of a model is run if there is one now. It is an error if a model is gone: the
+// earlier verdicts of that judge would be lost.
 func (r *rescoring) chooseJudges(config *judge.Config, o ScoreOptions) error {
 	var c judge.Config
 	if config == nil {
-		c = judge.ParseConfig(&input.Reader{}, nil) // that of the environment
+		c = judge.ParseConfig(&input.Reader{}, nil) // the config of the environment
 	} else {
 		c = *config
 	}
@@ -154,7 +154,7 @@ func (r *rescoring) chooseJudges(config *judge.Config, o ScoreOptions) error {
 	return nil
 }
 
-// judges are the models that the evaluators of a rescoring ask.
+// judges returns the models that the evaluators of a rescoring ask.
 func (r *rescoring) judges(plan plans.Plan, o ScoreOptions) *judge.Judges {
 	models := map[string]string{}
 	for _, a := range plan.Agents {

@@ -18,19 +18,20 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// letters writes what targets are told.
+// letters writes the messages of notifications.
 type letters struct {
 	s *Store
 	o Options
 
 	mu sync.Mutex
-	// run is the run of the last one, with its plan and redactor: many tell of the same.
+	// run is the run of the last message, with its plan and redactor: many messages are about the same
+	// run.
 	run  string
 	plan plans.Plan
 	red  *redact.Redactor
 }
 
-// planOf is the plan of a run, and what takes secrets out of what is told of it.
+// planOf returns the plan of a run, and the redactor for messages about it.
 func (l *letters) planOf(ctx context.Context, runID string) (plans.Plan, *redact.Redactor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +52,7 @@ func (l *letters) planOf(ctx context.Context, runID string) (plans.Plan, *redact
 	return l.plan, l.red, nil
 }
 
-// parcel makes what is sent of a notification.
+// parcel makes the parcel that is sent for a notification.
 func (l *letters) parcel(ctx context.Context, n store.Notification) (p notify.Parcel, err error) {
 	plan, red, err := l.planOf(ctx, n.RunID)
 	p.Redact, p.Resolve = red, l.o.Variables.resolve
@@ -89,8 +90,8 @@ func (l *letters) parcel(ctx context.Context, n store.Notification) (p notify.Pa
 	return p, err
 }
 
-// messages are what an event says: that a rollout waits, what a person is asked, or that the run is
-// final or was scored again. They are the same whenever they are made.
+// messages returns the messages of an event: that a rollout waits, what a person is asked, or that
+// the run is final or was scored again. They are the same whenever they are made.
 func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Redactor, e store.Event) (out []notify.Message, err error) {
 	add := func(kind notify.Kind, typ, part, subject string, about any) error {
 		data, err := json.Marshal(about)
@@ -151,7 +152,7 @@ func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Red
 		if t.EvaluatorID != "" {
 			isNew = !t.CreatedAt.Before(e.Time)
 		}
-		if t.Type == string(wait.TypeTask) && isNew { // others were told of before
+		if t.Type == string(wait.TypeTask) && isNew { // others were reported before
 			asked = append(asked, t)
 		}
 	}
@@ -170,7 +171,7 @@ func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Red
 	return out, nil
 }
 
-// finished says how a run has ended.
+// finished returns the message about how a run has ended.
 func (l *letters) finished(ctx context.Context, plan plans.Plan, red *redact.Redactor, of told) (out toldFinished, err error) {
 	out.told = of
 	j, err := planned{st: l.s.st, runID: of.RunID, plan: plan, red: red}.judge(ctx, Accept{})
@@ -184,7 +185,7 @@ func (l *letters) finished(ctx context.Context, plan plans.Plan, red *redact.Red
 	})
 }
 
-// told is what every message says of what it is about.
+// told is the part that all messages share.
 type told struct {
 	RunID             string `json:"runId"`
 	EvaluationSetID   string `json:"evaluationSetId"`
@@ -201,7 +202,7 @@ func (t told) with(g store.Trigger) told {
 
 type toldSuspended struct {
 	told
-	// Segment is 0 if it is the evaluators that wait.
+	// Segment is 0 if the evaluators wait.
 	Segment  int           `json:"segment,omitempty"`
 	Triggers []toldTrigger `json:"triggers"`
 }
@@ -215,7 +216,7 @@ type toldQuestion struct {
 type toldFinished struct {
 	told
 	Status schemas.Status `json:"status"`
-	// Verdict is that of the run's own thresholds, where nothing is allowed to fail.
+	// Verdict is the one by the run's own thresholds, with no failures allowed.
 	Verdict string          `json:"verdict"`
 	Reason  string          `json:"reason,omitempty"`
 	Summary schemas.Summary `json:"summary"`
@@ -226,7 +227,7 @@ type toldRescored struct {
 	Rescoring schemas.RunRescored `json:"rescoring"`
 }
 
-// toldTrigger is something that is waited for.
+// toldTrigger describes a trigger that waits.
 type toldTrigger struct {
 	TriggerID   string     `json:"triggerId"`
 	InterruptID string     `json:"interruptId"`

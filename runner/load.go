@@ -29,10 +29,10 @@ const (
 	maxRetries = 1000
 )
 
-// LoadOptions narrow an eval set down, and choose what runs it.
+// LoadOptions narrow an eval set down, and choose the agents that run it.
 type LoadOptions struct {
-	// Agents run the set in place of its own: each is the name of one of the set's agents, of one
-	// of the registry, or a file with an agent entry.
+	// Agents run the set in place of its own: each is the name of one of the set's agents, of one of
+	// the registry, or a file with an agent entry.
 	Agents []string
 	// Command, if not nil, is a function agent that runs the set, with its arguments. It starts in
 	// the folder of the process.
@@ -40,8 +40,8 @@ type LoadOptions struct {
 	// EvalIDs and Filter choose evaluations: by id, and by a glob or a part of id or name.
 	EvalIDs []string
 	Filter  string
-	// Tags choose the evaluations that have one of them. Limit takes the first so many of what is
-	// left, Sample so many by chance, which Seed repeats; 0 means all.
+	// Tags choose the evaluations that have one of them. Limit takes the first so many of the rest,
+	// Sample so many by chance, which Seed repeats; 0 means all.
 	Tags   []string
 	Limit  int
 	Sample int
@@ -51,36 +51,36 @@ type LoadOptions struct {
 	SelectAtOnce bool
 	// Epochs is how often each evaluation runs; 0 means as often as the set says.
 	Epochs int
-	// FailUnder are thresholds in place of those that the set has for the same figures.
+	// FailUnder are thresholds that replace the set's thresholds for the same figures.
 	FailUnder eval.FailUnder
 	// Interval is how intervals are computed; empty means as the set says.
 	Interval stats.Method
-	// Strict takes unknown keys for errors.
+	// Strict turns unknown keys into errors.
 	Strict bool
-	// Sandbox says where agents and tasks live that need a sandbox.
+	// Sandbox chooses the sandbox of agents and tasks that need one.
 	Sandbox SandboxOptions
 	// Fetched, if not nil, says which of the paths were fetched, and from where.
 	Fetched *Fetched
-	// Variables are those that agents, jobs and tasks may name.
+	// Variables are the variables that agents, jobs and tasks may name.
 	Variables Variables
 	// Retries, if not nil, is the set's retry.max, and RetryOn, if not nil, its retry.on.
 	Retries *int
 	RetryOn []string
 	// Timeout, if not 0, is the set's limits.timeout: the working time of a rollout.
 	Timeout time.Duration
-	// JudgeModel is the model of judges that are to be asked the agent's own, where that is not
-	// known. NoJudgeCache asks judges again what they were asked before.
+	// JudgeModel is the model of judges that would ask the agent's own model, if that is not known.
+	// NoJudgeCache asks judges again for verdicts that are cached.
 	JudgeModel   string
 	NoJudgeCache bool
-	// AllowUnset takes tasks for not runnable that name variables which are not passed, instead
-	// of refusing the run.
+	// AllowUnset makes tasks not runnable if they name variables that are not passed, instead of
+	// refusing the run.
 	AllowUnset bool
 	// JudgeBatch asks judges in the batches of their providers.
 	JudgeBatch bool
-	// Inputs, if not nil, is a JSON object. Its members take the place of those of the same names
-	// in the inputs of every evaluation.
+	// Inputs, if not nil, is a JSON object. Its members replace those of the same names in the inputs
+	// of every evaluation.
 	Inputs json.RawMessage
-	// Upload, if not nil, is the eval set itself, and Catalog what it may name; both are for
+	// Upload, if not nil, is the eval set itself, and Catalog holds what it may name; both are for
 	// evalrun's own service.
 	Upload  *Upload
 	Catalog *Catalog
@@ -88,7 +88,7 @@ type LoadOptions struct {
 
 // EvalSet is what a run is planned from: evaluations, evaluators and agents, checked.
 type EvalSet struct {
-	// Warnings is what is strange about the files and no error, one line each; empty if nothing is.
+	// Warnings are oddities of the files that are not errors, one line each; empty if there are none.
 	// Load sets it even when it fails.
 	Warnings string
 
@@ -175,7 +175,7 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	}
 	if err := r.Problems.Err(e.opts.Strict); err != nil {
 		if e.opts.Strict {
-			r.Problems = nil // they are all in the error
+			r.Problems = nil // the error has them all
 		}
 		return &InputError{Err: err}
 	}
@@ -203,12 +203,13 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	checkThresholds(r, set, e.most()-len(set.Evaluations))
 	e.chooseJudges(r)
 	if err := e.opts.Variables.check(req.Agents); err != nil || e.opts.Catalog != nil {
-		return err // who starts a run from elsewhere is told by its rollouts, and not of this machine's files
+		// A remote caller learns of missing programs from the rollouts, not of this machine's files.
+		return err
 	}
 	return e.opts.Variables.checkPrograms(req.Agents, req.BaseDir)
 }
 
-// narrow leaves the evaluations that were asked for, as often as was asked.
+// narrow reduces the set to the chosen evaluations and epochs.
 func (e *EvalSet) narrow(r *input.Reader) error {
 	set := e.req.Set
 	if err := e.choose(r); err != nil {
@@ -226,7 +227,7 @@ func (e *EvalSet) narrow(r *input.Reader) error {
 	return e.override()
 }
 
-// choose reads the data set, if there is one, and keeps of all evaluations those that were asked for.
+// choose reads the data set, if there is one, and keeps the chosen ones of all evaluations.
 func (e *EvalSet) choose(r *input.Reader) error {
 	set := e.req.Set
 	chosen, err := set.Choose(eval.Wanted{IDs: e.opts.EvalIDs, Pattern: e.opts.Filter, Tags: e.opts.Tags, Limit: e.opts.Limit, Sample: e.opts.Sample, Seed: e.opts.Seed, AtOnce: e.opts.SelectAtOnce})
@@ -252,7 +253,7 @@ func (e *EvalSet) choose(r *input.Reader) error {
 	return nil
 }
 
-// override puts the values of the options in place of the set's.
+// override replaces values of the set with those of the options.
 func (e *EvalSet) override() error {
 	set := e.req.Set
 	if n := e.opts.Retries; n != nil {
@@ -339,8 +340,8 @@ func checkRetry(r *input.Reader, set *eval.Set) {
 	}
 }
 
-// checkFaults makes sure that each key of faults is a category: otherwise a fault would stay whose
-// it was without a word.
+// checkFaults makes sure that each key of faults is a category. Otherwise a fault would silently
+// keep its owner.
 func checkFaults(r *input.Reader, set *eval.Set) {
 	faults := set.Node.Member("faults")
 	if faults == nil {
@@ -374,13 +375,13 @@ func categories() (out []string) {
 	return out
 }
 
-// hidden is what no agent may see of a run, relative to the eval set's folder.
+// hidden lists the paths of a run that no agent may see, relative to the eval set's folder.
 func hidden(set *eval.Set, fromFile bool) (out []string) {
 	seen := map[string]bool{}
 	for _, e := range set.Evaluations {
 		if e.Task != nil {
-			// With the dataset around it; but where that is the folder of the agent's program,
-			// which is shown, the task alone.
+			// The dataset around a task is hidden too. If that is the folder of the agent's program, which
+			// is shown, only the task is.
 			for _, dir := range []string{path.Dir(e.Task.Dir), e.Task.Dir} {
 				if !seen[dir] {
 					seen[dir] = true

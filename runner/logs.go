@@ -20,18 +20,18 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// LogOptions say which logs are written.
+// LogOptions choose the logs that are written.
 type LogOptions struct {
-	// All writes every file of the segments, not only what was printed.
+	// All writes every file of the segments, not only printed output.
 	All bool
-	// Follow goes on with what is added until the rollouts have ended, or the context has.
+	// Follow goes on with additions until the rollouts or the context have ended.
 	Follow bool
 }
 
-// followEvery is how often a log that is followed is looked at: what an agent prints tells nobody.
+// followEvery is how often a followed log is read again: nobody reports an agent's output.
 const followEvery = 200 * time.Millisecond
 
-// Logs writes what the agents, the setup and the verifiers of rollouts of a run have printed, segment
+// Logs writes the output of the agents, the setup and the verifiers of rollouts of a run, segment
 // by segment, each file under its name.
 func (s *Store) Logs(ctx context.Context, w io.Writer, runID string, rolloutIDs []string, o LogOptions) error {
 	l := logs{w: w, dir: s.Dir(), all: o.All, read: map[string]int64{}}
@@ -86,7 +86,7 @@ type logs struct {
 	current string
 }
 
-// more writes what is new, of a file that still grows only whole lines.
+// more writes the new part of the files. Of a file that still grows it writes only whole lines.
 func (l *logs) more(runID string, rolloutIDs []string, last bool) error {
 	for _, id := range rolloutIDs {
 		dir := workspace.RolloutDir(l.dir, runID, id)
@@ -142,7 +142,7 @@ func (l *logs) add(path, name string, last bool) error {
 	return err
 }
 
-// files are those of a rollout's folder in the order of its segments, the others after them.
+// files returns the files of a rollout's folder in the order of its segments, and then the others.
 func (l *logs) files(dir string) (out []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -161,7 +161,7 @@ func (l *logs) files(dir string) (out []string, err error) {
 	return out, err
 }
 
-// segmentOf is the place of a file's segment and attempt among all, of other files the last one.
+// segmentOf orders files by segment and attempt. Other files come last.
 func segmentOf(path string) float64 {
 	parts := strings.Split(filepath.ToSlash(path), "/")
 	if len(parts) > 2 && parts[0] == "segments" {

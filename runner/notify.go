@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// targetKept is how long the targets of a service are told of what happens while it does not
-	// run.
+	// targetKept is how long events are kept for the targets of a service that does not run.
 	targetKept = 7 * 24 * time.Hour
 	// flushTime is how long the last notifications may take when the work has ended.
 	flushTime = 5 * time.Second
@@ -26,7 +25,7 @@ type Notifications struct {
 	Dir string
 }
 
-// Check says which URL or secret of a target cannot be used, because of the values of variables.
+// Check returns which URL or secret of a target cannot be used, because of the values of variables.
 func (n Notifications) Check(v Variables) error {
 	if err := n.Targets.CheckSecrets(v.resolve); err != nil {
 		return &InputError{Err: err}
@@ -34,8 +33,8 @@ func (n Notifications) Check(v Variables) error {
 	return nil
 }
 
-// notifying starts to send what targets are to be told, those of eval sets and those of the
-// options. finish sends what has become due, within a few seconds, and ends that.
+// notifying starts to send notifications to the targets of eval sets and of the options. finish
+// sends those that have become due, within a few seconds, and stops.
 func (w work) notifying(ctx context.Context) (finish func()) {
 	s, o := w.s, w.o
 	known := o.Notifications.Targets
@@ -52,14 +51,14 @@ func (w work) notifying(ctx context.Context) (finish func()) {
 		close(drain)
 		defer time.AfterFunc(flushTime, cancel).Stop()
 		defer cancel()
-		if err := <-done; err != nil && !store.IsBroken(err) { // a store that does not work ends the work by itself
+		if err := <-done; err != nil && !store.IsBroken(err) { // a broken store ends the work by itself
 			o.notice("notifications could not be sent: %v", err)
 		}
 	}
 }
 
-// tellOfAllRuns makes known whom the options tell of the events of all runs. What nobody could send
-// for a long time is given up.
+// tellOfAllRuns records the targets that the options tell of the events of all runs. It gives up
+// notifications that nobody could send for a long time.
 func (w work) tellOfAllRuns(ctx context.Context) error {
 	if err := w.o.Notifications.Check(w.o.Variables); err != nil {
 		return err
@@ -67,8 +66,8 @@ func (w work) tellOfAllRuns(ctx context.Context) error {
 	return w.s.st.AddTargets(ctx, w.o.Notifications.Targets.ForStore(), targetKept)
 }
 
-// Notify sends what targets are to be told until ctx is done, where nothing is executed: Run,
-// Resume and Execute do so themselves.
+// Notify sends notifications until ctx is done. It is for a process that executes nothing: Run,
+// Resume and Execute send them themselves.
 func (s *Store) Notify(ctx context.Context, o Options) error {
 	w := work{s: s, o: o}
 	if err := w.tellOfAllRuns(ctx); err != nil {
@@ -80,9 +79,9 @@ func (s *Store) Notify(ctx context.Context, o Options) error {
 	return nil
 }
 
-// Undelivered is something that a target was not told.
+// Undelivered is a notification that was not delivered.
 type Undelivered struct {
-	// Event is the type of the event, Attempts how often it was tried.
+	// Event is the type of the event, Attempts how often its delivery was tried.
 	Event    string
 	Attempts int
 	// LastError names the target and says why; empty if it was not tried.
@@ -91,7 +90,7 @@ type Undelivered struct {
 	Next time.Time
 }
 
-// Undelivered lists what of a run was to be told and was not.
+// Undelivered lists the notifications of a run that were not delivered.
 func (s *Store) Undelivered(ctx context.Context, runID string) (out []Undelivered, err error) {
 	all, err := s.st.Undelivered(ctx, runID)
 	if err != nil {
@@ -107,7 +106,7 @@ func (s *Store) Undelivered(ctx context.Context, runID string) (out []Undelivere
 	return out, nil
 }
 
-// eventOf is the event that a notification tells.
+// eventOf returns the event of a notification.
 func eventOf(ctx context.Context, st store.Reader, n store.Notification) (store.Event, error) {
 	events, err := st.Events(ctx, n.RunID, n.Seq-1, 1)
 	if err == nil && (len(events) == 0 || events[0].Seq != n.Seq) {

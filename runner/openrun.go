@@ -12,11 +12,11 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// DefaultDir is where a store is if nobody says otherwise.
+// DefaultDir is the store's folder if none is given.
 const DefaultDir = ".evalrun"
 
-// FindStore is the nearest DefaultDir with a store, in the folder of the process or upward of it. If
-// there is none it is DefaultDir.
+// FindStore returns the nearest DefaultDir with a store, in the folder of the process or above. If
+// there is none it returns DefaultDir.
 func FindStore() string {
 	if dir, err := os.Getwd(); err == nil {
 		for up := dir; ; up = filepath.Dir(up) {
@@ -35,8 +35,8 @@ func FindStore() string {
 }
 
 // OpenRun opens the store of a run and finds the run. Its name is one that [Store.Find] knows, or
-// the path of its results document. The store is in dir; if that is empty, where the document says,
-// or in the nearest .evalrun upward of it, else where [FindStore] finds it.
+// the path of its results document. The store is in dir. If dir is empty, it is where the document
+// says, or in the nearest .evalrun upward of it, or else where [FindStore] finds it.
 func OpenRun(ctx context.Context, name, dir string, o OpenOptions) (*Store, Run, error) {
 	o.MustExist = true
 	if input.IsFile(name) {
@@ -87,7 +87,7 @@ func openDocumentsRun(ctx context.Context, path, dir string, o OpenOptions) (*St
 	return s, run, nil
 }
 
-// documentStore finds the store of a results document from where the document lies.
+// documentStore finds the store of a results document, starting from the document's folder.
 func documentStore(path string, head schemas.Head) (string, error) {
 	folder, err := filepath.Abs(filepath.Dir(path))
 	if err != nil {

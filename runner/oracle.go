@@ -14,21 +14,21 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// OracleCheck is what [CheckTasks] found of one task with one agent.
+// OracleCheck is the result of [CheckTasks] for one task with one agent.
 type OracleCheck struct {
 	Task  string
 	Agent string
-	// Reward is what the verifier gave, and Want what it should have given.
+	// Reward is the verifier's reward, and Want the expected one.
 	Reward *float64
 	Want   float64
 	// NotRunnable says why the task cannot be run here, Fault why it failed; both may be empty.
 	NotRunnable string
 	Fault       string
-	// Suspicious is a line of what the tests have printed, if their 0 may be for want of their tools.
+	// Suspicious is a line of the tests' output, if their 0 may be for want of their tools.
 	Suspicious string
 }
 
-// OK says that the reward is as it should be.
+// OK reports whether the reward is the expected one.
 func (c OracleCheck) OK() bool {
 	return c.NotRunnable == "" && c.Fault == "" && c.Reward != nil && *c.Reward == c.Want
 }
@@ -36,7 +36,7 @@ func (c OracleCheck) OK() bool {
 // RewardText is the reward as people read it.
 func (c OracleCheck) RewardText() string { return printScore(c.Reward) }
 
-// ErrInterrupted is the error of work that was ended before there was a result.
+// ErrInterrupted is the error of work that ended before there was a result.
 var ErrInterrupted = errors.New("interrupted")
 
 // CheckTasks runs task directories with their own solutions, which must get the reward 1, and with
@@ -55,7 +55,7 @@ func CheckTasks(ctx context.Context, dirs []string, sandbox SandboxOptions, stor
 	if err != nil {
 		return nil, err
 	}
-	outside := filepath.Join(workspace.StateDir(), s.ID()) // of what runs without isolation
+	outside := filepath.Join(workspace.StateDir(), s.ID()) // the folder of rollouts without isolation
 	defer func() { err = errors.Join(err, os.RemoveAll(outside)) }()
 	defer func() { err = errors.Join(err, s.Close()) }()
 	run, err := s.Create(ctx, set, CreateOptions{})
@@ -76,7 +76,7 @@ func CheckTasks(ctx context.Context, dirs []string, sandbox SandboxOptions, stor
 	return oracleChecks(ctx, s.st, run.RunID)
 }
 
-// suspicious is what a verifier's result says of a reward of 0.
+// suspicious returns the suspicious line of a verifier's result, empty if there is none.
 func suspicious(results []store.Result) (string, error) {
 	for _, r := range results {
 		var found []eval.Result

@@ -20,17 +20,17 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// The folders of a pack. Those of a store have the store's own names; outsideFolder has what agents
-// without isolation keep, which is outside of the store.
+// The folders of a pack. The folders of a store have the store's own names. outsideFolder has the
+// files of agents without isolation, which are outside of the store.
 const (
 	runsFolder, workFolder, jobsFolder = "runs", "work", "jobs"
 	outsideFolder                      = "outside"
 	databaseFile                       = "store.db"
 )
 
-// Pack writes runs with all that belongs to them into one file, which must not exist. They stay in the
-// store as they are. One that a process works on is refused. notice is called with what a person should
-// know.
+// Pack writes runs with all that belongs to them into one file, which must not exist. They stay in
+// the store as they are. A run that a process works on is refused. Pack calls notice with news for
+// the user.
 func (s *Store) Pack(ctx context.Context, runs []Run, file string, notice func(text string)) (err error) {
 	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(err, inputError("%s exists already; give another name with -o", file))
@@ -70,7 +70,7 @@ func (s *Store) Pack(ctx context.Context, runs []Run, file string, notice func(t
 	return err
 }
 
-// writeNew writes a file under a name that is not taken. It appears whole or not at all.
+// writeNew writes a file under a new name. It appears whole or not at all.
 func writeNew(file string, write func(io.Writer) error) (err error) {
 	tmp := file + "." + uuid.NewString()[:8] + ".tmp"
 	defer func() {
@@ -83,7 +83,7 @@ func writeNew(file string, write func(io.Writer) error) (err error) {
 	}
 	if err := os.Link(tmp, file); errors.Is(err, fs.ErrExist) {
 		return inputError("%s exists already; give another name with -o", file)
-	} else if err != nil { // a file system without links
+	} else if err != nil { // the file system has no links
 		return os.Rename(tmp, file)
 	}
 	return durable.Sync(filepath.Dir(file))
@@ -102,8 +102,8 @@ func (s *Store) packFiles(ctx context.Context, p *pack.Writer, ids []string, dat
 			return err
 		}
 		for _, rollout := range rollouts {
-			// What was changed over an image is in the snapshot of a suspension, and in no other form
-			// that every file system keeps.
+			// Changes over an image are in the snapshot of a suspension, and in no other form that every
+			// file system keeps.
 			err := errors.Join(p.Tree(workFolder+"/"+rollout, workspace.WorkDir(s.Dir(), rollout), workspace.OverImage...),
 				p.Tree(outsideFolder+"/"+rollout, filepath.Join(workspace.StateDir(), s.ID(), rollout)))
 			if err != nil {
@@ -134,7 +134,7 @@ func (s *Store) unchanged(ctx context.Context, runs []Run) error {
 	return nil
 }
 
-// noteLocalJobs says which jobs cannot go along.
+// noteLocalJobs reports the jobs that cannot go along.
 func (s *Store) noteLocalJobs(ctx context.Context, ids []string, notice func(string)) error {
 	n := 0
 	for _, id := range ids {
@@ -160,9 +160,9 @@ type Unpacked struct {
 	Runs []string
 }
 
-// Unpack puts the runs of a packed file into the store in a folder, which is made if it is not there.
-// The store then has the id of the one that they were in. Nothing that exists is replaced: a run that
-// is there is refused, and so is everything in the file then.
+// Unpack puts the runs of a packed file into the store in a folder, which is made if it does not
+// exist. A new store gets the id of the packed one. Nothing that exists is replaced: if one of the
+// runs exists already, the whole file is refused.
 func Unpack(ctx context.Context, dir, file string, o OpenOptions) (out Unpacked, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return out, err
@@ -175,7 +175,7 @@ func Unpack(ctx context.Context, dir, file string, o OpenOptions) (out Unpacked,
 	if there, err := os.ReadDir(dir); !exists && err == nil && len(there) > 0 {
 		return out, inputError("%s is no store, and not empty; give another folder with --store", dir)
 	}
-	near := filepath.Dir(dir) // what is refused leaves nothing, no folder either
+	near := filepath.Dir(dir) // a refused file leaves nothing, not even a folder
 	for _, err := os.Stat(near); errors.Is(err, fs.ErrNotExist) && near != filepath.Dir(near); _, err = os.Stat(near) {
 		near = filepath.Dir(near)
 	}
@@ -202,12 +202,12 @@ func Unpack(ctx context.Context, dir, file string, o OpenOptions) (out Unpacked,
 	return Unpacked{dir, u.runs}, nil
 }
 
-// unpacking is a pack that is in a folder beside the store.
+// unpacking is a pack in a folder beside the store.
 type unpacking struct {
 	dir, tmp string
 	storeID  string
 	runs     []string
-	// folders are the top folders of what was unpacked, relative to tmp.
+	// folders are the top folders of the unpacked files, relative to tmp.
 	folders []string
 }
 
@@ -227,7 +227,7 @@ func (u *unpacking) extract(file string) (err error) {
 // isName reports whether an id can name a folder: a path would lead elsewhere.
 func isName(id string) bool { return filepath.IsLocal(id) && filepath.Base(id) == id && id != "." }
 
-// check makes sure that there is nothing but what belongs to the runs in the pack's store.
+// check makes sure that the pack's store has only what belongs to the runs.
 func (u *unpacking) check(ctx context.Context, file string) error {
 	there, err := os.ReadDir(u.tmp)
 	if err != nil {
@@ -281,7 +281,7 @@ func (u *unpacking) check(ctx context.Context, file string) error {
 	return nil
 }
 
-// place is where a folder of the pack belongs in the store that has an id.
+// place is the folder's place in the store with an id.
 func (u *unpacking) place(name, storeID string) string {
 	if filepath.Dir(name) == outsideFolder {
 		return filepath.Join(workspace.StateDir(), storeID, filepath.Base(name))
@@ -289,7 +289,7 @@ func (u *unpacking) place(name, storeID string) string {
 	return filepath.Join(u.dir, name)
 }
 
-// move moves folders of the pack to where they belong, all of them or none.
+// move moves folders of the pack to their places, all of them or none.
 func (u *unpacking) move(names []string, storeID string) (undo func() error, err error) {
 	var moved []string
 	undo = func() (err error) {
@@ -314,7 +314,7 @@ func (u *unpacking) move(names []string, storeID string) (undo func() error, err
 	return undo, nil
 }
 
-// alone makes the pack a store.
+// alone turns the pack into a store.
 func (u *unpacking) alone() error {
 	outside := slices.DeleteFunc(slices.Clone(u.folders), func(name string) bool { return filepath.Dir(name) != outsideFolder })
 	undo, err := u.move(outside, u.storeID)
@@ -333,7 +333,7 @@ func (u *unpacking) alone() error {
 	return durable.Sync(filepath.Dir(u.dir))
 }
 
-// into puts the runs into a store that is there.
+// into puts the runs into an existing store.
 func (u *unpacking) into(ctx context.Context, o OpenOptions) (err error) {
 	o.MustExist = true
 	s, err := Open(u.dir, o)

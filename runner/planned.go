@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
-// planned is a stored run with its plan, and what takes secrets out of all that is said of it.
+// planned is a stored run with its plan, and the redactor for everything about it.
 type planned struct {
 	st    *sqlite.Store
 	runID string
@@ -46,8 +46,8 @@ func readPlan(ctx context.Context, st store.Reader, runID string) (plans.Plan, e
 // save brings the results document in the store up to date.
 func (p planned) save(ctx context.Context) error { return p.saveAnd(ctx, "", nil) }
 
-// saveAnd does what save does, also with the document at also if that is not empty, and calls look
-// with what it has saved.
+// saveAnd saves like save, and also to the path also if that is not empty. It calls look with the
+// saved report.
 func (p planned) saveAnd(ctx context.Context, also string, look func(*report.Report) error) error {
 	if err := p.st.InPlace(); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (p planned) saveAnd(ctx context.Context, also string, look func(*report.Rep
 	return err
 }
 
-// saveAndJudge does what save does, and judges the run as it was saved.
+// saveAndJudge saves like saveAnd, and judges the run as it was saved.
 func (p planned) saveAndJudge(ctx context.Context, also string, o judging, interrupted bool) (j Judgement, err error) {
 	err = p.saveAnd(ctx, also, func(r *report.Report) (err error) {
 		if !r.Final && interrupted {
@@ -79,8 +79,8 @@ func (p planned) saveAndJudge(ctx context.Context, also string, o judging, inter
 	return j, err
 }
 
-// judging says how a run is judged this time: what it may lack, and what thresholds it has in place of
-// its own.
+// judging says how a run is judged this time: what it may lack, and the thresholds that replace its
+// own.
 type judging struct {
 	accept Accept
 	under  eval.FailUnder

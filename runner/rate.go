@@ -11,16 +11,16 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// Rating is what a person says of a rollout.
+// Rating is a person's opinion on a rollout.
 type Rating struct {
 	// Value is a score from 0 to 1, pass or fail, or a label, as the evaluator asks for it.
 	Value string
-	// Reason is why, Rater who says so; both may be empty.
+	// Reason explains the value, and Rater names the person; both may be empty.
 	Reason, Rater string
 }
 
 // Rate answers for a trigger of an evaluator that asks people. The trigger is named as for Deliver.
-// A rating that the evaluator does not take is an [InputError], and the trigger waits as before.
+// A rating that the evaluator does not accept is an [InputError], and the trigger waits as before.
 func (s *Store) Rate(ctx context.Context, name string, r Rating) (Receipt, error) {
 	t, err := s.st.Trigger(ctx, name)
 	if errors.Is(err, store.ErrNotFound) {
@@ -43,7 +43,7 @@ func (s *Store) Rate(ctx context.Context, name string, r Rating) (Receipt, error
 	return s.Deliver(ctx, t.ID, Delivery{Payload: payload, By: "rate", Person: r.Rater})
 }
 
-// checkAnswer refuses what the evaluator does not take that waits for the delivery. What comes
+// checkAnswer refuses a delivery that the waiting evaluator does not accept. A delivery that comes
 // before its trigger is checked by the evaluator itself.
 func checkAnswer(ctx context.Context, st store.Reader, d store.Delivery) error {
 	id := d.TriggerID
@@ -70,7 +70,7 @@ func wrongAnswer(t store.Trigger, err error) error {
 	return inputError("trigger %s still waits: the evaluator %s does not take the answer: %w", t.ID, t.EvaluatorID, err)
 }
 
-// evaluatorOf is the evaluator that waits for a trigger, if it is one.
+// evaluatorOf returns the evaluator that waits for a trigger, if there is one.
 func evaluatorOf(ctx context.Context, st store.Reader, t store.Trigger) (def eval.Definition, ok bool, err error) {
 	if t.EvaluatorID == "" {
 		return def, false, nil

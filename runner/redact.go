@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
-// redactedWriter takes secrets out of what is written, which comes in whole lines.
+// redactedWriter takes secrets out of the text that is written, which comes in whole lines.
 type redactedWriter struct {
 	w   io.Writer
 	red *redact.Redactor

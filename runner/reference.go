@@ -19,17 +19,17 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// references finds the outputs of other runs with which judges compare those of a run. They become
-// part of the run's evaluations, so that it needs the other run no more.
+// references finds the outputs of other runs with which judges compare the outputs of a run. They
+// become part of the run's evaluations, so that it needs the other run no more.
 type references struct {
 	s *Store
 	// runID is the run whose outputs are judged.
 	runID  string
 	agents []agent.Entry
 	epochs int
-	// only, if not nil, says which rollouts the run has.
+	// only, if not nil, reports whether the run has a rollout.
 	only func(evaluationID, agent string, epoch int) bool
-	// known are evaluators whose runs were found before.
+	// known are the evaluators whose runs were found before.
 	known []eval.Definition
 }
 
@@ -38,8 +38,8 @@ func comparesWithRuns(defs []eval.Definition) bool {
 	return slices.ContainsFunc(defs, func(d eval.Definition) bool { return judged.ComparesWith(d) != nil })
 }
 
-// addReferences finds with what the judges of a run compare that is to be made. If the run is there
-// already they compare with what they were planned with, whatever "latest" means by now.
+// addReferences finds the reference outputs for the judges of a new run. If the run exists already,
+// they compare with the outputs that they were planned with, whatever "latest" means by now.
 func (s *Store) addReferences(ctx context.Context, req *plans.Request, asPlanned bool) error {
 	set := req.Set
 	if !comparesWithRuns(set.Evaluators) {
@@ -65,7 +65,7 @@ func (s *Store) addReferences(ctx context.Context, req *plans.Request, asPlanned
 	return f.add(ctx, set.Evaluators, set.Evaluations)
 }
 
-// copyReferences takes the outputs with which a run compares from its plan.
+// copyReferences copies the reference outputs of a run from its plan.
 func (s *Store) copyReferences(ctx context.Context, runID string, evaluations []eval.Evaluation) error {
 	planned := map[string]json.RawMessage{}
 	err := s.st.Snapshot(ctx, runID, func(v store.View) error {
@@ -109,14 +109,15 @@ func (f references) add(ctx context.Context, defs []eval.Definition, evaluations
 		}
 	}
 	for _, e := range evaluations {
-		maps.DeleteFunc(e.References, func(id string, _ []eval.ReferenceOutput) bool { // of an evaluator that is gone
+		// References of evaluators that are gone are dropped.
+		maps.DeleteFunc(e.References, func(id string, _ []eval.ReferenceOutput) bool {
 			return !slices.ContainsFunc(defs, func(d eval.Definition) bool { return d.ID == id && d.Reference != nil })
 		})
 	}
 	return nil
 }
 
-// knownOf is the run that was found before for an evaluator that has named it in the same way.
+// knownOf returns the run that was found before for an evaluator with the same reference.
 func (f references) knownOf(id string, reference *eval.ReferenceRun) *eval.ReferenceRun {
 	for _, def := range f.known {
 		if was := judged.ComparesWith(def); def.ID == id && reference != nil && was != nil && *was == *reference {
@@ -126,8 +127,8 @@ func (f references) knownOf(id string, reference *eval.ReferenceRun) *eval.Refer
 	return nil
 }
 
-// compareWith finds the run of one evaluator, and adds its outputs. It is an error if there is
-// nothing to compare with.
+// compareWith finds the run of one evaluator, and adds its outputs. It is an error if there are
+// none.
 func (f references) compareWith(ctx context.Context, def *eval.Definition, reference eval.ReferenceRun, evaluations []eval.Evaluation) error {
 	other, err := f.read(ctx, def.ID, reference)
 	if err != nil {
@@ -173,7 +174,7 @@ type referenced struct {
 	attempts map[evaluationOf][]attempt
 }
 
-// attempt is a rollout of such a run, with its output or why there is none.
+// attempt is a rollout of such a run, with its output or the reason why there is none.
 type attempt struct {
 	epoch     int
 	rolloutID string
@@ -209,7 +210,7 @@ func (f references) read(ctx context.Context, evaluator string, reference eval.R
 	return out, err
 }
 
-// attemptOf is a rollout as what others are compared with.
+// attemptOf converts a rollout to an attempt.
 func attemptOf(r store.RolloutView) attempt {
 	out := attempt{epoch: r.Epoch, rolloutID: r.ID}
 	for _, g := range r.Segments {
@@ -228,7 +229,7 @@ func attemptOf(r store.RolloutView) attempt {
 	return out
 }
 
-// outputs is what the rollouts of an evaluation are compared with.
+// outputs returns the outputs with which the rollouts of an evaluation are compared.
 func (f references) outputs(other *referenced, named, evaluation string) (out []eval.ReferenceOutput) {
 	for _, a := range f.agents {
 		var epochs []int
@@ -257,8 +258,8 @@ func (f references) outputs(other *referenced, named, evaluation string) (out []
 	return out
 }
 
-// agentFor is the agent with whose outputs those of another are compared: the one that is named, or
-// has the same name, or is the only one.
+// agentFor returns the agent with whose outputs those of another are compared: the named one, the
+// one with the same name, or the only one.
 func (r *referenced) agentFor(name, named string) (agent, missing string) {
 	switch {
 	case named != "":
@@ -271,7 +272,7 @@ func (r *referenced) agentFor(name, named string) (agent, missing string) {
 	return "", fmt.Sprintf(`run %s has the agents %s and none named %s; say with which to compare: "reference": {"run": …, "agent": …}`, r.id, strings.Join(r.agents, ", "), name)
 }
 
-// epoch is the attempt with which one of the same number is compared.
+// epoch returns the attempt that is compared with one of the same number.
 func (r *referenced) epoch(attempts []attempt, epoch int) attempt {
 	for _, one := range attempts {
 		if one.epoch == epoch {
@@ -281,7 +282,8 @@ func (r *referenced) epoch(attempts []attempt, epoch int) attempt {
 	return attempt{missing: fmt.Sprintf("run %s has %d attempts at it, and no number %d", r.id, len(attempts), epoch)}
 }
 
-// comparedWith is what rollouts of an agent are compared with, all or those of one epoch.
+// comparedWith converts an attempt to a reference output for an agent, for all rollouts or those of
+// one epoch.
 func (a attempt) comparedWith(agent string, epoch int) eval.ReferenceOutput {
 	if a.missing != "" {
 		return eval.ReferenceOutput{Agent: agent, Epoch: epoch, Missing: a.missing}

@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// takeVerifier asks the verifiers of tasks alone, with the tests as they are now. The digests of task
+// takeVerifier asks the verifiers of tasks alone, with the present tests. The digests of task
 // directories that have changed since are kept with the rescoring.
 func (r *rescoring) takeVerifier(ctx context.Context) error {
 	force := r.earlier.InForce()
@@ -32,7 +32,7 @@ func (r *rescoring) takeVerifier(ctx context.Context) error {
 		}
 		if one.Task != nil {
 			digest, err := tasks.Digest(filepath.Join(r.dir, filepath.FromSlash(one.Task.Dir)))
-			if err == nil && digest != one.Task.Digest { // what cannot be read is not scored, with the reason
+			if err == nil && digest != one.Task.Digest { // an unreadable task is not scored, with the reason
 				changed, one.Task.Digest = append(changed, e.ID), digest
 				if evaluations[i].Data, err = json.Marshal(one); err != nil {
 					return err

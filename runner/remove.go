@@ -10,8 +10,9 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// Remove removes a run from the store with all its files. One that is not final is cancelled first,
-// and so are jobs that nobody waits for any more. With dryRun it only says whether it would.
+// Remove removes a run from the store with all its files. A run that is not final is cancelled
+// first, and so are jobs that nobody waits for any more. With dryRun it only checks whether it
+// would.
 func (s *Store) Remove(ctx context.Context, run Run, dryRun bool) error {
 	if run.Held > 0 {
 		return inputError("run %s: another process works on it; end that first", run.ID)
@@ -50,7 +51,7 @@ type Old struct {
 	Open bool
 }
 
-// OldRuns are the runs that are old.
+// OldRuns returns the runs that are old.
 func (s *Store) OldRuns(ctx context.Context, o Old) ([]Run, error) {
 	runs, err := s.Runs(ctx) // the newest first
 	if err != nil {

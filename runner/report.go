@@ -17,7 +17,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Formats are what [Report.Write] can write.
+// Formats are the formats that [Report.Write] can write.
 var Formats = []string{"uipath", "junit", "markdown", "csv", "table", "json", FormatInspect, FormatATIF}
 
 // Formats of other programs: a log of Inspect, which is no text, and trajectories, one a line.
@@ -28,28 +28,28 @@ const (
 
 // Report is a run at one moment.
 type Report struct {
-	// ResumeCommand and TriggersCommand, if not empty, are the commands that go on with the run,
-	// and that show what is waited for.
+	// ResumeCommand and TriggersCommand, if not empty, are the commands that resume the run and that
+	// list its triggers.
 	ResumeCommand   string
 	TriggersCommand string
-	// Failures is how many failures the table and the Markdown tell at length, at first 10; below 0
-	// all.
+	// Failures is how many failures the table and the Markdown describe at length, at first 10; below
+	// 0 all.
 	Failures int
-	// Dir is the folder from which the logs of failures are named; empty for the store's own.
+	// Dir is the folder that the paths of the failures' logs are relative to; empty for the store's
+	// own.
 	Dir string
 	// Width is how many columns the table may have, 0 any number; Color has it use colours.
 	Width int
 	Color bool
-	// Last, if not empty, are lines that the table has before its summary.
+	// Last, if not empty, holds lines that the table has before its summary.
 	Last string
-	// Judgement is the verdict that is told, if it is known; nil for that of a run that may lack
-	// nothing.
+	// Judgement is the verdict in the report; nil for that of a run that may lack nothing.
 	Judgement *Judgement
 	// Accept is what the run may lack.
 	Accept Accept
 	// Verbose has the format uipath include what the agents did.
 	Verbose bool
-	// Agent is the one of several whose rollouts the format inspect has.
+	// Agent chooses the agent whose rollouts the format inspect has, if there are several.
 	Agent string
 
 	r *report.Report
@@ -60,8 +60,7 @@ func (s *Store) Report(ctx context.Context, runID string, v Variables, f func(*R
 	return s.ReportUnder(ctx, runID, v, nil, f)
 }
 
-// ReportUnder is Report with thresholds in place of those that the run was planned with for the same
-// figures.
+// ReportUnder is Report with thresholds that replace those of the run's plan for the same figures.
 func (s *Store) ReportUnder(ctx context.Context, runID string, v Variables, under eval.FailUnder, f func(*Report) error) error {
 	p, err := readPlanned(ctx, s.st, runID, v)
 	if err != nil {
@@ -78,7 +77,7 @@ func OpenReport(path string, f func(*Report) error) error {
 	}
 	err = f(newReport(r))
 	if errors.As(err, new(input.Problem)) {
-		return &InputError{Err: err} // of a rollout of the document
+		return &InputError{Err: err} // the document has an invalid rollout
 	}
 	return err
 }
@@ -87,18 +86,18 @@ func newReport(r *report.Report) *Report {
 	return &Report{Failures: report.DefaultFailures, r: r}
 }
 
-// Head is what the report says of the run as a whole.
+// Head is the head of the report, about the run as a whole.
 func (r *Report) Head() schemas.Head { return r.r.Head }
 
 // Rollouts calls f with one rollout after the other, in the order of the plan.
 func (r *Report) Rollouts(f func(*schemas.Rollout) error) error { return r.r.Rollouts(f) }
 
-// Rows calls f with every rollout as a list shows it, in the order of the plan. It is for evalrun's own
-// pages.
+// Rows calls f with every rollout as a row of a list, in the order of the plan. It is for evalrun's
+// own pages.
 func (r *Report) Rows(f func(report.Row) error) error { return r.r.Rows(f) }
 
-// RolloutDir is the folder of a rollout's files; empty if it is not known where the store is. It is for
-// evalrun's own pages.
+// RolloutDir is the folder of a rollout's files; empty if the place of the store is not known. It
+// is for evalrun's own pages.
 func (r *Report) RolloutDir(rolloutID string) string { return r.r.RolloutDir(rolloutID) }
 
 // Pass is the least score of a rollout that passes.
@@ -107,8 +106,8 @@ func (r *Report) Pass() float64 { return r.r.Pass }
 // Failed reports whether a rollout of the report has faulted, or has a score that does not pass.
 func (r *Report) Failed(one *schemas.Rollout) bool { return one.Failed(r.r.Pass) }
 
-// Explain says why a rollout has not passed, or what it waits for, in lines as the terminal shows them;
-// empty for one that has passed. It is for evalrun's own pages.
+// Explain returns why a rollout has not passed, or what it waits for, in lines as the terminal
+// shows them; empty for a rollout that has passed. It is for evalrun's own pages.
 func (r *Report) Explain(one *schemas.Rollout) string { return r.r.Explain(one, r.showing()) }
 
 // Write writes the report in one of the Formats; json is the results document.
@@ -139,14 +138,13 @@ func (r *Report) Write(w io.Writer, format string) error {
 	return inputError("there is no format %q", format)
 }
 
-// Trajectories calls f with the ATIF trajectory of each rollout that has begun, and returns how many
-// have not.
+// Trajectories calls f with the ATIF trajectory of each rollout that has begun, and returns how
+// many have not.
 func (r *Report) Trajectories(f func(rolloutID string, trajectory json.RawMessage) error) (pending int, err error) {
 	return export.ATIF(r.r, f)
 }
 
-// WriteRollouts writes everything about the rollouts that are chosen, for people, and returns how
-// many there were.
+// WriteRollouts writes everything about the chosen rollouts, for people, and returns their number.
 func (r *Report) WriteRollouts(w io.Writer, chosen func(*schemas.Rollout) bool) (int, error) {
 	return r.r.WriteRollouts(w, r.showing(), chosen)
 }
@@ -160,7 +158,7 @@ func documentPath(s store.Place, runID string) string {
 	return filepath.Join(workspace.RunDir(s.Dir(), runID), "results.json")
 }
 
-// printScore is a score as people read it.
+// printScore formats a score for people.
 func printScore(score *float64) string {
 	if score == nil {
 		return "none"

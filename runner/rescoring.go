@@ -31,22 +31,22 @@ type rescoring struct {
 	planned
 	// dir is the eval set's folder.
 	dir string
-	// earlier are the rescorings so far, with the one that this one may go on with.
+	// earlier are the earlier rescorings, with the one that this one may continue.
 	earlier plans.Rescorings
 	with    plans.Rescoring
-	// evaluations are those that are asked for something else than in the plan.
+	// evaluations are those with other criteria or expectations than in the plan.
 	evaluations []store.Evaluation
-	// unmatched are the ids of the run's evaluations that a new eval set does not have, more those
-	// that it has and the run has not, changed those whose inputs differ.
+	// unmatched are the ids of the run's evaluations that a new eval set lacks, more the ids that only
+	// the new set has, changed the ids with other inputs.
 	unmatched, more map[string]bool
 	changed         []string
 	// setJudges are the judges of a new eval set, nil if there is none.
 	setJudges *judge.Config
-	// notices are what a person should know of it.
+	// notices are news for the user.
 	notices []string
 }
 
-// newRescoring finds out what a run is scored again with.
+// newRescoring prepares to score a run again.
 func (s *Store) newRescoring(ctx context.Context, p planned, o ScoreOptions) (*rescoring, error) {
 	work, err := os.Getwd()
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Store) newRescoring(ctx context.Context, p planned, o ScoreOptions) (*r
 	return r, nil
 }
 
-// inForce calls f with the evaluations that the last rescoring has asked for something else.
+// inForce calls f with the evaluations that the last rescoring has changed.
 func (r *rescoring) inForce(ctx context.Context, f func(store.Evaluation)) error {
 	return r.st.Snapshot(ctx, r.runID, func(v store.View) error {
 		return v.RescoredEvaluations(r.earlier.Last(), func(e store.Evaluation) error {
@@ -131,7 +131,7 @@ func (r *rescoring) readEvaluators(ctx context.Context, s *Store, path string) e
 	}
 	compared := references{s: s, runID: r.runID, agents: r.plan.Agents, epochs: r.plan.Set.Epochs}
 	if n := r.earlier.Last(); n > 0 && r.earlier.Stored[n-1].EndedAt.IsZero() {
-		compared.known = r.earlier.With[n-1].Evaluators // this may go on with it
+		compared.known = r.earlier.With[n-1].Evaluators // this may continue it
 	}
 	if err := compared.add(ctx, r.with.Evaluators, asked); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (r *rescoring) readEvaluators(ctx context.Context, s *Store, path string) e
 	return err
 }
 
-// relative is a path relative to the eval set's folder, slash-separated.
+// relative returns a path relative to the eval set's folder, slash-separated.
 func (r *rescoring) relative(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -165,7 +165,7 @@ func (r *rescoring) relative(path string) (string, error) {
 	return filepath.ToSlash(rel), err
 }
 
-// folder is the folder of an evaluator as definitions have it: empty for the eval set's own.
+// folder returns the folder of an evaluator as definitions have it: empty for the eval set's own.
 func (r *rescoring) folder(path string) (string, error) {
 	rel, err := r.relative(path)
 	if rel == "." {
@@ -174,7 +174,8 @@ func (r *rescoring) folder(path string) (string, error) {
 	return rel, err
 }
 
-// readEvaluations reads the evaluations of the plan, and as the last rescoring has asked them.
+// readEvaluations reads the evaluations of the plan, and the same as the last rescoring has changed
+// them.
 func (r *rescoring) readEvaluations(ctx context.Context) (planned, inForce []store.Evaluation, err error) {
 	err = r.st.Snapshot(ctx, r.runID, func(v store.View) error {
 		return v.Evaluations(func(e store.Evaluation) error {
@@ -198,8 +199,8 @@ func (r *rescoring) readEvaluations(ctx context.Context) (planned, inForce []sto
 	return planned, inForce, nil
 }
 
-// takeEvaluator puts the evaluator of a file in the place of the one with its id. If there is none,
-// it is added, and every evaluation asks for it. change is what becomes of the evaluations.
+// takeEvaluator replaces the evaluator with the same id by the one of a file. If there is none, it
+// is added, and every evaluation asks for it. change changes an evaluation accordingly.
 func (r *rescoring) takeEvaluator(path string, data []byte) (change func(*eval.Evaluation), err error) {
 	def, problems, err := evalset.ParseEvaluator(path, data)
 	if err != nil {
@@ -230,9 +231,9 @@ func (r *rescoring) takeEvaluator(path string, data []byte) (change func(*eval.E
 	}, nil
 }
 
-// takeSet takes evaluators and criteria from an eval set. Evaluations are the same if their ids
-// are; tasks bring what they ask for themselves. Of a data set it keeps those rows that the run has.
-// change is what becomes of the evaluations.
+// takeSet takes evaluators and criteria from an eval set. Evaluations are matched by their ids;
+// tasks bring their own criteria. Of a data set it keeps the rows that the run has. change changes
+// an evaluation accordingly.
 func (r *rescoring) takeSet(path string, planned []store.Evaluation) (change func(*eval.Evaluation), err error) {
 	set, problems, err := evalset.Load(path)
 	if err != nil {
@@ -255,7 +256,7 @@ func (r *rescoring) takeSet(path string, planned []store.Evaluation) (change fun
 	}
 	rows := dataset.Parse(in, set)
 	for _, e := range set.Evaluations {
-		_ = add(e) // it gives no error
+		_ = add(e) // it never fails
 	}
 	_ = rows.Each(in, add)
 	if err := in.Problems.Err(false); err != nil {
@@ -288,7 +289,7 @@ func (r *rescoring) takeSet(path string, planned []store.Evaluation) (change fun
 	}, nil
 }
 
-// said says what does not match between the run and a file.
+// said adds notices about mismatches between the run and a file.
 func (r *rescoring) said(path string) {
 	r.say("%s has no evaluation %s: what the run has of it is not scored again", path, slices.Sorted(maps.Keys(r.unmatched)))
 	r.say("%s has evaluations that the run has not: %s", path, slices.Sorted(maps.Keys(r.more)))
@@ -307,7 +308,7 @@ func (r *rescoring) warn(problems input.Problems) {
 	}
 }
 
-// say makes a notice about evaluations.
+// say adds a notice about evaluations.
 func (r *rescoring) say(format, path string, ids []string) {
 	const most = 10
 	if len(ids) == 0 {
@@ -324,8 +325,8 @@ func (r *rescoring) say(format, path string, ids []string) {
 	r.notices = append(r.notices, fmt.Sprintf(format, path, list))
 }
 
-// failed are the rollouts of which an evaluator has failed or was not run, or that the last
-// rescoring has left as they were.
+// failed returns the rollouts with an evaluator that has failed or was not run, and those that the
+// last rescoring did not score.
 func (r *rescoring) failed(ctx context.Context) (ids []string, err error) {
 	ids = []string{}
 	err = r.st.Snapshot(ctx, r.runID, func(v store.View) error {
@@ -347,5 +348,5 @@ func (r *rescoring) failed(ctx context.Context) (ids []string, err error) {
 	return ids, err
 }
 
-// encode is what is stored of the rescoring.
+// encode returns the rescoring as it is stored.
 func (r *rescoring) encode() (json.RawMessage, error) { return json.Marshal(r.with) }

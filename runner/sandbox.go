@@ -31,19 +31,18 @@ const (
 // Isolations are the kinds of isolation.
 var Isolations = []string{IsolationImage, IsolationBwrap, IsolationProcess, IsolationPodman}
 
-// SandboxOptions say where agents live that need a sandbox, which are ACP agents and those of
-// tasks, and what they find there.
+// SandboxOptions choose the sandbox of ACP agents and of agents of tasks, and its contents.
 type SandboxOptions struct {
 	// Isolation is one of Isolations; empty for IsolationImage.
 	Isolation string
-	// MCPConfig is a file with further MCP servers for ACP agents. One replaces a task's of the
-	// same name.
+	// MCPConfig is a file with further MCP servers for ACP agents. One replaces a server of the same
+	// name in a task.
 	MCPConfig string
-	// MCPDirect gives agents their MCP servers as they are declared. Otherwise they reach them
-	// through the gateway, which records calls and suspends rollouts on long-running work.
+	// MCPDirect gives agents their MCP servers as they are declared. Otherwise they reach them through
+	// the gateway, which records calls and suspends rollouts on long-running work.
 	MCPDirect bool
 	// KeepImages keeps the images of the run from evalrun images gc for as long as the run is in the
-	// store. Otherwise they are kept for as long as the rollouts are that run in them.
+	// store. Otherwise they are kept until the rollouts that run in them have ended.
 	KeepImages bool
 	// Overrides change the limits of tasks.
 	Overrides tasks.Overrides
@@ -51,7 +50,7 @@ type SandboxOptions struct {
 
 func (o SandboxOptions) isolation() string { return cmp.Or(o.Isolation, IsolationImage) }
 
-// others is the isolation of what has no image.
+// others is the isolation of agents and tasks without an image.
 func (o SandboxOptions) others() string {
 	if o.isolation() == IsolationImage {
 		return IsolationBwrap
@@ -79,11 +78,12 @@ func (o SandboxOptions) capabilities() tasks.Capabilities {
 	return can
 }
 
-// composes says why podman cannot run the services of compose files here.
+// composes returns why podman cannot run the services of compose files here.
 var composes = sync.OnceValue(func() error { return container.CanCompose(context.Background(), IsolationPodman) })
 
-// placeOf says what the isolation can do for one task, and which engine runs it because services
-// stand beside it. Those of isolation "image" run in podman then, which is the only one to have them.
+// placeOf returns the isolation's capabilities for one task, and the engine that runs it if it has
+// services beside it. With isolation "image", such a task runs in podman, the only engine with
+// services.
 func (o SandboxOptions) placeOf(t *tasks.Task) (can tasks.Capabilities, services string) {
 	can = o.capabilities()
 	if t.ComposeFile() == "" {
@@ -100,7 +100,7 @@ func (o SandboxOptions) placeOf(t *tasks.Task) (can tasks.Capabilities, services
 	return tasks.Capabilities{NoNetwork: true, FileTree: true, Images: true, Containers: true, Services: true}, IsolationPodman
 }
 
-// composeGaps are what of a task's compose file cannot be run.
+// composeGaps lists the parts of a task's compose file that cannot be run.
 func composeGaps(t *tasks.Task, lookup tasks.Lookup) (gaps []tasks.Gap) {
 	_, err := container.ReadCompose(t.ComposeFile(), lookup)
 	var problems input.Problems
@@ -113,7 +113,7 @@ func composeGaps(t *tasks.Task, lookup tasks.Lookup) (gaps []tasks.Gap) {
 	return gaps
 }
 
-// supported says why the isolation cannot be used here.
+// supported returns why the isolation cannot be used here.
 func (o SandboxOptions) supported() error {
 	if o.isolation() == IsolationPodman {
 		_, err := container.Open(context.Background(), IsolationPodman)
@@ -122,7 +122,7 @@ func (o SandboxOptions) supported() error {
 	return sandbox.Supported(o.others())
 }
 
-// place plans the sandbox. needed says that some agent or task has a use for it.
+// place plans the sandbox. needed says that some agent or task uses it.
 func (e *EvalSet) place(needed bool) (input.Problems, error) {
 	o, out := e.opts.Sandbox, &e.req.Environment
 	if !slices.Contains(Isolations, o.isolation()) {

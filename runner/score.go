@@ -23,57 +23,57 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// ScoreOptions say with what completed rollouts are scored again.
+// ScoreOptions say how completed rollouts are scored again.
 type ScoreOptions struct {
-	// Evaluators is an evaluator file, whose evaluator takes the place of the one with its id or is
-	// added, or an eval set, whose evaluators and criteria take the place of all. Empty means those
+	// Evaluators is an evaluator file or an eval set. The evaluator of a file replaces the one with
+	// its id or is added; the evaluators and criteria of a set replace all. Empty means the evaluators
 	// that the run was planned with.
 	Evaluators string
-	// Failed asks only the evaluators that have failed or were not run, those by which the run is
-	// judged now.
+	// Failed asks only the evaluators that have failed or were not run, among those that judge the run
+	// now.
 	Failed bool
-	// Verifier asks the verifiers of tasks alone, with the tests that the task directories have now.
+	// Verifier asks the verifiers of tasks alone, with the present tests of the task directories.
 	Verifier bool
 	// Completed scores the completed rollouts of a run that is not final.
 	Completed bool
-	// WithoutWorkspaces asks command evaluators also where the workspace was not kept.
+	// WithoutWorkspaces also asks command evaluators if the workspace was not kept.
 	WithoutWorkspaces bool
 	// Concurrency is how many rollouts are scored at once; 0 means DefaultConcurrency.
 	Concurrency int
-	// Variables are those that tasks may name, and that are redacted.
+	// Variables are those that tasks may name. Their values are redacted.
 	Variables Variables
-	// JudgeModel is the model of judges that are to be asked the agent's own, where that is not
-	// known. NoJudgeCache asks judges again what they were asked before.
+	// JudgeModel is the model of judges that would ask the agent's own model, if that is not known.
+	// NoJudgeCache asks judges again for verdicts that are cached.
 	JudgeModel   string
 	NoJudgeCache bool
 	// Drain, when it is closed, lets the running evaluators finish and asks no other.
 	Drain <-chan struct{}
-	// Notice, if not nil, is called with what a person should know at once, and Log gets the log
-	// lines in place of OpenOptions.Log.
+	// Notice, if not nil, is called with news for the user. Log gets the log lines in place of
+	// OpenOptions.Log.
 	Notice func(text string)
 	Log    io.Writer
 	// Document is a file that the results document is also written to.
 	Document string
 	// Accept says what a run may lack and still pass.
 	Accept Accept
-	// FailUnder are thresholds by which the run is judged this time, in place of those that it was
-	// planned with for the same figures.
+	// FailUnder are thresholds by which the run is judged this time. They replace those of its plan
+	// for the same figures.
 	FailUnder eval.FailUnder
 }
 
 // Scored is how a run stands after it was scored again.
 type Scored struct {
 	Result
-	// Number is that of the rescoring, 0 if there was nothing to score.
+	// Number is the number of the rescoring, 0 if there was nothing to score.
 	Number int
-	// Scored counts the rollouts with new results, NotScored those that were left as they are, Due
-	// those that are still to be scored.
+	// Scored counts the rollouts with new results, NotScored those without, Due those that are still
+	// to be scored.
 	Scored, NotScored, Due int
 }
 
-// Score scores the completed rollouts of a run again: evaluators see what is stored of them, and
-// their results take the place of the earlier ones, for each rollout at once. No agent and no job
-// is started, and nobody is asked again. If it is broken off, the same call goes on with it.
+// Score scores the completed rollouts of a run again. Evaluators see what is stored of them, and
+// the new results replace the earlier ones, for each rollout at once. No agent and no job is
+// started, and nobody is asked again. If it is interrupted, the same call continues it.
 func (s *Store) Score(ctx context.Context, runID string, o ScoreOptions) (Scored, error) {
 	out := Scored{Result: Result{RunID: runID}}
 	p, err := readPlanned(ctx, s.st, runID, o.Variables)
@@ -121,8 +121,8 @@ func (s *Store) Score(ctx context.Context, runID string, o ScoreOptions) (Scored
 	return out, p.judgeScored(ctx, &out)
 }
 
-// tellScored brings events.jsonl up to date with the event of the rescoring, also with one that a
-// process was killed before it had written, and sends what targets are to be told.
+// tellScored brings events.jsonl up to date, also with the event of a rescoring whose process was
+// killed before it had written, and sends notifications.
 func (s *Store) tellScored(ctx context.Context, p planned, o ScoreOptions) error {
 	failpoint.Hit("rescore.telling")
 	err := engine.WriteEvents(ctx, s.st, p.runID, p.red)
@@ -137,8 +137,8 @@ func (o ScoreOptions) notice(format string, args ...any) {
 	}
 }
 
-// mayScore refuses what would leave a run with results of different evaluators, or that would
-// repeat what is still to come.
+// mayScore refuses a rescoring that would leave results of different evaluators in a run, or that
+// would repeat work that is still to come.
 func (p planned) mayScore(ctx context.Context, o ScoreOptions) error {
 	run, err := p.st.Run(ctx, p.runID)
 	switch {
@@ -158,7 +158,7 @@ func (p planned) mayScore(ctx context.Context, o ScoreOptions) error {
 	return p.st.InPlace()
 }
 
-// lockScoring makes sure that a run is scored again by one process at a time: evaluators may cost
+// lockScoring makes sure that one process at a time scores a run again, because evaluators may cost
 // something.
 func (p planned) lockScoring() (*os.File, error) {
 	dir := workspace.RunDir(p.st.Dir(), p.runID)
@@ -172,8 +172,8 @@ func (p planned) lockScoring() (*os.File, error) {
 	return lock, err
 }
 
-// begin begins the rescoring, or goes on with the last one if that is the same and has not ended.
-// The number is 0 if nothing is to be scored.
+// begin begins the rescoring, or continues the last one if that is the same and has not ended. The
+// number is 0 if there is nothing to score.
 func (r *rescoring) begin(ctx context.Context, o ScoreOptions) (number int, err error) {
 	n := r.earlier.Last()
 	if n > 0 && r.earlier.Stored[n-1].EndedAt.IsZero() {
@@ -202,7 +202,7 @@ func (r *rescoring) begin(ctx context.Context, o ScoreOptions) (number int, err 
 	return r.st.BeginRescoring(ctx, begun)
 }
 
-// sweep ends verifiers that a process has left which was killed.
+// sweep ends verifiers that a killed process has left.
 func (r *rescoring) sweep(ctx context.Context, number int) error {
 	if !slices.ContainsFunc(r.with.Evaluators, func(d eval.Definition) bool { return d.Type == eval.TypeVerifier }) {
 		return nil
@@ -217,7 +217,7 @@ func (r *rescoring) sweep(ctx context.Context, number int) error {
 	return err
 }
 
-// score scores the rollouts that are due.
+// score scores the due rollouts.
 func (r *rescoring) score(ctx context.Context, host *rollout.Host, number int, o ScoreOptions) error {
 	ids, err := r.st.DueRollouts(ctx, r.runID, number)
 	if err != nil {
@@ -247,8 +247,9 @@ func (r *rescoring) score(ctx context.Context, host *rollout.Host, number int, o
 	return s.run(ctx, ids, concurrency, o.Drain)
 }
 
-// keeps says which results stay without asking again. before are the rescorings before this one.
-// Where results are outdated, or the last rescoring has left a rollout, all evaluators are asked.
+// keeps returns a function that reports whether a result stays without asking again. before are the
+// rescorings before this one. If results are outdated, or the last rescoring did not score a
+// rollout, all evaluators are asked.
 func (r *rescoring) keeps(before plans.Rescorings) func(*store.Rescorable, eval.Definition, rollout.Earlier) bool {
 	return func(one *store.Rescorable, def eval.Definition, earlier rollout.Earlier) bool {
 		switch {
@@ -261,7 +262,8 @@ func (r *rescoring) keeps(before plans.Rescorings) func(*store.Rescorable, eval.
 	}
 }
 
-// judgeScored says what a rescoring has come to. What was not scored again has a verdict of its own.
+// judgeScored sets the verdict of a rescoring. Rollouts that were not scored again have a verdict
+// of their own.
 func (p planned) judgeScored(ctx context.Context, out *Scored) error {
 	if out.Number > 0 {
 		all, err := p.st.Rescorings(ctx, p.runID)
@@ -285,7 +287,7 @@ func (p planned) judgeScored(ctx context.Context, out *Scored) error {
 	return err
 }
 
-// firstNotScored says of one rollout why it was not scored again.
+// firstNotScored returns the first rollout that was not scored again, and the reason.
 func (p planned) firstNotScored(ctx context.Context) (example string, err error) {
 	err = p.st.Snapshot(ctx, p.runID, func(v store.View) error {
 		return v.Rollouts(func(rv store.RolloutView) error {

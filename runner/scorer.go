@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// scorer is a rescoring at work: some goroutines ask evaluators, and one stores what they say, all
-// that is there at once.
+// scorer runs a rescoring. Some goroutines ask evaluators, and one stores all results that have
+// arrived.
 type scorer struct {
 	*rescoring
 	again  *rollout.Rescoring
@@ -82,7 +82,7 @@ func (s *scorer) one(ctx context.Context, one *store.Rescorable) (store.Rescored
 	return s.again.Score(ctx, one)
 }
 
-// store stores what comes until there is no more.
+// store stores results until done is closed.
 func (s *scorer) store(done <-chan store.Rescored, cancel context.CancelCauseFunc) (err error) {
 	for one := range done {
 		batch := []store.Rescored{one}

@@ -18,7 +18,7 @@ import (
 // maxSelected is the most that LoadOptions.Limit and LoadOptions.Sample may be.
 const maxSelected = 1 << 30
 
-// checkSelection says what is wrong with how many evaluations are asked for.
+// checkSelection checks the numbers of evaluations that are asked for.
 func (o LoadOptions) checkSelection() error {
 	for _, one := range []struct {
 		flag string
@@ -34,7 +34,7 @@ func (o LoadOptions) checkSelection() error {
 	return nil
 }
 
-// most is how many evaluations can be left when Limit or Sample have been applied.
+// most is how many evaluations can be left after Limit or Sample.
 func (e *EvalSet) most() int {
 	n := len(e.req.Set.Evaluations)
 	for _, most := range []int{e.opts.Limit, e.opts.Sample} {
@@ -45,8 +45,8 @@ func (e *EvalSet) most() int {
 	return n
 }
 
-// request is what a run of the eval set is planned from, narrowed down to what was asked for. The
-// store may be nil if neither options nor set name a run in it. The eval set stays as it is.
+// request returns the request for a plan, narrowed down by the options. The store may be nil if
+// neither options nor set name a run in it. The eval set stays as it is.
 func (e *EvalSet) request(ctx context.Context, s *Store, o CreateOptions) (plans.Request, error) {
 	req, set := e.req, *e.req.Set
 	req.Set, req.RunID, req.KeepWorkspaces, req.FailFast, req.Env = &set, o.RunID, o.KeepWorkspaces, o.FailFast, e.opts.Variables.names
@@ -96,7 +96,7 @@ func (e *EvalSet) request(ctx context.Context, s *Store, o CreateOptions) (plans
 	return req, nil
 }
 
-// plannedOf are the rollouts that a request is for.
+// plannedOf returns the rollouts that a request is for.
 func plannedOf(req plans.Request) (out []evaluationOf) {
 	for _, e := range req.Set.Evaluations {
 		for _, a := range req.Agents {
@@ -142,14 +142,14 @@ func keepFaulted(ctx context.Context, st store.Reader, req *plans.Request, other
 	return nil
 }
 
-// keepEvaluations leaves a set's evaluations that have such an id, and reports whether there is one.
+// keepEvaluations keeps the evaluations with these ids in a set, and reports whether there is one.
 func keepEvaluations(set *eval.Set, ids map[string]bool) bool {
 	set.Evaluations = slices.DeleteFunc(slices.Clone(set.Evaluations), func(e eval.Evaluation) bool { return !ids[e.ID] })
 	return len(set.Evaluations) > 0
 }
 
-// toRepeat is the run whose failures are to be run again. The newest run of an eval set is never the
-// one that is being created, which may be there already.
+// toRepeat returns the run whose failures are to be run again. The newest run of an eval set is
+// never the one that is being created, which may exist already.
 func (s *Store) toRepeat(ctx context.Context, setID string, o CreateOptions) (Run, error) {
 	if o.FailedOf != "" {
 		return s.Find(ctx, o.FailedOf)
@@ -166,7 +166,8 @@ func (s *Store) toRepeat(ctx context.Context, setID string, o CreateOptions) (Ru
 	return Run{}, inputError("--last-failed: the store %s has no run of the eval set %q; run the whole set first", s.Dir(), setID)
 }
 
-// keepFailed keeps the evaluations that have failed in another run, for each agent those of its own.
+// keepFailed keeps the evaluations that have failed in another run, for each agent those of its
+// own.
 func keepFailed(ctx context.Context, st *sqlite.Store, req *plans.Request, other string) error {
 	failed, err := failedIn(ctx, st, other)
 	if err != nil {
@@ -185,15 +186,15 @@ func keepFailed(ctx context.Context, st *sqlite.Store, req *plans.Request, other
 	return nil
 }
 
-// failedIn are the evaluations that have not passed in a run, had a fault, or an evaluator that failed.
-// What is still open has not failed, nor what was cancelled.
+// failedIn returns the evaluations that have not passed in a run, had a fault, or an evaluator that
+// failed. Open and cancelled rollouts have not failed.
 func failedIn(ctx context.Context, st *sqlite.Store, runID string) (map[evaluationOf]bool, error) {
 	p, err := readPlanned(ctx, st, runID, Variables{})
 	if err != nil {
 		return nil, err
 	}
 	failed := map[evaluationOf]bool{}
-	// The ids are compared with those of an eval set, so that nothing is redacted.
+	// Nothing is redacted, because the ids are compared with those of an eval set.
 	err = report.FromStore(ctx, st, runID, nil, func(r *report.Report) error {
 		side, err := (&Report{r: r}).Side("")
 		if err != nil {
@@ -226,13 +227,13 @@ type Planned struct {
 	Agent          string   `json:"agent"`
 	Epoch          int      `json:"epoch"`
 	Tags           []string `json:"tags"`
-	// NotRunnable says why it would fault at once; empty if it would not.
+	// NotRunnable is why the rollout would fault at once; empty if it would not.
 	NotRunnable string `json:"notRunnable,omitempty"`
 }
 
-// Preview is what Create would plan of an eval set. Nothing is stored. The store may be nil, unless
-// the options or the set name a run in it. selected says in words how much of the set that is, and is empty if
-// it is all of it.
+// Preview returns the rollouts that Create would plan of an eval set. Nothing is stored. The store
+// may be nil, unless the options or the set name a run in it. selected describes the selected part
+// of the set, and is empty for all of it.
 func (e *EvalSet) Preview(ctx context.Context, s *Store, o CreateOptions) (planned []Planned, selected string, err error) {
 	if err := o.Check(); err != nil {
 		return nil, "", err

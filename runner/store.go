@@ -31,18 +31,18 @@ type Store struct {
 	commits checkout.Commits
 }
 
-// OpenOptions say how a store is opened, and what the process is that opens it. The zero value is
+// OpenOptions say how a store is opened, and describe the process that opens it. The zero value is
 // usable.
 type OpenOptions struct {
-	// MustExist makes it an error if there is no store; otherwise one is made.
+	// MustExist makes it an error if there is no store; otherwise Open makes one.
 	MustExist bool
-	// Warn, if not nil, is called with what is strange about the store.
+	// Warn, if not nil, is called with oddities of the store.
 	Warn func(text string)
 	// Executable is the path of the program evalrun, which starts local jobs and sandboxes and
 	// connects agents that know no HTTP. Empty means the program of this process. Leave it empty
 	// only if that is evalrun, or if there are only function agents that start no local job.
 	Executable string
-	// Version is the version of evalrun that plans record and agents are told.
+	// Version is the version of evalrun that plans record and agents receive.
 	Version string
 	// Log, if not nil, gets log lines from LogLevel on, redacted, unless Options.Log takes them.
 	Log      io.Writer
@@ -78,7 +78,7 @@ func Open(dir string, o OpenOptions) (*Store, error) {
 	return &Store{st: st, opts: o}, nil
 }
 
-// Close closes the store. End what works on it first.
+// Close closes the store. End all work on it first.
 func (s *Store) Close() error { return s.st.Close() }
 
 // Dir is the store's folder, as an absolute path.
@@ -90,16 +90,16 @@ func (s *Store) ID() string { return s.st.ID() }
 // Internal is the store behind this one, for evalrun's own packages; nobody else can use its type.
 func (s *Store) Internal() *sqlite.Store { return s.st }
 
-// DocumentPath is where the store keeps the results document of a run.
+// DocumentPath is the path of the results document of a run in the store.
 func (s *Store) DocumentPath(runID string) string { return documentPath(s.st, runID) }
 
-// DocumentHead is what the results document that the store keeps of a run says before its rollouts. It
-// may be of an earlier revision than the run.
+// DocumentHead returns the part before the rollouts of the results document in the store. It may be
+// of an earlier revision than the run.
 func (s *Store) DocumentHead(runID string) (schemas.Head, error) {
 	return report.ReadHead(s.DocumentPath(runID))
 }
 
-// Run is what the store says of a run.
+// Run describes a run of the store.
 type Run struct {
 	ID                string
 	EvaluationSetID   string
@@ -107,7 +107,7 @@ type Run struct {
 	Status            schemas.Status
 	// Final says that no rollout can change any more.
 	Final bool
-	// Interrupted says that the run could go on, and that no process works on it.
+	// Interrupted says that the run could go on, but no process works on it.
 	Interrupted bool
 	// Held is the number of rollouts that a living process works on.
 	Held      int
@@ -132,7 +132,7 @@ func newRun(r store.Run, a store.Activity) Run {
 	return out
 }
 
-// Runs are the runs of the store, the newest first.
+// Runs returns the runs of the store, the newest first.
 func (s *Store) Runs(ctx context.Context) ([]Run, error) {
 	all, err := s.st.Runs(ctx)
 	if err != nil {
@@ -155,8 +155,7 @@ func (s *Store) PassingScore(ctx context.Context, runID string) (float64, error)
 	return plan.Set.Thresholds.Pass, err
 }
 
-// Events are the events of a run from the one after the given number on, at most limit of them,
-// redacted.
+// Events returns the events of a run after the given number, at most limit of them, redacted.
 func (s *Store) Events(ctx context.Context, runID string, v Variables, after int64, limit int) ([]schemas.Event, error) {
 	p, err := readPlanned(ctx, s.st, runID, v)
 	if err != nil {

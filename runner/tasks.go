@@ -28,7 +28,7 @@ func splitPaths(paths []string) (sets, patterns []string) {
 	return sets, patterns
 }
 
-// taskSet is an eval set for tasks that belong to none.
+// taskSet makes an eval set for tasks without one.
 func (e *EvalSet) taskSet(patterns []string) (*eval.Set, error) {
 	name := "tasks"
 	if f := e.opts.Fetched; f != nil && f.dataset != nil {
@@ -54,8 +54,8 @@ func (e *EvalSet) taskSet(patterns []string) (*eval.Set, error) {
 	return set, nil
 }
 
-// tasksOf are the patterns of the task directories that an eval set names. One that finds none is
-// recorded in r.
+// tasksOf returns the patterns of the task directories that an eval set names. A pattern without a
+// match is recorded in r.
 func tasksOf(r *input.Reader, set *eval.Set) (patterns []string) {
 	for i, glob := range set.Tasks {
 		pattern := filepath.Join(filepath.Dir(set.Path), filepath.FromSlash(glob))
@@ -68,8 +68,8 @@ func tasksOf(r *input.Reader, set *eval.Set) (patterns []string) {
 	return patterns
 }
 
-// addTasks makes evaluations of task directories. What is wrong in them is recorded in r; what
-// cannot be executed here makes the evaluation not runnable, with the reason.
+// addTasks makes evaluations of task directories. Their problems are recorded in r. A task that
+// cannot be executed here is not runnable, with the reason.
 func (e *EvalSet) addTasks(r *input.Reader, patterns []string) error {
 	dirs, err := e.opts.Fetched.find(patterns)
 	if err != nil {
@@ -142,8 +142,8 @@ func (e *EvalSet) taskEvaluation(dir string) (one eval.Evaluation, problems inpu
 	return one, problems, nil
 }
 
-// checkUnset refuses a run of tasks that name variables which are not passed: otherwise it would
-// take a fault of each to learn of them all. What cannot be run here anyway needs none.
+// checkUnset refuses a run of tasks that name variables which are not passed. Otherwise it would
+// take a fault of each to learn of them all. Tasks that are not runnable need none.
 func (e *EvalSet) checkUnset() error {
 	var lines, names []string
 	for _, one := range e.req.Set.Evaluations {
@@ -167,7 +167,8 @@ func (e *EvalSet) checkUnset() error {
 	return inputError("tasks need variables that are not passed to them; pass them with %s, or leave these tasks out (--allow-unset):\n%s", strings.Join(names, " "), strings.Join(lines, "\n"))
 }
 
-// tagsOf are the tags in a task's metadata. That is for people: what is no list of tags is none.
+// tagsOf returns the tags in a task's metadata. Metadata is for people: anything but a list of tags
+// counts as none.
 func tagsOf(t *tasks.Task) []string {
 	var metadata struct{ Tags []string }
 	if json.Unmarshal(t.Config.Metadata, &metadata) != nil {
@@ -176,7 +177,7 @@ func tagsOf(t *tasks.Task) []string {
 	return metadata.Tags
 }
 
-// notRunnable says why a task cannot be run here; empty if it can.
+// notRunnable returns why a task cannot be run here; empty if it can.
 func notRunnable(t *tasks.Task, can tasks.Capabilities, lookup tasks.Lookup) string {
 	var reasons []string
 	if err := t.Runnable(); err != nil {

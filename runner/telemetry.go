@@ -11,20 +11,20 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Telemetry says where the traces and metrics of runs are sent.
+// Telemetry is the collector of the traces and metrics of runs.
 type Telemetry struct {
 	endpoint otlp.Endpoint
 	origin   telemetry.Origin
 	content  bool
 }
 
-// contentVariable is the one by which the instrumentations of OpenTelemetry are asked for inputs
-// and outputs.
+// contentVariable is the variable by which the instrumentations of OpenTelemetry are asked for
+// inputs and outputs.
 const contentVariable = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
-// ParseTelemetry reads the URL of an OpenTelemetry collector that takes OTLP over HTTP; "env" is the
-// one of OTEL_EXPORTER_OTLP_ENDPOINT. Everything else comes from the variables of OpenTelemetry.
-// With content inputs and outputs are sent, too.
+// ParseTelemetry reads the URL of an OpenTelemetry collector that takes OTLP over HTTP; "env" is
+// the one of OTEL_EXPORTER_OTLP_ENDPOINT. Everything else comes from the variables of
+// OpenTelemetry. With content, inputs and outputs are sent too.
 func ParseTelemetry(endpoint string, content bool, lookup func(string) (string, bool)) (*Telemetry, error) {
 	t := &Telemetry{content: content}
 	var err error
@@ -39,9 +39,9 @@ func ParseTelemetry(endpoint string, content bool, lookup func(string) (string, 
 	return t, nil
 }
 
-// exporting is w with an exporter, if somebody wants one. It sends what has happened in a run, or if
-// runID is empty in all that are not final, also before. finish sends what is left, within a few
-// seconds.
+// exporting returns w with an exporter, if there is telemetry. It sends the events of a run, or if
+// runID is empty of all runs that are not final, including earlier events. finish sends the rest,
+// within a few seconds.
 func (w work) exporting(ctx context.Context, runID string) (with work, finish func()) {
 	t := w.o.Telemetry
 	if t == nil {
@@ -55,7 +55,8 @@ func (w work) exporting(ctx context.Context, runID string) (with work, finish fu
 		Planned: runs.get, Head: runs.head, Notice: func(text string) { w.o.notice("%s", text) }})
 	if runID != "" {
 		w.exporter.Changed(runID)
-	} else if open, err := w.s.st.OpenRuns(ctx); err == nil { // else the store does not work, which ends the work by itself
+	} else if open, err := w.s.st.OpenRuns(ctx); err == nil {
+		// Otherwise the store does not work, which ends the work by itself.
 		for id := range open {
 			w.exporter.Changed(id)
 		}
@@ -67,7 +68,7 @@ func (w work) exporting(ctx context.Context, runID string) (with work, finish fu
 	}
 }
 
-// plannedRuns keeps what is known of the runs that are being sent.
+// plannedRuns caches the plans and redactors of the runs that are being sent.
 type plannedRuns struct {
 	s *Store
 	v Variables
@@ -96,7 +97,7 @@ func (r *plannedRuns) get(ctx context.Context, runID string) (telemetry.Run, err
 	return r.known[runID], nil
 }
 
-// head is how a run stands.
+// head returns the head of a run's report.
 func (r *plannedRuns) head(ctx context.Context, runID string) (head schemas.Head, err error) {
 	run, err := r.get(ctx, runID)
 	if err != nil {

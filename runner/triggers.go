@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Trigger is what a rollout waits for. Its JSON is what evalrun triggers --json prints.
+// Trigger is something that a rollout waits for. Its JSON is what evalrun triggers --json prints.
 type Trigger struct {
 	TriggerID      string `json:"triggerId"`
 	RunID          string `json:"runId"`
@@ -22,10 +22,10 @@ type Trigger struct {
 	Agent          string `json:"agent"`
 	Epoch          int    `json:"epoch"`
 	InterruptID    string `json:"interruptId"`
-	// Purpose is agent or evaluator: who waits. EvaluatorID is the evaluator.
+	// Purpose is agent or evaluator, the one that waits. EvaluatorID is the evaluator.
 	Purpose     string `json:"purpose"`
 	EvaluatorID string `json:"evaluatorId,omitempty"`
-	// AskedBy is the trigger whose job asks, if this is a question that a job asks a person.
+	// AskedBy is the trigger whose job asks, if this is a question of a job to a person.
 	AskedBy    string     `json:"askedBy,omitempty"`
 	Type       string     `json:"type"`
 	Source     string     `json:"source"`
@@ -35,31 +35,31 @@ type Trigger struct {
 	CreatedAt  time.Time  `json:"createdAt"`
 	Deadline   *time.Time `json:"deadline"`
 	NextCheck  *time.Time `json:"nextCheck"`
-	// LastError is why its source could not be asked the last time, or its job not be started.
+	// LastError is why its source could not be asked the last time, or its job could not be started.
 	// Failures counts how often in a row. CheckedAt is when its source was asked last, nil if never.
 	LastError string `json:"lastError,omitempty"`
 	Failures  int    `json:"failures,omitempty"`
 	// Checks counts how often it was asked.
 	CheckedAt *time.Time `json:"checkedAt,omitempty"`
 	Checks    int        `json:"checks,omitempty"`
-	// Machine is the name of the machine on which its job runs, if only evalrun there can ask for it;
-	// Elsewhere says that this is another one.
+	// Machine is the name of the machine on which its job runs, if only evalrun there can ask for it.
+	// Elsewhere says that it is another machine.
 	Machine   string `json:"machine,omitempty"`
 	Elsewhere bool   `json:"-"`
 	// ExpiresAt is when the source forgets the result.
 	ExpiresAt *time.Time      `json:"expiresAt,omitempty"`
 	Payload   json.RawMessage `json:"payload"`
-	// Note is what a person should know before approving; empty if there is nothing.
+	// Note is a warning to read before approving; empty if there is none.
 	Note string `json:"note,omitempty"`
-	// Deliveries are there if all triggers are asked for.
+	// Deliveries is set if all triggers are asked for.
 	Deliveries []Delivered `json:"deliveries,omitempty"`
 
-	// Open says that the trigger still waits, and Answer how the wait is ended.
+	// Open says that the trigger still waits, and Answer how the wait can be ended.
 	Open   bool   `json:"-"`
 	Answer Answer `json:"-"`
 }
 
-// Answer is how the wait for a trigger is ended.
+// Answer is a way to end the wait for a trigger.
 type Answer int
 
 // The answers.
@@ -74,15 +74,15 @@ const (
 	AnswerRating
 )
 
-// Delivered is something that was delivered for a trigger.
+// Delivered is a delivery for a trigger.
 type Delivered struct {
 	Disposition Disposition `json:"disposition"`
 	Status      string      `json:"status"`
 	By          string      `json:"by"`
-	// Person is who answered, where that is known.
+	// Person is the person who answered, if known.
 	Person     string    `json:"person,omitempty"`
 	ReceivedAt time.Time `json:"receivedAt"`
-	// Payload is what was delivered.
+	// Payload is the delivered payload.
 	Payload json.RawMessage `json:"-"`
 }
 
@@ -97,9 +97,9 @@ func (e *UnreadableError) Error() string {
 }
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
-// Triggers calls f with what a run waits for, redacted, or what all runs wait for if runID is
-// empty. With all it includes what waits no more, and deliveries. Of all runs those that cannot be
-// read are left out, and the error says at the end which: it has an *[UnreadableError] of each.
+// Triggers calls f with the triggers of a run, redacted, or of all runs if runID is empty. With all
+// it includes triggers that wait no more, and deliveries. Of all runs it skips those that cannot be
+// read, and the error at the end has an *[UnreadableError] of each.
 func (s *Store) Triggers(ctx context.Context, runID string, all bool, f func(Trigger) error) error {
 	redactors, unreadable := map[string]*redact.Redactor{}, map[string]bool{}
 	var wrong []error
@@ -135,8 +135,8 @@ func (s *Store) Triggers(ctx context.Context, runID string, all bool, f func(Tri
 	return errors.Join(append(wrong, err)...)
 }
 
-// ApprovalNote is the Note of a trigger, which is named as for [Store.Deliver]; empty if there is no
-// such trigger yet.
+// ApprovalNote is the Note of a trigger, which is named as for [Store.Deliver]; empty if there is
+// no such trigger yet.
 func (s *Store) ApprovalNote(ctx context.Context, name string) (string, error) {
 	t, err := s.st.Trigger(ctx, name)
 	switch {
@@ -153,8 +153,8 @@ func (s *Store) ApprovalNote(ctx context.Context, name string) (string, error) {
 	return shown.Note, err
 }
 
-// ShowTrigger is a trigger as it is shown, with what was delivered for it. It is for evalrun's own
-// service.
+// ShowTrigger converts a trigger and its deliveries to the form that is shown. It is for evalrun's
+// own service.
 func ShowTrigger(t store.Trigger, delivered []store.Delivered, red *redact.Redactor) (Trigger, error) {
 	out := newTrigger(t)
 	for _, d := range delivered {
@@ -171,7 +171,7 @@ func ShowTrigger(t store.Trigger, delivered []store.Delivered, red *redact.Redac
 
 func newTrigger(t store.Trigger) Trigger {
 	var spec wait.Spec
-	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only what was marshalled
+	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only marshalled specs
 	out := Trigger{TriggerID: t.ID, RunID: t.RunID, RolloutID: t.RolloutID, EvaluationID: t.EvaluationID, EvaluationName: t.EvaluationName, Agent: t.Agent, Epoch: t.Epoch,
 		InterruptID: t.ShownID(), AskedBy: t.AskedBy, Type: t.Type, Source: t.Source, ItemKey: t.ItemKey, FolderPath: t.FolderPath, State: string(t.State),
 		CreatedAt: t.CreatedAt, LastError: t.LastError, Machine: t.Machine, Elsewhere: t.Machine != "" && t.Machine != store.ThisMachine().Name, ExpiresAt: spec.ExpiresAt, Payload: spec.Visible(),
@@ -200,7 +200,7 @@ func newTrigger(t store.Trigger) Trigger {
 	return out
 }
 
-// redact takes secrets out of everything that the trigger says.
+// redact takes secrets out of all values of the trigger.
 func (t *Trigger) redact(red *redact.Redactor) error {
 	data, err := json.Marshal(t)
 	if err != nil {
@@ -211,7 +211,7 @@ func (t *Trigger) redact(red *redact.Redactor) error {
 		return err
 	}
 	if t.Payload == nil {
-		clean.Payload = nil // which is read back as null
+		clean.Payload = nil // null would be read back
 	}
 	*t = clean
 	return nil

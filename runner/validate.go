@@ -22,28 +22,28 @@ import (
 
 // ValidateOptions say how strict [Validate] is.
 type ValidateOptions struct {
-	// Strict takes warnings for errors.
+	// Strict turns warnings into errors.
 	Strict bool
-	// Variables are those that would be passed to tasks.
+	// Variables are the variables that would be passed to tasks.
 	Variables Variables
 }
 
-// Checked is what [Validate] says of one file or task directory. Its JSON is what evalrun validate
-// --json prints.
+// Checked is the result of [Validate] for one file or task directory. Its JSON is what evalrun
+// validate --json prints.
 type Checked struct {
 	Path  string `json:"path"`
 	Kind  string `json:"kind"`
 	Valid bool   `json:"valid"`
-	// Problems are one line each.
+	// Problems has one line for each problem.
 	Problems []string `json:"problems"`
-	// Task has all values of a task, Gaps what of it cannot be executed here and Notes what is done
-	// differently. Missing are the variables that it needs and that are not passed.
+	// Task has all values of a task. Gaps are the parts that cannot be executed here, and Notes those
+	// that are done differently. Missing are the variables that it needs and that are not passed.
 	Task    *tasks.Task   `json:"task,omitempty"`
 	Gaps    []tasks.Gap   `json:"gaps,omitempty"`
 	Notes   []tasks.Gap   `json:"notes,omitempty"`
 	Missing []MissingName `json:"missing,omitempty"`
 
-	// Err is what is wrong, Warnings what is strange; nil and empty if nothing is.
+	// Err is the error and Warnings are oddities; nil and empty if there are none.
 	Err      error  `json:"-"`
 	Warnings string `json:"-"`
 }
@@ -55,16 +55,15 @@ type MissingName struct {
 }
 
 // Validate checks eval sets, evaluators, results documents and task directories without running
-// anything, and calls f with what it says of each. Datasets and globs of tasks count as their
-// tasks.
+// anything, and calls f with the result of each. Datasets and globs of tasks count as their tasks.
 func Validate(paths []string, o ValidateOptions, f func(Checked)) {
 	for _, path := range validatedPaths(paths) {
 		f(validateOne(path, o))
 	}
 }
 
-// validatedPaths puts the task directories of datasets and globs in their place. What is none of
-// these is told when it is looked at.
+// validatedPaths replaces datasets and globs with their task directories. Any other path is judged
+// when it is checked.
 func validatedPaths(paths []string) (out []string) {
 	for _, path := range paths {
 		dirs := []string{path}
@@ -97,8 +96,8 @@ func validateOne(path string, o ValidateOptions) Checked {
 	return c
 }
 
-// examine checks a path as what it looks like. The problems hold the warnings too; the error is
-// what is wrong.
+// examine checks a path as the kind of file that it looks like. The problems include the warnings;
+// the error is the reason why it is invalid.
 func (c *Checked) examine(path string, o ValidateOptions) (kind string, problems input.Problems, err error) {
 	if tasks.IsDir(path) {
 		t, problems := tasks.Load(path)
@@ -177,8 +176,8 @@ func examineSet(path string) (kind string, problems input.Problems, err error) {
 	return "an eval set", r.Problems, r.Problems.Err(false)
 }
 
-// checkAgents checks a set's agents, and that their programs are on this machine. They may be on
-// another one where the set is run, so that a missing one is a warning.
+// checkAgents checks a set's agents, and that their programs are on this machine. A missing program
+// is a warning, because the set may be run on another machine.
 func checkAgents(r *input.Reader, set *eval.Set) error {
 	agents, err := newEvalSet(set).parseAgents(r)
 	if err != nil {
@@ -200,13 +199,14 @@ func checkAgents(r *input.Reader, set *eval.Set) error {
 	return nil
 }
 
-// addRows checks the rows of a set's data set. It adds their evaluations without inputs and criteria,
-// for those who count them, and reports whether these are all: of very many it adds some only.
+// addRows checks the rows of a set's data set. It adds their evaluations without inputs and
+// criteria, so that they can be counted, and reports whether these are all: of very many rows it
+// adds only some.
 func addRows(r *input.Reader, set *eval.Set, d *dataset.Dataset) bool {
 	const most = 10_000
 	var rows []eval.Evaluation
 	all := true
-	_ = d.Each(r, func(e eval.Evaluation) error { // which is the only one to give an error
+	_ = d.Each(r, func(e eval.Evaluation) error { // only this function could return an error
 		if all = len(rows) < most; all {
 			for id := range e.Criteria {
 				e.Criteria[id] = nil

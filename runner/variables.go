@@ -65,8 +65,8 @@ func unquote(s string) string {
 	return s
 }
 
-// resolve gives the value of ${name} in an agent entry or a job: one that was passed, else one of
-// the environment.
+// resolve returns the value of ${name} in an agent entry or a job: one that was passed, or else one
+// of the environment.
 func (v Variables) resolve(name string) (string, bool) {
 	if value, ok := v.values[name]; ok {
 		return value, true
@@ -74,13 +74,13 @@ func (v Variables) resolve(name string) (string, bool) {
 	return os.LookupEnv(name)
 }
 
-// lookup gives the values that were passed and no others: what a task may name.
+// lookup returns the values that were passed and no others: a task may name only these.
 func (v Variables) lookup(name string) (string, bool) {
 	value, ok := v.values[name]
 	return value, ok
 }
 
-// secrets are the values that are never written. More names are those that the plan passed.
+// secrets returns the values that are never written. more names the variables that the plan passed.
 func (v Variables) secrets(more ...string) map[string]string {
 	all := redact.FromEnviron(os.Environ(), slices.Concat(more, v.names))
 	for name, value := range v.values {
@@ -89,7 +89,7 @@ func (v Variables) secrets(more ...string) map[string]string {
 	return all
 }
 
-// Redactor takes out of what is shown of a run all that this process can know to be secret.
+// Redactor returns the redactor for a run, with all secrets that this process can know.
 func (v Variables) Redactor(plan plans.Plan) *redact.Redactor {
 	return plan.Redactor(v.secrets(plan.Env...), v.resolve)
 }
@@ -104,7 +104,7 @@ func (v Variables) checkPrograms(agents []agent.Entry, dir string) error {
 	return nil
 }
 
-// check makes sure that no rollout is lost because an agent was not given what it needs.
+// check returns an error if an agent lacks a variable that it needs, so that no rollout is lost.
 func (v Variables) check(agents []agent.Entry) error {
 	for _, a := range agents {
 		for _, name := range a.Required() {
@@ -112,7 +112,7 @@ func (v Variables) check(agents []agent.Entry) error {
 				return inputError("the agent %s needs ${%s}, which is not set; pass it in the environment or in an --env-file", a.Name, name)
 			}
 		}
-		// What was passed may be credentials of the agent's own.
+		// The passed variables may be the agent's own credentials.
 		if names := a.MissingKey(v.resolve); names != nil && len(v.names) == 0 {
 			return inputError("the agent %s has no key for its model: set %s, in the environment or in an --env-file; or pass it credentials of its own with --env NAME or with its entry's \"env\"",
 				a.Name, strings.Join(names, " or "))

@@ -8,7 +8,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Verdict is what the state of a run means for whoever started it, and Judgement has it with its words.
+// Verdict is what the state of a run means for the one who started it. Judgement has it with its
+// words.
 type (
 	Verdict   = verdict.Verdict
 	Judgement = verdict.Judgement
@@ -25,8 +26,8 @@ const (
 	Finished    = verdict.Finished
 )
 
-// Accept says what a run may lack and still pass, a Tolerance how many of something may go wrong. The
-// zero values accept nothing.
+// Accept says what a run may lack and still pass, and Tolerance how many failures of a kind are
+// allowed. The zero values accept nothing.
 type (
 	Accept    = verdict.Accept
 	Tolerance = verdict.Tolerance
@@ -52,11 +53,11 @@ func (s *Store) Judge(ctx context.Context, runID string, v Variables, accept Acc
 	return result, err
 }
 
-// Judge judges the run as the report has it.
+// Judge judges the run in the report.
 func (r *Report) Judge(accept Accept) (Judgement, error) { return r.r.Judge(accept) }
 
-// JudgementOf judges a run by the results document that the store keeps of it; ok is false if that is
-// of an earlier revision.
+// JudgementOf judges a run by the results document in the store; ok is false if that is of an
+// earlier revision.
 func (s *Store) JudgementOf(r Run) (j Judgement, ok bool) {
 	head, ok := s.CurrentHead(r)
 	if !ok {

@@ -2,7 +2,8 @@ package runner
 
 import "github.com/evalrun/evalrun/internal/webhook"
 
-// webhooks gives the URL by which the job of a trigger may answer; nil where there is no server.
+// webhooks returns a function that makes the URL by which the job of a trigger may answer; nil if
+// there is no server.
 func (w work) webhooks() (func(triggerID string) (string, error), error) {
 	if w.o.PublicURL == "" {
 		return nil, nil

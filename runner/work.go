@@ -19,40 +19,39 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// DefaultConcurrency is how many agents run at once if nobody says otherwise.
+// DefaultConcurrency is how many agents run at once by default.
 const DefaultConcurrency = 4
 
-// Options say how rollouts are worked on, and who watches.
+// Options say how rollouts are worked on, and where events and logs go.
 type Options struct {
 	// Concurrency is how many agents run at once; 0 means DefaultConcurrency.
 	Concurrency int
-	// Variables are those that agents and jobs may name.
+	// Variables are the variables that agents and jobs may name.
 	Variables Variables
-	// Drain, when it is closed, lets the running agents finish and starts no other. A context that
-	// ends ends them at once. Either way the run can be resumed.
+	// Drain, when it is closed, lets the running agents finish and starts no other. The end of the
+	// context ends them at once. Either way the run can be resumed.
 	Drain <-chan struct{}
-	// Events, if not nil, is called with every event of what is worked on, redacted, in order and
-	// from one goroutine, whichever process made it.
+	// Events, if not nil, is called with every event of the runs that are worked on, redacted, in
+	// order and from one goroutine, whichever process made it.
 	Events func(schemas.Event)
-	// Notice, if not nil, is called with what a person should know at once. It may be called from
-	// several goroutines.
+	// Notice, if not nil, is called with news for the user. It may be called from several goroutines.
 	Notice func(text string)
 	// Log, if not nil, gets the log lines in place of OpenOptions.Log.
 	Log io.Writer
-	// PublicURL is where jobs reach the server of this process, if it has one: they are given a
+	// PublicURL is where jobs reach the server of this process, if it has one. They get the URL of a
 	// webhook there by which they may answer.
 	PublicURL string
-	// Notifications are whom a service tells of the events of all runs, beside the targets of eval
-	// sets.
+	// Notifications are targets that a service tells of the events of all runs, beside the targets of
+	// eval sets.
 	Notifications Notifications
-	// Telemetry, if not nil, is where traces and metrics are sent.
+	// Telemetry, if not nil, is the collector of traces and metrics.
 	Telemetry *Telemetry
 }
 
 // RunOptions are the options of [Store.Run] and [Store.Resume].
 type RunOptions struct {
 	Options
-	// Wait goes on until the run is final; otherwise the call ends when nothing can go on without
+	// Wait goes on until the run is final. Otherwise the call ends when nothing can go on without
 	// waiting.
 	Wait bool
 	// WaitJobs goes on until the run is final, or waits for people alone.
@@ -65,12 +64,12 @@ type RunOptions struct {
 	Document string
 	// Accept says what a run may lack and still pass.
 	Accept Accept
-	// FailUnder are thresholds by which [Store.Resume] judges the run this time, in place of those that
-	// it was planned with for the same figures.
+	// FailUnder are thresholds by which [Store.Resume] judges the run this time. They replace those of
+	// its plan for the same figures.
 	FailUnder eval.FailUnder
 }
 
-// Result is how a run stands when the work on it has ended.
+// Result describes a run when the work on it has ended.
 type Result struct {
 	RunID string
 	Judgement
@@ -82,7 +81,7 @@ func (s *Store) Run(ctx context.Context, runID string, o RunOptions) (Result, er
 	return s.work(ctx, runID, o, false)
 }
 
-// Resume first asks once for everything that the run waits for, and then does what Run does.
+// Resume first asks once for everything that the run waits for, and then works like Run.
 func (s *Store) Resume(ctx context.Context, runID string, o RunOptions) (Result, error) {
 	return s.work(ctx, runID, o, true)
 }
@@ -109,23 +108,21 @@ func (s *Store) work(ctx context.Context, runID string, o RunOptions, askFirst b
 	if errors.Is(workErr, store.ErrMoved) {
 		return result, workErr // there is nothing to write to any more
 	}
-	ctx = context.WithoutCancel(ctx) // what was reached is written after an interruption, too
+	ctx = context.WithoutCancel(ctx) // results are written after an interruption, too
 	result.Judgement, err = p.saveAndJudge(ctx, o.Document, judging{o.Accept, o.FailUnder}, interrupted)
 	return result, errors.Join(workErr, err)
 }
 
-// work is how this process works on runs of a store: with these options, and with what takes
-// secrets out of what it tells.
+// work is the work of this process on runs of a store, with its options and its redactor.
 type work struct {
 	s   *Store
 	o   Options
 	red *redact.Redactor
-	// exporter sends traces and metrics; nil if nobody wants them.
+	// exporter sends traces and metrics; nil if there is no telemetry.
 	exporter *telemetry.Exporter
 }
 
-// until works on a run for as long as the options say, and reports whether somebody ended that
-// before its time.
+// until works on a run for as long as the options say, and reports whether it was interrupted.
 func (w work) until(ctx context.Context, runID string, o RunOptions, askFirst bool) (interrupted bool, err error) {
 	w, finish := w.exporting(ctx, runID)
 	defer finish()
@@ -180,8 +177,8 @@ func (w work) run(ctx context.Context, e *engine.Runner, until engine.Until) (dr
 
 func (o Options) concurrency() int { return cmp.Or(o.Concurrency, DefaultConcurrency) }
 
-// engine makes the engine of a run, or if runID is empty of the whole store, that runs so many
-// agents at once. Without agents it only looks after triggers.
+// engine makes the engine of a run, or of the whole store if runID is empty, with so many agents at
+// once. Without agents it only looks after triggers.
 func (w work) engine(runID string, agents int, stay bool) (*engine.Runner, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -196,7 +193,7 @@ func (w work) engine(runID string, agents int, stay bool) (*engine.Runner, error
 		Events: w.tell, Logger: w.logger(w.red), Lease: w.s.opts.Lease, Stay: stay}), nil
 }
 
-// tell hands an event to whoever watches.
+// tell passes an event to the exporter and to Options.Events.
 func (w work) tell(e store.Event) {
 	if w.exporter != nil {
 		w.exporter.Changed(e.RunID)
@@ -207,7 +204,7 @@ func (w work) tell(e store.Event) {
 	}
 }
 
-// logger logs where the options say, else where those of the store do.
+// logger returns the logger of the options, or else of the store.
 func (w work) logger(red *redact.Redactor) *slog.Logger {
 	to := w.o.Log
 	if to == nil {

@@ -10,10 +10,10 @@ import (
 
 // The exit codes. If several apply, the first in this order is taken: 4, 2, 130, 75, 3, 1, 5, 0.
 const (
-	exitOK          = 0 // everything finished, and no threshold was missed
+	exitOK          = 0   // everything finished, and no threshold was missed
 	exitThreshold   = 1   // a threshold was not met
 	exitUsage       = 2   // wrong usage, or an invalid input file
-	exitFaulted     = 3 // faulted rollouts, failed or unrun evaluators, or unscored evaluations, beyond what is allowed
+	exitFaulted     = 3   // faulted rollouts, failed or unrun evaluators, or unscored evaluations, beyond what is allowed
 	exitInternal    = 4   // evalrun itself failed
 	exitUndecided   = 5   // missing scores, or a wide interval, leave a threshold undecided
 	exitSuspended   = 75  // suspended rollouts remain

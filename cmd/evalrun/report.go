@@ -87,7 +87,7 @@ FILE.jsonl or without -o one a line. Both have what agents said only if the stor
 
 // writeTrajectories writes a file for each rollout that has begun.
 func writeTrajectories(cmd *cobra.Command, r *runner.Report, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // readable by others, like a results document
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // for others, as a results document
 		return usageError("--output: %w", err)
 	}
 	pending, err := r.Trajectories(func(rolloutID string, trajectory json.RawMessage) error {
