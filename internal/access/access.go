@@ -1,5 +1,6 @@
-// Package access says who calls the service and what they may do: scopes, the identity of a
-// caller, and the tokens that prove it. It knows nothing of HTTP or of what is called.
+// Package access identifies the callers of the service and their rights: scopes, the identity of a
+// caller, and the tokens that prove it. It knows nothing of HTTP or of the services that are
+// called.
 package access
 
 import (
@@ -11,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Scope is something that a caller may do.
+// Scope is a right of a caller.
 type Scope string
 
 // The scopes.
@@ -43,26 +44,26 @@ func ParseScopes(text string) (out []Scope, err error) {
 	return out, nil
 }
 
-// Identity is who calls.
+// Identity is a caller.
 type Identity struct {
-	// ID is that of the caller's token, Name what people call it.
+	// ID is the id of the caller's token, Name what people call it.
 	ID, Name string
 	Scopes   []Scope
 }
 
-// May reports whether the caller may do something. Who has Admin may do everything.
+// May reports whether the caller has a scope. Admin includes every scope.
 func (i Identity) May(s Scope) bool {
 	return slices.Contains(i.Scopes, s) || slices.Contains(i.Scopes, Admin)
 }
 
 type contextKey struct{}
 
-// With returns a context that knows who calls.
+// With returns a context that holds the caller.
 func With(ctx context.Context, i Identity) context.Context {
 	return context.WithValue(ctx, contextKey{}, i)
 }
 
-// From returns who calls. The zero Identity, which may do nothing, is nobody.
+// From returns the caller. The zero Identity, which may do nothing, is nobody.
 func From(ctx context.Context) Identity {
 	i, _ := ctx.Value(contextKey{}).(Identity)
 	return i

@@ -12,17 +12,17 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// tokenPrefix begins every token, so that people and scanners for secrets know it.
+// tokenPrefix begins every token, so that people and scanners for secrets recognize it.
 const tokenPrefix = "evr_"
 
-// idLength is how long the part of a token is that is no secret.
+// idLength is the length of the part of a token that is not secret.
 const idLength = 8
 
-// ErrInvalid means that nobody has been given the token, or that it was revoked or is too old.
+// ErrInvalid means that the token was never issued, or that it was revoked or has expired.
 var ErrInvalid = errors.New("the token is not valid")
 
-// New makes a token and records it in the store, which never learns its secret part: what is
-// returned first cannot be had again. A zero time means that it never expires.
+// New makes a token and records it in the store, which never learns its secret part: the returned
+// token cannot be had again. A zero time means that it never expires.
 func New(ctx context.Context, st store.AccessTokens, name string, scopes []Scope, expires time.Time) (token string, t store.AccessToken, err error) {
 	for {
 		id, secret := strings.ToLower(rand.Text()[:idLength]), strings.ToLower(rand.Text()+rand.Text()[:6])
@@ -38,7 +38,7 @@ func New(ctx context.Context, st store.AccessTokens, name string, scopes []Scope
 	}
 }
 
-// Check finds out whose a token is; ErrInvalid if nobody's.
+// Check returns the owner of a token; ErrInvalid if there is none.
 func Check(ctx context.Context, st store.AccessTokens, token string, now time.Time) (Identity, error) {
 	id, secret, ok := strings.Cut(strings.TrimPrefix(token, tokenPrefix), "_")
 	if !ok || !strings.HasPrefix(token, tokenPrefix) || len(id) != idLength {
@@ -50,7 +50,8 @@ func Check(ctx context.Context, st store.AccessTokens, token string, now time.Ti
 	}
 	known := err == nil && len(t.Digest) == sha256.Size
 	if !known {
-		t.Digest = make([]byte, sha256.Size) // compared all the same: the time tells nobody which ids there are
+		// The digests are compared all the same: the time must not tell which ids exist.
+		t.Digest = make([]byte, sha256.Size)
 	}
 	sum := sha256.Sum256([]byte(secret))
 	if same := subtle.ConstantTimeCompare(sum[:], t.Digest) == 1; !same || !known || expired(t, now) {
@@ -63,7 +64,7 @@ func Check(ctx context.Context, st store.AccessTokens, token string, now time.Ti
 	return i, nil
 }
 
-// Recheck finds out whether the token with an id, which was valid, still is; ErrInvalid if not.
+// Recheck checks whether the token with an id, which was valid, still is; ErrInvalid if not.
 func Recheck(ctx context.Context, st store.AccessTokens, id string, now time.Time) error {
 	t, err := st.AccessToken(ctx, id)
 	if errors.Is(err, store.ErrNotFound) || err == nil && expired(t, now) {

@@ -11,44 +11,45 @@ import (
 	"time"
 )
 
-// Commits remembers what was checked out in folders: a service plans many runs of one folder, and
-// to ask git costs more than all the rest of that. The zero value is ready. Its methods may be called
-// from several goroutines.
+// Commits caches the commits of folders: a service plans many runs of one folder, and asking git
+// costs more than all the rest of that. The zero value is ready. Its methods may be called from
+// several goroutines.
 type Commits struct {
 	mu    sync.Mutex
 	known map[string]checkout
 	asked map[string]changed
 }
 
-// changed says whether files of a folder differed from the commit at some time; nil if git could not
-// say.
+// changed records whether files of a folder differed from the commit at some time; nil if git could
+// not say.
 type changed struct {
 	dirty *bool
 	at    time.Time
 }
 
-// git has this long to say whether files have changed, and is asked once in as long about a folder.
+// gitPatience is how long git may take to say whether files have changed. It is asked about a
+// folder at most once in gitFresh.
 const (
 	gitPatience = 5 * time.Second
 	gitFresh    = time.Second
 )
 
-// checkout is what was found in a folder.
+// checkout is the cached state of a folder.
 type checkout struct {
 	commit string
-	// state is that of the repository then: git appends to its log whenever HEAD moves.
+	// state is the state of the repository then: git appends to its log whenever HEAD moves.
 	state repository
 }
 
-// repository is what tells that HEAD has moved: the log of it.
+// repository reveals that HEAD has moved, by the log of HEAD.
 type repository struct {
 	log  string
 	size int64
 	at   time.Time
 }
 
-// Of is the commit that is checked out in a folder; empty if that is in no repository, or there is
-// no git.
+// Of returns the commit that is checked out in a folder; empty if the folder is in no repository,
+// or there is no git.
 func (c *Commits) Of(ctx context.Context, dir string) string {
 	gitDir := findGit(dir)
 	if gitDir == "" {
@@ -81,8 +82,8 @@ func (c *Commits) Of(ctx context.Context, dir string) string {
 	return commit
 }
 
-// Dirty says whether files of a folder differ from the commit that is checked out, as git describe
-// --dirty does: files that git does not know are left aside. It is nil if git cannot say.
+// Dirty reports whether files of a folder differ from the commit that is checked out, as git
+// describe --dirty does: files that git does not know are ignored. It is nil if git cannot say.
 func (c *Commits) Dirty(ctx context.Context, dir string) *bool {
 	c.mu.Lock()
 	found, ok := c.asked[dir]
@@ -109,7 +110,8 @@ func (c *Commits) Dirty(ctx context.Context, dir string) *bool {
 	return now.dirty
 }
 
-// findGit is the folder that git keeps for the checkout around a folder; empty if there is none.
+// findGit returns the folder that git keeps for the checkout around a folder; empty if there is
+// none.
 func findGit(dir string) string {
 	for up := dir; ; up = filepath.Dir(up) {
 		path := filepath.Join(up, ".git")
@@ -117,7 +119,7 @@ func findGit(dir string) string {
 			if info.IsDir() {
 				return path
 			}
-			data, err := os.ReadFile(path) // of a further worktree
+			data, err := os.ReadFile(path) // the file of a further worktree
 			target, ok := strings.CutPrefix(strings.TrimSpace(string(data)), "gitdir: ")
 			if err != nil || !ok {
 				return path

@@ -1,6 +1,6 @@
-// Package retry says when what has failed is worth another try: which answers of a server may be
-// another one the next time, and how long to wait. It sends nothing and waits for nothing. Whoever
-// asks has a clock, a timer or a store of its own.
+// Package retry decides when a failed request is worth another try: which answers of a server may
+// change, and how long to wait. It sends nothing and waits for nothing. Its callers have a clock, a
+// timer or a store of their own.
 package retry
 
 import (
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Temporary reports whether the same request may be answered another time. It is for statuses that
-// are no success. A conflict is temporary because it may be one with an earlier try.
+// Temporary reports whether the same request may get another answer. It is for statuses other than
+// success. A conflict is temporary because it may be one with an earlier try.
 func Temporary(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests:
@@ -34,8 +34,8 @@ func Backoff(first, most time.Duration, failures int) time.Duration {
 // longest is the most that After returns.
 const longest = 365 * 24 * time.Hour
 
-// After is how long a server asks its clients to wait, if it does: Retry-After in seconds or as a
-// date (RFC 9110, section 10.2.3), or OpenAI's retry-after-ms.
+// After returns how long a server asks its clients to wait, if it does: Retry-After in seconds or
+// as a date (RFC 9110, section 10.2.3), or OpenAI's retry-after-ms.
 func After(header http.Header, now time.Time) (_ time.Duration, asked bool) {
 	if after, ok := number(header.Get("retry-after-ms"), time.Millisecond); ok {
 		return after, true

@@ -12,7 +12,7 @@ import (
 // AuditFile is the name of the audit log in the folder of a store.
 const AuditFile = "audit.jsonl"
 
-// Audit is a log of what was changed, by whom and how that ended, as JSON Lines.
+// Audit is a log of changes, with their callers and their outcomes, as JSON Lines.
 type Audit struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -21,7 +21,7 @@ type Audit struct {
 // NewAudit writes the log to w.
 func NewAudit(w io.Writer) *Audit { return &Audit{w: w} }
 
-// OpenAudit opens the audit log of a store, which its owner alone can read. The caller closes the
+// OpenAudit opens the audit log of a store, which only its owner can read. The caller closes the
 // file.
 func OpenAudit(storeDir string) (*Audit, io.Closer, error) {
 	f, err := os.OpenFile(filepath.Join(storeDir, AuditFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -34,15 +34,16 @@ func OpenAudit(storeDir string) (*Audit, io.Closer, error) {
 // AuditLine is one line of the log.
 type AuditLine struct {
 	Time time.Time `json:"time"`
-	// Action is run, cancel, deliver, post (an event of a job), token.new or token.revoke, and Object what it was done to.
+	// Action is run, cancel, deliver, post (an event of a job), token.new or token.revoke. Object is
+	// what it was done to.
 	Action string `json:"action"`
 	Object string `json:"object,omitempty"`
-	// Token and Name are those of the token with which it was done; empty on the command line.
+	// Token and Name identify the token that was used; empty on the command line.
 	Token string `json:"token,omitempty"`
 	Name  string `json:"name,omitempty"`
-	// Remote is the address from which it came.
+	// Remote is the address of the caller.
 	Remote string `json:"remote,omitempty"`
-	// Status is that of the answer.
+	// Status is the status of the response.
 	Status int `json:"status,omitempty"`
 }
 

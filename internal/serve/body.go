@@ -16,7 +16,7 @@ import (
 // maxBody is how large the body of a request may be.
 const maxBody = 32 << 20
 
-// readBody reads a body that is JSON, which is checked.
+// readBody reads a body and checks that it is JSON.
 func readBody(r *http.Request) (json.RawMessage, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {

@@ -10,23 +10,23 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// recheck is how often the tokens of open calls are looked at again.
+// recheck is how often the tokens of open calls are checked again.
 const recheck = 2 * time.Second
 
-// calls are the requests that may wait for long, by their tokens. One whose token is revoked or
-// expires meanwhile is ended. One timer looks after all of them, and none runs when there are none.
+// calls are the requests that may wait for long, by their tokens. A call whose token is revoked or
+// expires meanwhile is ended. One timer checks all of them, and none runs when there are none.
 type calls struct {
 	tokens store.AccessTokens
 	now    func() time.Time
 
 	mu sync.Mutex
-	// open has what ends each call, by the id of its token.
+	// open has the calls that can be ended, by the id of their token.
 	open map[string]map[*call]struct{}
 	// armed says that check is going to be called.
 	armed bool
 }
 
-// call is one of them.
+// call is one such request.
 type call struct{ end context.CancelCauseFunc }
 
 func newCalls(tokens store.AccessTokens, now func() time.Time) *calls {
@@ -58,7 +58,7 @@ func (c *calls) begin(ctx context.Context, tokenID string) (_ context.Context, d
 // revoked reports whether the context of a call has ended because its token is not valid any more.
 func revoked(ctx context.Context) bool { return errors.Is(context.Cause(ctx), access.ErrInvalid) }
 
-// arm has check called if there is anything to look at. c.mu is held.
+// arm has check called if there are calls. c.mu is held.
 func (c *calls) arm() {
 	if !c.armed && len(c.open) > 0 {
 		c.armed = true
@@ -66,8 +66,8 @@ func (c *calls) arm() {
 	}
 }
 
-// check ends the calls whose token is not valid any more. If the store cannot be read they go on;
-// they will notice that themselves.
+// check ends the calls whose token is not valid any more. If the store cannot be read they go on,
+// and will notice that themselves.
 func (c *calls) check() {
 	c.mu.Lock()
 	ids := make([]string, 0, len(c.open))

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// tokenPath begins the paths that have a token: the rest is what is asked for. Clients of MCP Mesh
-// know nothing but the URL of their registry.
+// tokenPath begins the paths that contain a token; the rest is the requested path. Clients of MCP
+// Mesh know nothing but the URL of their registry.
 const tokenPath = "/jobs/t/"
 
-// withoutToken takes the token out of the path of a request, before anything else sees the request.
+// withoutToken removes the token from the path of a request, before anything else sees the request.
 // The token is empty if the path has none.
 func withoutToken(r *http.Request) (_ *http.Request, token string) {
 	rest, ok := strings.CutPrefix(r.URL.Path, tokenPath)
@@ -29,8 +29,8 @@ func withoutToken(r *http.Request) (_ *http.Request, token string) {
 	return clone, token
 }
 
-// tokenOf is the token that a request has for a route, and whether it has one. inPath is that of its
-// path.
+// tokenOf returns the token that a request has for a route, and whether it has one. inPath is the
+// token of its path.
 func tokenOf(r *http.Request, route Route, inPath string) (string, bool) {
 	if token, ok := bearer(r); ok {
 		return token, true
@@ -41,7 +41,7 @@ func tokenOf(r *http.Request, route Route, inPath string) (string, bool) {
 	return inPath, inPath != ""
 }
 
-// bearer is the token of a request's header.
+// bearer returns the token of a request's header.
 func bearer(r *http.Request) (string, bool) {
 	kind, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)

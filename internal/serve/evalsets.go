@@ -6,10 +6,10 @@ import (
 	"github.com/evalrun/evalrun/internal/service"
 )
 
-// evalSetsAPI is what there is at /v1/eval-sets.
+// evalSetsAPI serves /v1/eval-sets.
 type evalSetsAPI struct{ service *service.Service }
 
-// evalSetList are the eval sets that a run may name.
+// evalSetList lists the eval sets that a run may name.
 type evalSetList struct {
 	EvalSets []evalSetDocument `json:"evalSets"`
 }
@@ -18,7 +18,8 @@ type evalSetDocument struct {
 	Name string `json:"name"`
 }
 
-// list lists all of them by name: there are as many as somebody has put into a folder.
+// list lists all sets by name. Their number is bounded by the files that somebody has put into a
+// folder.
 func (a *evalSetsAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if q := newQuery(r); q.err != nil {
 		return q.err

@@ -16,16 +16,16 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// eventsAPI is what there is at /v1/runs/{runId}/events: long polls, and streams of server-sent
-// events for those who accept these.
+// eventsAPI serves /v1/runs/{runId}/events: long polls, and streams of server-sent events for
+// clients that accept these.
 type eventsAPI struct {
 	service *service.Service
-	// draining is closed when nobody is to wait any more.
+	// draining is closed when no request may wait any more.
 	draining <-chan struct{}
 	streams  *sse.Slots
 }
 
-// eventTypes are the types that may be asked for.
+// eventTypes are the types that a client may ask for.
 var eventTypes = []string{string(schemas.EventRunCreated), string(schemas.EventRolloutStarted), string(schemas.EventRolloutSuspended),
 	string(schemas.EventTriggerDelivered), string(schemas.EventQuestionAsked), string(schemas.EventRolloutResumed), string(schemas.EventRolloutRetried), string(schemas.EventRolloutScoring), string(schemas.EventRolloutEvaluated),
 	string(schemas.EventRolloutFinished), string(schemas.EventRunFinished), string(schemas.EventRunRescored)}
@@ -59,16 +59,16 @@ func (a *eventsAPI) list(w http.ResponseWriter, r *http.Request) error {
 				return access.ErrInvalid
 			}
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(encode(part)) // a caller that is gone is told nothing
+			_, _ = w.Write(encode(part)) // a client that has gone gets nothing
 			return nil
 		}
 		after = part.Next
 	}
 }
 
-// encode puts a part of the events of a run together, which are encoded already: thousands may wait
-// for the same one. next is what to ask for next as after: everything up to it was looked at, also
-// what has another type than those asked for.
+// encode joins a part of the events of a run, which are encoded already: thousands may wait for the
+// same one. next is the value of after for the next request. Everything up to it was looked at,
+// including events of other types.
 func encode(part service.Events) []byte {
 	out := []byte(`{"events":[`)
 	for i, e := range part.Events {

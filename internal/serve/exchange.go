@@ -10,14 +10,14 @@ import (
 	"github.com/evalrun/evalrun/internal/access"
 )
 
-// exchange is one request with its answer, as the guard sees it.
+// exchange is one request with its answer, in the guard's view.
 type exchange struct {
 	http.ResponseWriter
 	status   int
 	identity access.Identity
-	// remote is the address from which the request came.
+	// remote is the address of the client.
 	remote string
-	// object is what was changed, for the audit log.
+	// object is the object that was changed, for the audit log.
 	object  string
 	failure error
 }
@@ -28,14 +28,14 @@ func (x *exchange) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, exchangeKey{}, x)
 }
 
-// about notes for the audit log what a request is about.
+// about records for the audit log which object a request is about.
 func about(r *http.Request, object string) {
 	if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
 		x.object = object
 	}
 }
 
-// remote is the address from which the request of a context came.
+// remote is the address of the client whose request has the context.
 func remote(ctx context.Context) string {
 	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
 		return x.remote
@@ -43,7 +43,7 @@ func remote(ctx context.Context) string {
 	return ""
 }
 
-// failed notes for the log why a request failed that is not its caller's fault.
+// failed records for the log why a request failed through no fault of its caller.
 func failed(r *http.Request, err error) {
 	if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
 		x.failure = err
@@ -69,9 +69,9 @@ func (x *exchange) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find the writer.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// timedBody is a body that must come in time. When all of it has come there is no deadline any more,
-// which would end a handler that waits. A body that does not come keeps its deadline: the server
-// reads on after the handler, and would wait for ever.
+// timedBody is a body that must arrive in time. When all of it has arrived the deadline ends, which
+// would end a handler that waits. A body that does not arrive keeps its deadline: the server reads
+// on after the handler, and would wait for ever.
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController

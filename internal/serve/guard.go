@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/internal/access"
 )
 
-// guard stands before every handler: it lets through what has the right host, origin, token and
-// scope, and writes down what was done.
+// guard stands before every handler. It admits requests with the right host, origin, token and
+// scope, and records what they did.
 type guard struct {
 	o       *Options
 	mux     *http.ServeMux
@@ -45,7 +45,7 @@ func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	control := http.NewResponseController(out)
-	_ = control.SetWriteDeadline(g.o.Now().Add(maxWait + answerTimeout)) // a writer without deadlines is a test's
+	_ = control.SetWriteDeadline(g.o.Now().Add(maxWait + answerTimeout)) // only a test's writer has no deadlines
 	_ = control.SetReadDeadline(g.o.Now().Add(g.o.BodyTimeout))
 	body := &timedBody{http.MaxBytesReader(out, r.Body, maxBody), control}
 	r.Body = body
@@ -58,7 +58,7 @@ func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		g.logRequest(x, r, route, began)
 	}()
 	if inPath != "" && !route.Mesh {
-		route, found = Route{}, false // nothing else is reached by such a path
+		route, found = Route{}, false // such a path reaches no other route
 	}
 	identity, refusal := g.admit(r, route, inPath)
 	if refusal != nil {
@@ -74,7 +74,7 @@ func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		body.noDeadline()
 	}
 	ctx := access.With(r.Context(), identity)
-	if route.Open || route.Audit != "" { // what changes something is soon over, and is not left half done
+	if route.Open || route.Audit != "" { // a change is quick, and must not be left half done
 		g.mux.ServeHTTP(x, r.WithContext(ctx))
 		return
 	}
@@ -90,7 +90,7 @@ func invalidToken() *Problem {
 	return problem(http.StatusUnauthorized, "invalid-token", "the token is not valid: it was revoked or has expired, or it never was one")
 }
 
-// admit says who calls, or why that is refused.
+// admit identifies the caller, or says why the request is refused.
 func (g *guard) admit(r *http.Request, route Route, inPath string) (access.Identity, *Problem) {
 	var nobody access.Identity
 	if !g.hosts.allow(r.Host) {
@@ -104,7 +104,7 @@ func (g *guard) admit(r *http.Request, route Route, inPath string) (access.Ident
 	}
 	token, ok := tokenOf(r, route, inPath)
 	if !ok && route.Page {
-		if token, ok = cookieToken(r); !ok { // who only opens the page is no attack, and is asked for a token
+		if token, ok = cookieToken(r); !ok { // a browser that only opens a page is no attack, and is asked for a token
 			return nobody, problem(http.StatusUnauthorized, "no-token", "Give a token to see the pages of this server, or open the link that it printed when it started.")
 		}
 	}
@@ -127,17 +127,17 @@ func (g *guard) admit(r *http.Request, route Route, inPath string) (access.Ident
 }
 
 // foreign reports whether a page of another origin sends a request. Links to our pages may be
-// anywhere: a browser that follows one names no origin.
+// anywhere: a browser that follows one sends no origin.
 func (g *guard) foreign(r *http.Request) bool {
 	if r.Header.Get("Origin") != "" {
-		post := *r // what is asked with an origin counts as what changes something, whatever its method
+		post := *r // a request with an origin counts as a change, whatever its method
 		post.Method = http.MethodPost
 		r = &post
 	}
 	return g.origin.Check(r) != nil
 }
 
-// refuse answers a request that gets no further.
+// refuse answers a request that goes no further.
 func (g *guard) refuse(w http.ResponseWriter, route Route, p *Problem) {
 	switch p.Status {
 	case http.StatusUnauthorized:
@@ -152,8 +152,8 @@ func (g *guard) refuse(w http.ResponseWriter, route Route, p *Problem) {
 	p.write(w)
 }
 
-// notFound says whether it is the path or the method that there is no handler for. h is what the
-// multiplexer would answer with.
+// notFound says whether the path or the method has no handler. h is the multiplexer's own handler
+// for the request.
 func notFound(h http.Handler, r *http.Request, header http.Header) *Problem {
 	probe := &statusOnly{header: http.Header{}}
 	h.ServeHTTP(probe, r)
@@ -164,7 +164,7 @@ func notFound(h http.Handler, r *http.Request, header http.Header) *Problem {
 	return problem(http.StatusNotFound, "not-found", "there is nothing at this path")
 }
 
-// statusOnly keeps the status of an answer.
+// statusOnly keeps the status of a response.
 type statusOnly struct {
 	header http.Header
 	status int
@@ -174,7 +174,7 @@ func (s *statusOnly) Header() http.Header         { return s.header }
 func (s *statusOnly) Write(p []byte) (int, error) { return len(p), nil }
 func (s *statusOnly) WriteHeader(status int)      { s.status = status }
 
-// finish writes down what was done, and turns a panic into an answer.
+// finish records what was done, and turns a panic into an answer.
 func (g *guard) finish(x *exchange, r *http.Request, route Route, panicked any) {
 	if panicked != nil && panicked != http.ErrAbortHandler { //nolint:errorlint // a value of panic
 		x.failure = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
@@ -185,7 +185,8 @@ func (g *guard) finish(x *exchange, r *http.Request, route Route, panicked any) 
 	if x.failure != nil && r.Context().Err() == nil {
 		g.o.Log.Error("a request failed", "method", r.Method, "route", route.Pattern, "error", x.failure)
 	}
-	if route.Audit != "" && g.o.Audit != nil && (x.identity.ID != "" || x.object != "") { // who has no token changes nothing, and fills no disk
+	// A caller without a token changes nothing, and must not fill the disk.
+	if route.Audit != "" && g.o.Audit != nil && (x.identity.ID != "" || x.object != "") {
 		if err := g.o.Audit.write(g.o.Now(), x, route.Audit); err != nil {
 			g.o.Log.Error("the audit log could not be written", "error", err)
 		}

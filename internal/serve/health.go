@@ -4,18 +4,18 @@ import (
 	"net/http"
 )
 
-// healthy says that the process answers.
+// healthy answers that the process is alive.
 func healthy(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, health{"ok"})
 }
 
-// health is the answer of /healthz and /readyz. It tells no more: nobody had to show a token.
+// health is the answer of /healthz and /readyz. It tells no more, because no token is needed.
 type health struct {
 	Status string `json:"status"`
 }
 
-// ready says whether the service can be used: its store is there, it executes what it should, and
-// it is not being ended.
+// ready reports whether the service can be used: its store is in place, it executes runs if it
+// should, and it is not being ended.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 	select {
 	case <-s.draining:

@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// metrics are the numbers at /metrics.
+// metrics are the metrics at /metrics.
 type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
@@ -48,7 +48,7 @@ func (m *metrics) served(route string, status int, took time.Duration) {
 	m.seconds.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// backlogCollector tells what is left to do in the store.
+// backlogCollector collects the open work in the store.
 type backlogCollector struct{ st store.Reader }
 
 var (

@@ -6,8 +6,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// openAPI is the description of the interface.
+// openAPI serves the description of the interface.
 func openAPI(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(schemas.OpenAPI) // a caller that is gone is told nothing
+	_, _ = w.Write(schemas.OpenAPI) // the client may be gone
 }

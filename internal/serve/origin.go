@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// hosts are the names under which the server may be called. A page whose name was made to lead here
-// (DNS rebinding) has another one. Addresses are allowed: no name leads to them.
+// hosts are the names under which the server may be called. A page whose name was made to resolve
+// to this server (DNS rebinding) has another one. Addresses are allowed: no name resolves to them.
 type hosts struct{ public string }
 
 func newHosts(public *url.URL) *hosts {

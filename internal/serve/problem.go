@@ -16,7 +16,7 @@ import (
 // problemPrefix begins the type of every problem.
 const problemPrefix = "urn:evalrun:problem:"
 
-// Problem is why a request was not done, as RFC 9457 writes it. It is an error.
+// Problem is why a request was not done, in the form of RFC 9457. It is an error.
 type Problem struct {
 	// Type ends with a word that programs decide on; docs/serve.md lists them.
 	Type   string `json:"type"`
@@ -28,7 +28,7 @@ type Problem struct {
 	Errors []PlacedError `json:"errors,omitempty"`
 }
 
-// PlacedError is what is wrong at one place of a document.
+// PlacedError is the error at one place of a document.
 type PlacedError struct {
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
@@ -38,7 +38,7 @@ type PlacedError struct {
 
 func (p *Problem) Error() string { return p.Title + ": " + p.Detail }
 
-// problem makes a Problem. The title is that of the status.
+// problem makes a Problem with the title of the status.
 func problem(status int, word, detail string) *Problem {
 	return &Problem{Type: problemPrefix + word, Title: http.StatusText(status), Status: status, Detail: detail}
 }
@@ -83,5 +83,5 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v) // a caller that is gone is told nothing
+	_ = enc.Encode(v) // the client may be gone
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// query reads the parameters of a request. It keeps the first thing that is wrong.
+// query reads the parameters of a request. It keeps the first error.
 type query struct {
 	values url.Values
 	err    error
 }
 
-// newQuery makes sure that all parameters have names that the handler knows, and come once.
+// newQuery makes sure that the handler knows the names of all parameters, and that each comes once.
 func newQuery(r *http.Request, known ...string) *query {
 	q := &query{}
 	var err error
@@ -58,7 +58,7 @@ func (q *query) number(name string, otherwise, least, most int64) int64 {
 	return n
 }
 
-// flag reads true or false; nil if the parameter is not there.
+// flag reads true or false; nil if the parameter is missing.
 func (q *query) flag(name string) *bool {
 	if !q.values.Has(name) {
 		return nil
@@ -70,7 +70,7 @@ func (q *query) flag(name string) *bool {
 	return &b
 }
 
-// cursor reads the parts of the parameter cursor, of which there must be n; nil if it is not there.
+// cursor reads the n parts of the parameter cursor; nil if it is missing.
 func (q *query) cursor(n int) []string {
 	if !q.values.Has("cursor") {
 		return nil
@@ -92,7 +92,7 @@ func cursorOf(parts ...string) *string {
 	return &text
 }
 
-// quoted is a text of the caller's in a message.
+// quoted quotes a text of the caller's in a message.
 func quoted(s string) string {
 	const most = 100
 	if len(s) > most {

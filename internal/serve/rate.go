@@ -13,16 +13,16 @@ import (
 // DefaultRate is how many requests a second a token may send.
 const DefaultRate = 5000
 
-// Requests without a valid token: so many a second from one address, and so many at once.
+// Limits on requests without a valid token: so many a second from one address, and so many at once.
 const (
 	failedRate  = 10
 	failedBurst = 50
 )
 
-// maxBuckets bounds what is remembered of addresses.
+// maxBuckets bounds the number of remembered addresses.
 const maxBuckets = 10_000
 
-// rates bound how often somebody may call.
+// rates limits how often somebody may call.
 type rates struct {
 	now   func() time.Time
 	limit float64
@@ -45,8 +45,8 @@ func (q *rates) allow(token string) bool {
 	return take(q.tokens, token, q.limit, 2*int(q.limit)+1, q.now())
 }
 
-// failed counts a request without a valid token, and returns the problem that it is answered with.
-// A valid token is let through from the same address all the same.
+// failed counts a request without a valid token, and returns the problem that answers it. A valid
+// token from the same address is still admitted.
 func (q *rates) failed(r *http.Request, p *Problem) *Problem {
 	if q.fail(r, p.Type[len(problemPrefix):]) {
 		return p
@@ -56,7 +56,7 @@ func (q *rates) failed(r *http.Request, p *Problem) *Problem {
 
 const tooManyFailures = "too many requests without a valid token come from this address; try again in a second"
 
-// guess counts a request with a token that is none, where handlers check tokens themselves. It
+// guess counts a request with an invalid token, for handlers that check tokens themselves. It
 // reports whether the address may go on.
 func (q *rates) guess(r *http.Request) bool { return q.fail(r, "invalid-token") }
 

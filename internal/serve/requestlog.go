@@ -16,10 +16,10 @@ import (
 // maxLoggedPath is how much of a path is logged.
 const maxLoggedPath = 200
 
-// tokenPattern is what looks like a token of ours.
+// tokenPattern matches texts that look like a token of ours.
 var tokenPattern = regexp.MustCompile(`evr_[A-Za-z0-9_]+`)
 
-// loggedPath is the path of a request without what is secret in it: tokens, webhooks, and the query.
+// loggedPath is the path of a request without its secrets: tokens, webhooks, and the query.
 func loggedPath(r *http.Request) string {
 	path := r.URL.EscapedPath()
 	switch {
@@ -33,7 +33,7 @@ func loggedPath(r *http.Request) string {
 	return tokenPattern.ReplaceAllString(path, "evr_…")
 }
 
-// logRequest writes the line of a request that was answered. Health checks are for --log-level debug.
+// logRequest writes the line of an answered request. Health checks are for --log-level debug.
 func (g *guard) logRequest(x *exchange, r *http.Request, route Route, began time.Time) {
 	level := slog.LevelInfo
 	if strings.HasSuffix(route.Pattern, "/healthz") || strings.HasSuffix(route.Pattern, "/readyz") {
@@ -43,14 +43,15 @@ func (g *guard) logRequest(x *exchange, r *http.Request, route Route, began time
 		"ms", g.o.Now().Sub(began).Milliseconds(), "token", x.identity.ID, "remote", x.remote)
 }
 
-// Lines about failed authentication: so many a second of all addresses, and so many at once.
+// Limits on lines about failed authentication: so many a second of all addresses, and so many at
+// once.
 const (
 	failedLines     = 1
 	failedLineBurst = 20
 )
 
-// failures is the log of failed authentication. Whoever guesses cannot fill it: what is too much is
-// counted, and told with the next line.
+// failures is the log of failed authentication. Guessing cannot fill it: lines above the limits are
+// only counted, and the next line has their number.
 type failures struct {
 	log *slog.Logger
 	now func() time.Time
@@ -64,7 +65,7 @@ func newFailures(o *Options) *failures {
 	return &failures{log: o.Log, now: o.Now, lines: rate.NewLimiter(failedLines, failedLineBurst)}
 }
 
-// note writes down why a request was refused, unless there were too many.
+// note logs why a request was refused, unless there were too many.
 func (f *failures) note(r *http.Request, address, reason string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// rolloutsAPI is what there is at /v1/rollouts and below a run.
+// rolloutsAPI serves /v1/rollouts and the rollouts of a run.
 type rolloutsAPI struct{ service *service.Service }
 
-// rolloutDocument is a rollout. What its agent said and how it was scored in detail is in the
-// results document of the run.
+// rolloutDocument is a rollout. The results document of the run has its agent's output and the
+// details of its scores.
 type rolloutDocument struct {
 	RolloutID      string     `json:"rolloutId"`
 	RunID          string     `json:"runId"`
@@ -41,7 +41,7 @@ type fault struct {
 	Message  string `json:"message"`
 }
 
-// clocks say where the time of a rollout went until it came into its state.
+// clocks divide the time of a rollout, until it entered its state.
 type clocks struct {
 	WorkingMs    int64 `json:"workingMs"`
 	WaitingMs    int64 `json:"waitingMs"`
@@ -69,7 +69,7 @@ type rolloutList struct {
 	NextCursor *string           `json:"nextCursor"`
 }
 
-// list is the rollouts of a run in the order of its plan.
+// list returns the rollouts of a run in the order of its plan.
 func (a *rolloutsAPI) list(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "cursor", "limit")
 	limit, from := int(q.number("limit", pageSize, 1, maxPage)), 0
@@ -108,7 +108,7 @@ func (a *rolloutsAPI) get(w http.ResponseWriter, r *http.Request) error {
 	return a.answer(w, r, o.RunID, newRolloutDocument(o))
 }
 
-// answer answers with a document of a run, redacted: a fault may quote what an agent said.
+// answer writes a document of a run, redacted: a fault may quote an agent's output.
 func (a *rolloutsAPI) answer(w http.ResponseWriter, r *http.Request, runID string, document any) error {
 	red, err := a.service.Redactor(r.Context(), runID)
 	if err != nil {

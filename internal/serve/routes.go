@@ -14,27 +14,27 @@ import (
 
 // Route is one entry of the table of routes.
 type Route struct {
-	// Pattern is one of http.ServeMux, with its method unless the handler takes several.
+	// Pattern is a pattern of http.ServeMux, with its method unless the handler takes several.
 	Pattern string
-	// Scope is what a caller needs. Where it depends on the request it is empty, and the handler
-	// asks access.From.
+	// Scope is the scope that a caller needs. If it depends on the request it is empty, and the
+	// handler asks access.From.
 	Scope access.Scope
-	// Open says that no token is asked for: the URL is the credential, or there is nothing to hide.
+	// Open says that no token is needed: the URL is the credential, or there is nothing to hide.
 	Open bool
 	// Page says that the answer is for a person at a browser, who comes with a cookie.
 	Page bool
-	// Mesh says that clients of MCP Mesh call it. They cannot send a header with a token: it may be the
-	// password of Basic authentication, or stand in the path.
+	// Mesh says that clients of MCP Mesh call it. They cannot send a header with a token: it may be
+	// the password of Basic authentication, or part of the path.
 	Mesh bool
-	// Audit names what is done, for the lines of the audit log; empty for what only reads.
+	// Audit names the action in the lines of the audit log; empty for requests that only read.
 	Audit string
-	// Refuse, if not nil, answers when the request does not get as far as the handler, in the shape
-	// that its callers know. Otherwise they get a Problem.
+	// Refuse, if not nil, answers a request that does not reach the handler, in the shape that its
+	// callers know. Otherwise they get a Problem.
 	Refuse  func(w http.ResponseWriter, status int, detail string)
 	Handler http.Handler
 }
 
-// routes is everything that is served.
+// routes lists everything that is served.
 func (s *Server) routes() ([]Route, error) {
 	evalSets, runs := &evalSetsAPI{s.o.Service}, &runsAPI{s.o.Service}
 	rollouts, triggers := &rolloutsAPI{s.o.Service}, &triggersAPI{s.o.Service}
@@ -71,7 +71,7 @@ func (s *Server) routes() ([]Route, error) {
 	return append(all, jobRoutes(h)...), nil
 }
 
-// changed writes down what was changed by one of several things that a request may do.
+// changed records one of several changes that a request may make.
 func (s *Server) changed(ctx context.Context, action, object string) {
 	if s.o.Audit == nil {
 		return
@@ -105,8 +105,8 @@ func (s *Server) pageRoutes() []Route {
 	return out
 }
 
-// handle makes a handler of a function that returns what went wrong before it has answered. A
-// request whose token was revoked meanwhile is left to the guard.
+// handle makes a handler of a function that returns the errors from before it has answered. If a
+// request's token was revoked meanwhile, the guard answers it.
 func handle(f func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := f(w, r); err != nil && !revoked(r.Context()) {

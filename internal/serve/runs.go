@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// runsAPI is what there is at /v1/runs.
+// runsAPI serves /v1/runs.
 type runsAPI struct{ service *service.Service }
 
 // runDocument is a run.
@@ -30,7 +30,7 @@ type runDocument struct {
 	FinishedAt *time.Time `json:"finishedAt"`
 	Counts     counts     `json:"counts"`
 	RetryOf    string     `json:"retryOf,omitempty"`
-	// Warnings are in the answer to whoever has uploaded the eval set: what is strange about it.
+	// Warnings are oddities of an uploaded eval set, in the answer to its uploader.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -100,7 +100,8 @@ func null(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// create starts a run: 201, or 200 if a request with the same Idempotency-Key has.
+// create starts a run: 201, or 200 if a request with the same Idempotency-Key has started it
+// before.
 func (a *runsAPI) create(w http.ResponseWriter, r *http.Request) error {
 	var body createRequest
 	if err := decodeBody(r, &body); err != nil {
@@ -181,15 +182,15 @@ func (a *runsAPI) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// cancelled says what a cancellation has done.
+// cancelled is the outcome of a cancellation.
 type cancelled struct {
-	// Cancelled is the number of rollouts that are cancelled, or will be when their agents have
-	// been ended.
+	// Cancelled is the number of rollouts that are cancelled, or will be when their agents have been
+	// ended.
 	Cancelled int         `json:"cancelled"`
 	Run       runDocument `json:"run"`
 }
 
-// cancel cancels what has not ended of a run. It is no error if nothing is left.
+// cancel cancels the rest of a run. It is no error if nothing is left.
 func (a *runsAPI) cancel(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("runId")
 	about(r, id)
@@ -205,7 +206,7 @@ func (a *runsAPI) cancel(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// results is the results document of a run as it stands.
+// results serves the present results document of a run.
 func (a *runsAPI) results(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("runId")
 	if _, err := a.service.Run(r.Context(), id); err != nil {
@@ -216,6 +217,6 @@ func (a *runsAPI) results(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(document.Bytes()) // a caller that is gone is told nothing
+	_, _ = w.Write(document.Bytes()) // the client may be gone
 	return nil
 }

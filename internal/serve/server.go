@@ -1,6 +1,6 @@
 // Package serve is the HTTP server of evalrun serve: the listener, access, and the interface /v1.
-// What it does for its callers is package service's; this package reads requests, checks who sends
-// them, and writes answers. Other interfaces are mounted in routes.go.
+// Package service does the work; this package reads requests, checks their senders, and writes
+// answers. Other interfaces are mounted in routes.go.
 package serve
 
 import (
@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// headerTimeout is how long the head of a request may take, bodyTimeout its body unless Options
-	// say otherwise, and answerTimeout what is written after the handler has begun to answer.
+	// headerTimeout is how long the head of a request may take, bodyTimeout its body by default, and
+	// answerTimeout the answer after the handler has begun to write.
 	headerTimeout = 10 * time.Second
 	bodyTimeout   = 60 * time.Second
 	answerTimeout = 60 * time.Second
@@ -29,24 +29,25 @@ const (
 	maxHeader     = 64 << 10
 	// maxWait is how long a request may wait for something to happen.
 	maxWait = 60 * time.Second
-	// drainTimeout is how long requests that are being answered may take when the server ends.
+	// drainTimeout is how long open requests may take when the server ends.
 	drainTimeout = 10 * time.Second
 )
 
-// Options are what a server needs.
+// Options are the dependencies of a server.
 type Options struct {
 	Service *service.Service
-	// PublicURL is where callers reach the server, if that is not where it listens; nil otherwise.
+	// PublicURL is the URL at which callers reach the server, if that is not where it listens; nil
+	// otherwise.
 	PublicURL *url.URL
 	// Rate is how many requests a second each token may send; 0 means DefaultRate.
 	Rate float64
-	// Ready, if not nil, says why the service does not work; nil if it does.
+	// Ready, if not nil, returns why the service does not work; nil if it does.
 	Ready func() error
-	// Person is whom a one-time link lets in, by the name that their answers are recorded with.
+	// Person is the user that a one-time link lets in. Answers are recorded with this name.
 	Person string
-	// Audit, if not nil, gets a line for everything that somebody has changed.
+	// Audit, if not nil, gets a line for every change.
 	Audit *Audit
-	// Log gets what goes wrong; nil drops it.
+	// Log gets the errors; nil drops them.
 	Log *slog.Logger
 	// BodyTimeout is how long the body of a request may take; 0 means 60 s.
 	BodyTimeout time.Duration
@@ -60,7 +61,7 @@ type Server struct {
 	guard *guard
 	rates *rates
 	mcp   *mcpserver.Server
-	// draining is closed when the server is to end: nobody waits any more.
+	// draining is closed when the server is to end: no request waits any more.
 	draining  chan struct{}
 	drainOnce sync.Once
 	streams   sse.Slots
@@ -89,8 +90,8 @@ func New(o Options) (*Server, error) {
 	return s, err
 }
 
-// Serve answers requests on a listener until drain is closed; then it ends what waits, lets what is
-// being answered be finished, and returns. It closes the listener.
+// Serve answers requests on a listener until drain is closed. Then it ends waiting requests, lets
+// the others finish, and returns. It closes the listener.
 func (s *Server) Serve(ln net.Listener, drain <-chan struct{}) error {
 	h := &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
@@ -108,7 +109,7 @@ func (s *Server) Serve(ln net.Listener, drain <-chan struct{}) error {
 	defer cancel()
 	err := h.Shutdown(ctx)
 	if err != nil {
-		err = h.Close() // what is left takes too long
+		err = h.Close() // the remaining requests take too long
 	}
 	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
 		err = errors.Join(err, ended)
@@ -116,11 +117,11 @@ func (s *Server) Serve(ln net.Listener, drain <-chan struct{}) error {
 	return err
 }
 
-// Link is the path of a link that opens a page in a browser. It works once, and lets the browser in for
-// 12 hours.
+// Link is the path of a link that opens a page in a browser. It works once, and admits the browser
+// for 12 hours.
 func (s *Server) Link(page string) string { return s.sessions.link(page) }
 
-// Drain ends what waits, and says from now on that the server is not ready.
+// Drain ends waiting requests, and makes the server not ready from now on.
 func (s *Server) Drain() {
 	s.drainOnce.Do(func() {
 		close(s.draining)

@@ -16,17 +16,17 @@ import (
 )
 
 // cookieName begins the name of the cookie that opens the pages. It holds a token of the store, so
-// that it is good after a restart too, and no longer than the token.
+// that it is valid after a restart too, and no longer than the token.
 const cookieName = "evalrun"
 
-// linkLife is how long what a one-time link opens stays open.
+// linkLife is how long the pages stay open after a one-time link.
 const linkLife = 12 * time.Hour
 
-// linkScopes are what the bearer of a one-time link may do: look, and answer what rollouts wait for.
+// linkScopes are the scopes of a one-time link: to look, and to answer what rollouts wait for.
 var linkScopes = []access.Scope{access.Read, access.Deliver}
 
-// cookieOf is the name of the cookie of this server. Cookies do not know ports, so that it has the
-// port: two servers of one machine are apart.
+// cookieOf is the name of this server's cookie. It contains the port, because cookies do not know
+// ports: that keeps two servers of one machine apart.
 func cookieOf(r *http.Request) string {
 	if _, port, ok := strings.Cut(r.Host, ":"); ok && !strings.ContainsAny(port, ":]") {
 		return cookieName + "_" + port
@@ -34,13 +34,13 @@ func cookieOf(r *http.Request) string {
 	return cookieName
 }
 
-// sessions let browsers in: by a link that works once, or by a token that somebody types.
+// sessions admit browsers: by a link that works once, or by a token that a person types.
 type sessions struct {
 	o     *Options
 	rates *rates
 
 	mu sync.Mutex
-	// keys are those of the links that were not used yet.
+	// keys are the keys of unused links.
 	keys []string
 }
 
@@ -53,7 +53,7 @@ func (s *sessions) link(page string) string {
 	return "/open?" + url.Values{"key": {key}, "to": {page}}.Encode()
 }
 
-// take reports whether a key is that of a link, which does not work any more from then on.
+// take reports whether a key belongs to a link, which does not work any more from then on.
 func (s *sessions) take(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *sessions) take(key string) bool {
 }
 
 // open answers a one-time link with a cookie. The page leads on by itself: a browser would not send
-// the cookie with a redirect of a link that stands on another site.
+// the cookie with a redirect of a link from another site.
 func (s *sessions) open(w http.ResponseWriter, r *http.Request) error {
 	if !s.take(r.URL.Query().Get("key")) {
 		if s.signedIn(r) {
@@ -123,7 +123,7 @@ func (s *sessions) enter(w http.ResponseWriter, r *http.Request, token string, u
 	s.lead(w, r)
 }
 
-// signedIn reports whether the browser may see the pages already.
+// signedIn reports whether the browser may already see the pages.
 func (s *sessions) signedIn(r *http.Request) bool {
 	token, ok := cookieToken(r)
 	if !ok {
@@ -136,7 +136,8 @@ func (s *sessions) signedIn(r *http.Request) bool {
 // lead sends the browser on to the page that its link names.
 func (s *sessions) lead(w http.ResponseWriter, r *http.Request) {
 	to := r.URL.Query().Get("to")
-	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\;") { // only to a page of ours
+	// Only pages of this server are allowed.
+	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\;") {
 		to = "/"
 	}
 	w.Header().Set("Refresh", "0; url="+to)
@@ -148,7 +149,7 @@ func (s *sessions) isSecure(r *http.Request) bool {
 	return r.TLS != nil || s.o.PublicURL != nil && s.o.PublicURL.Scheme == "https"
 }
 
-// cookieToken is the token that a browser sends with the request of a page.
+// cookieToken returns the token in the cookie of a page's request.
 func cookieToken(r *http.Request) (string, bool) {
 	c, err := r.Cookie(cookieOf(r))
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 // maxStreams is how many streams of events there may be at once.
 const maxStreams = 256
 
-// stream sends events as they come, until the last one of the run. A client that comes back says
-// with Last-Event-ID where it was; 204 tells one that has seen the last event not to come again.
+// stream sends events as they happen, until the last one of the run. A client that reconnects says
+// with Last-Event-ID where it was. 204 tells a client that has seen the last event not to
+// reconnect.
 func (a *eventsAPI) stream(w http.ResponseWriter, r *http.Request, events *service.Reader, after int64, types []schemas.EventType) error {
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		n, err := strconv.ParseInt(last, 10, 64)
@@ -44,7 +45,7 @@ func (a *eventsAPI) stream(w http.ResponseWriter, r *http.Request, events *servi
 			out = append(out, sse.Event{ID: strconv.FormatInt(e.Seq, 10), Name: string(e.Type), Data: e.JSON})
 		}
 		if s.Send(out...) != nil || part.Final || part.Changed != nil && !s.Wait(r.Context(), part.Changed, 0) {
-			return nil // the client is gone, or it is not to wait any more
+			return nil // the client is gone, or may wait no more
 		}
 		if part, err = events.After(r.Context(), part.Next, pageSize, types); err != nil {
 			return nil //nolint:nilerr // the client comes again and is told then

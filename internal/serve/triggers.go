@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// triggersAPI is what there is at /v1/triggers.
+// triggersAPI serves /v1/triggers.
 type triggersAPI struct{ service *service.Service }
 
 // triggerList is a page of triggers.
@@ -59,9 +59,9 @@ func (a *triggersAPI) get(w http.ResponseWriter, r *http.Request) error {
 
 // deliverRequest is the body of POST …/deliver.
 type deliverRequest struct {
-	// Payload is what the agent gets; any JSON.
+	// Payload is the JSON that the agent gets.
 	Payload json.RawMessage `json:"payload"`
-	// Force also answers for a job that evalrun asks its source for.
+	// Force also answers for a job whose source evalrun asks for the result.
 	Force bool `json:"force"`
 }
 
@@ -76,7 +76,7 @@ type cancelRequest struct {
 	Force bool `json:"force"`
 }
 
-// receipt says what became of a delivery.
+// receipt is the outcome of a delivery.
 type receipt struct {
 	Disposition runner.Disposition `json:"disposition"`
 	TriggerID   string             `json:"triggerId"`
@@ -126,7 +126,7 @@ func (a *triggersAPI) handIn(w http.ResponseWriter, r *http.Request, d runner.De
 	if polled := new(runner.PolledError); errors.As(err, &polled) {
 		return problem(http.StatusConflict, "source-is-asked", "evalrun asks the source "+polled.Source+" itself for the result; force answers in its place")
 	}
-	if err != nil && got.Disposition != "" { // it was taken; only a document is behind
+	if err != nil && got.Disposition != "" { // it was accepted; only a document is out of date
 		failed(r, err)
 		err = nil
 	}

@@ -13,8 +13,8 @@ import (
 // AnswerEvent is the type of the events of a job that answer a question.
 const AnswerEvent = "answer"
 
-// AnswerError is why an answer is not taken. Malformed says that it is no answer; otherwise there is
-// no question that it answers.
+// AnswerError is the reason why an answer is refused. Malformed says that the payload is not an
+// answer; otherwise there is no question for it.
 type AnswerError struct {
 	Malformed bool
 	text      string
@@ -22,8 +22,8 @@ type AnswerError struct {
 
 func (e *AnswerError) Error() string { return e.text }
 
-// Answer makes the delivery of an answer to a question of a job, which is named, or the only one
-// that is open. The error is an *AnswerError, store.ErrJobEnded, or one of the store.
+// Answer makes the delivery of an answer to a question of a job, which is named, or the only open
+// one. The error is an *AnswerError, store.ErrJobEnded, or one of the store.
 func (s *Service) Answer(ctx context.Context, jobID string, payload json.RawMessage, by string) (*store.Delivery, error) {
 	var given struct {
 		TriggerID string           `json:"triggerId"`

@@ -12,22 +12,22 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// Config is what a service offers: the file serve.yaml. The zero value offers nothing that can be
-// started.
+// Config describes what a service offers: the file serve.yaml. The zero value offers nothing that
+// can be started.
 type Config struct {
 	// Catalog has the agents, jobs and judges that eval sets and requests may name.
 	Catalog runner.Catalog
-	// EvalSets are those that requests may name.
+	// EvalSets are the sets that requests may name.
 	EvalSets EvalSets
 	// Notify are the targets that are told of the events of every run.
 	Notify notify.Targets
-	// Mesh, if not nil, is the mesh of which the service is an agent.
+	// Mesh, if not nil, is the mesh in which the service is an agent.
 	Mesh *Mesh
-	// Warnings is what is strange about the file and no error, one line each.
+	// Warnings are oddities of the file that are not errors, one line each.
 	Warnings string
 }
 
-// ReadConfig reads a configuration in YAML or JSON. What it names is relative to its folder.
+// ReadConfig reads a configuration in YAML or JSON. Its paths are relative to its folder.
 func ReadConfig(path string) (Config, error) {
 	data, err := input.ReadFile(path, input.MaxFile)
 	if err != nil {

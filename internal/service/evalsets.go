@@ -15,21 +15,23 @@ import (
 // EvalSets are the eval sets that may be started by name. They are the files of one folder, or
 // files that have names. The zero value has none.
 type EvalSets struct {
-	// Dir is the folder, absolute; empty if the files have names. A set's name is that of its file
+	// Dir is the folder, absolute; empty if the files have names. A set's name is the name of its file
 	// without the extension.
 	Dir   string
 	files map[string]string
 }
 
-// extensions are those that the file of an eval set may have, in the order in which they are tried.
+// extensions lists the possible extensions of an eval set's file, in the order in which they are
+// tried.
 var extensions = []string{".json", ".yaml", ".yml"}
 
 var setNamePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 
-// setName reports whether a text may be the name of an eval set. It then leads to no other folder.
+// setName reports whether a text may be the name of an eval set. Such a name cannot lead to another
+// folder.
 func setName(name string) bool { return len(name) <= 128 && setNamePattern.MatchString(name) }
 
-// Names are the names of the sets, sorted.
+// Names returns the names of the sets, sorted.
 func (e EvalSets) Names() ([]string, error) {
 	if e.Dir == "" {
 		return slices.Sorted(maps.Keys(e.files)), nil
@@ -64,7 +66,7 @@ func (e EvalSets) Find(name string) (string, error) {
 	return path, err
 }
 
-// find is Find with an empty path for a set that is not there.
+// find is Find, but returns an empty path if there is no such set.
 func (e EvalSets) find(name string) (string, error) {
 	if e.Dir == "" || !setName(name) {
 		return e.files[name], nil
@@ -73,7 +75,7 @@ func (e EvalSets) find(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = root.Close() }() // only read
+	defer func() { _ = root.Close() }() // it is only read
 	for _, ext := range extensions {
 		info, err := root.Stat(name + ext)
 		if err == nil && info.Mode().IsRegular() {
@@ -104,7 +106,7 @@ func (e *unknownSetError) Error() string {
 	return "there is no eval set " + quote(e.name) + "; there are: " + e.has + e.suggestion
 }
 
-// base is the folder to which the paths of an uploaded set are relative: it takes the set for one
+// base is the folder to which the paths of an uploaded set are relative. The set is treated as one
 // of the folder, so that it may name the evaluators beside that.
 func (e EvalSets) base(otherwise string) string {
 	if e.Dir != "" {

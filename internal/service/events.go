@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// kept is how many of its newest events a run that is read has in memory.
+	// kept is how many of its newest events are kept in memory for a run that is read.
 	kept = 512
 	// eventBatch is how many events are read at once.
 	eventBatch = 500
@@ -19,14 +19,14 @@ const (
 // Event is one event of a run, redacted.
 type Event struct {
 	schemas.Event
-	// JSON is the event as all its readers get it: it is encoded once.
+	// JSON is the event as all its readers get it. It is encoded once.
 	JSON json.RawMessage
 }
 
 // Events is a part of the events of a run.
 type Events struct {
 	Events []Event
-	// Next is the number up to which this part goes: that of the last event that was looked at.
+	// Next is the number of the last event that was looked at, up to which this part goes.
 	Next int64
 	// Final says that no event will come after Next.
 	Final bool
@@ -44,14 +44,14 @@ type tail struct {
 	begun bool
 }
 
-// Reader reads the events of a run. Whoever opened it closes it.
+// Reader reads the events of a run. Its opener closes it.
 type Reader struct {
 	s *Service
 	*Follower[tail]
 	runID string
 }
 
-// Read begins to read the events of a run, those after a number first; ErrNotFound if there is none. All
+// Read begins to read the events of a run after a number; ErrNotFound if there is no such run. All
 // readers of a run share its newest events.
 func (s *Service) Read(ctx context.Context, runID string, after int64) (*Reader, error) {
 	if _, err := s.st.Run(ctx, runID); err != nil {
@@ -83,13 +83,13 @@ func (r *Reader) After(ctx context.Context, after int64, limit int, types []sche
 	return out, nil
 }
 
-// readTail reads what has come since a tail was read.
+// readTail reads the events since a tail was read.
 func (s *Service) readTail(ctx context.Context, runID string, t tail) (tail, error) {
 	run, err := s.st.Run(ctx, runID)
 	if err != nil {
 		return t, err
 	}
-	if !t.begun { // what is far back is not kept
+	if !t.begun { // events far back are not kept
 		t.from = max(min(t.from, run.Seq), run.Seq-kept)
 		t.last, t.begun = t.from, true
 	}

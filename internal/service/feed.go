@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// Feed lets all who follow a run share what is read of it: after a change it is read once, by whoever
-// asks first.
+// Feed lets all followers of a run share its reads: after a change the run is read once, by the
+// first follower that asks.
 type Feed[T any] struct {
-	// changed tells of the next change of a run.
+	// changed returns a channel that is closed at the next change of a run.
 	changed func(runID string) <-chan struct{}
-	// read reads a run, of which known was read before.
+	// read reads a run; known is the result of the previous read.
 	read func(ctx context.Context, runID string, known T) (T, error)
-	// pause is how long a run is left alone after it was read; ten times as long as that took, if that
-	// is longer. 0 is not at all.
+	// pause is how long a run is not read again after a read, or ten times as long as the read took,
+	// if that is longer. 0 disables the pause.
 	pause time.Duration
 
 	mu   sync.Mutex
 	runs map[string]*followed[T]
 }
 
-// followed is a run that somebody follows.
+// followed is a run with followers.
 type followed[T any] struct {
 	runID string
-	// followers counts them; Feed.mu guards it.
+	// followers counts the followers; Feed.mu guards it.
 	followers int
 
 	mu sync.Mutex
@@ -35,20 +35,20 @@ type followed[T any] struct {
 	due time.Time
 }
 
-// NewFeed makes a feed of what read reads. A run is read at most once each pause, and for a tenth of the
-// time at most; with a pause of 0 as soon as it has changed.
+// NewFeed makes a feed of the results of read. A run is read at most once each pause, and for a
+// tenth of the time at most; with a pause of 0 as soon as it has changed.
 func NewFeed[T any](s *Service, pause time.Duration,
 	read func(ctx context.Context, runID string, known T) (T, error)) *Feed[T] {
 	return &Feed[T]{changed: s.st.Changed, read: read, pause: pause, runs: map[string]*followed[T]{}}
 }
 
-// Follower follows a run. Whoever has begun that closes it.
+// Follower follows a run. The caller of Follow closes it.
 type Follower[T any] struct {
 	feed *Feed[T]
 	run  *followed[T]
 }
 
-// Follow begins to follow a run. known is what is read first if nobody else follows it.
+// Follow begins to follow a run. known is used by the first read if nobody else follows it.
 func (f *Feed[T]) Follow(runID string, known T) *Follower[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,7 +61,7 @@ func (f *Feed[T]) Follow(runID string, known T) *Follower[T] {
 	return &Follower[T]{f, run}
 }
 
-// Close ends the following.
+// Close stops following.
 func (l *Follower[T]) Close() {
 	l.feed.mu.Lock()
 	defer l.feed.mu.Unlock()
@@ -70,7 +70,7 @@ func (l *Follower[T]) Close() {
 	}
 }
 
-// Now returns what is known of the run, and a channel that is closed when there may be more.
+// Now returns the state of the run, and a channel that is closed when it may have changed.
 func (l *Follower[T]) Now(ctx context.Context) (known T, changed <-chan struct{}, err error) {
 	f, run := l.feed, l.run
 	run.mu.Lock()

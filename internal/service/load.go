@@ -16,7 +16,7 @@ type loader struct {
 	o   Options
 	// storeDir is the folder of the store.
 	storeDir string
-	// large is held while an upload is read that is larger than largeUpload.
+	// large is held while an upload larger than largeUpload is read.
 	large sync.Mutex
 }
 
@@ -46,8 +46,8 @@ func (l *loader) load(q StartRequest) (*runner.EvalSet, error) {
 	return set, l.withoutFolders(err)
 }
 
-// withoutFolders takes the folders of this machine, which are no business of a caller's, out of
-// what is wrong with a request.
+// withoutFolders removes the folders of this machine, which are no business of a caller's, from an
+// error about a request.
 func (l *loader) withoutFolders(err error) error {
 	var wrong *runner.InputError
 	if !errors.As(err, &wrong) {

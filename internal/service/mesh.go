@@ -10,24 +10,24 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Mesh is what the configuration says of the mesh (MCP Mesh) of which the service is an agent.
+// Mesh configures the service as an agent of a mesh (MCP Mesh).
 type Mesh struct {
 	// Registry is the URL of the mesh's registry.
 	Registry string
-	// Name is that of the agent.
+	// Name is the name of the agent.
 	Name string
 	// Capabilities are what the agent provides.
 	Capabilities []MeshCapability
-	// MaxJobs is how many jobs are worked on at once; those that only wait are not counted.
+	// MaxJobs is how many jobs are worked on at once. Jobs that only wait are not counted.
 	MaxJobs int
 }
 
 // MeshCapability is a capability of the agent.
 type MeshCapability struct {
 	Name string
-	// EvalSet is the name of the set that its jobs run; empty if the jobs say it.
+	// EvalSet is the name of the set that its jobs run; empty if the jobs name it.
 	EvalSet string
-	// RetryOn are the categories of faults of which a job is tried again.
+	// RetryOn are the categories of faults after which a job is retried.
 	RetryOn []fault.Category
 }
 

@@ -8,17 +8,19 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 )
 
-// Origin says where and with what a run was started, for whoever wants to do it again.
+// Origin records where and with which variables a run was started, for a person who wants to repeat
+// it.
 type Origin struct {
-	// Folder is where the command was given, slash-separated: relative to the root of the checkout if
-	// InCheckout is set, else to the folder that has the store. It is empty if it is not known.
+	// Folder is where the command was given, slash-separated. It is relative to the root of the
+	// checkout if InCheckout is set, else to the folder that has the store. It is empty if it is not
+	// known.
 	Folder     string
 	InCheckout bool
 	// Variables are the names of the environment variables that the run needs. Their values are not kept.
 	Variables []string
 }
 
-// Origin says where and with what a run was started.
+// Origin returns where and with which variables a run was started.
 func (s *Service) Origin(ctx context.Context, runID string) (out Origin, err error) {
 	stored, err := s.st.Plan(ctx, runID)
 	if err != nil {
@@ -43,7 +45,7 @@ func (s *Service) Origin(ctx context.Context, runID string) (out Origin, err err
 	return out, nil
 }
 
-// checkoutOf is the root of the checkout around a folder; empty if there is none.
+// checkoutOf returns the root of the checkout around a folder; empty if there is none.
 func checkoutOf(dir string) string {
 	for {
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {

@@ -8,20 +8,20 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// JobPayload is what the payload of a job may hold that runs an eval set.
+// JobPayload is the payload of a job that runs an eval set.
 type JobPayload struct {
-	// EvalSet is the name of the set, where that is not what the job is called.
+	// EvalSet is the name of the set, if that is not the job's capability.
 	EvalSet string          `json:"evalSet"`
 	Agent   string          `json:"agent"`
 	Epochs  *int            `json:"epochs"`
 	EvalIDs *[]string       `json:"evalIds"`
 	Inputs  json.RawMessage `json:"inputs"`
-	// Token is that of an evalrun which submits the job and looks for it by that; it is only shown.
+	// Token belongs to an evalrun that submits the job and finds it by the token. It is only shown.
 	Token json.RawMessage `json:"_evalrun"`
 }
 
-// ReadJobPayload reads the payload of a job. With a name the job runs the eval set of that name, and
-// otherwise the one that the payload names. The error is for whoever has submitted the job.
+// ReadJobPayload reads the payload of a job. With a name the job runs the eval set of that name,
+// and otherwise the one that the payload names. The error is for the submitter of the job.
 func ReadJobPayload(data json.RawMessage, name string) (q StartRequest, err error) {
 	var p JobPayload
 	expected := "agent, epochs, evalIds and inputs, or some of them"

@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// ProgressMessage is the question while one is asked, otherwise how far a job of several rollouts
-// is. It is not redacted.
+// ProgressMessage is the question while one is asked, otherwise the progress of a job of several
+// rollouts. It is not redacted.
 func ProgressMessage(j store.Job) string {
 	switch {
 	case j.Status == store.JobInputRequired:
@@ -25,10 +25,10 @@ func ProgressMessage(j store.Job) string {
 	return ""
 }
 
-// maxQuestion is how much is shown of a question that has no title.
+// maxQuestion is how much is shown of a question without a title.
 const maxQuestion = 500
 
-// question is what a person is asked, from the spec of its trigger.
+// question extracts the question to a person from the spec of its trigger.
 func question(spec json.RawMessage) string {
 	var s wait.Spec
 	if json.Unmarshal(spec, &s) != nil {
@@ -37,7 +37,7 @@ func question(spec json.RawMessage) string {
 	var asked struct {
 		Title, Message, Question, Prompt string
 	}
-	_ = json.Unmarshal(s.Visible(), &asked) // another value than an object has none of these
+	_ = json.Unmarshal(s.Visible(), &asked) // other values than objects have none of these
 	for _, one := range []string{asked.Title, asked.Question, asked.Prompt, asked.Message} {
 		if one != "" {
 			return one

@@ -11,11 +11,11 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// maxRedactors is of how many runs the redactors are kept.
+// maxRedactors is the number of runs whose redactors are kept.
 const maxRedactors = 256
 
-// redactors take secrets out of what is shown of runs. The plan of a run never changes, so that its
-// redactor is made once.
+// redactors caches the redactors of runs. The plan of a run never changes, so that its redactor is
+// made once.
 type redactors struct {
 	st        store.Reader
 	variables runner.Variables
@@ -24,10 +24,10 @@ type redactors struct {
 	runs map[string]planned
 }
 
-// planned is what is remembered of the plan of a run.
+// planned is the cached part of a run's plan.
 type planned struct {
 	red *redact.Redactor
-	// pass is the score from which on a rollout passes.
+	// pass is the least score that passes.
 	pass float64
 }
 
@@ -61,12 +61,13 @@ func (q *redactors) planned(ctx context.Context, runID string) (planned, error) 
 	return p, nil
 }
 
-// Redactor takes secrets out of what is shown of a run.
+// Redactor returns the redactor for output about a run.
 func (s *Service) Redactor(ctx context.Context, runID string) (*redact.Redactor, error) {
 	return s.redactors.of(ctx, runID)
 }
 
-// Tally counts the rollouts of a run at one moment, those that are completed by whether they have passed.
+// Tally counts the rollouts of a run at one moment. It counts completed ones by whether they have
+// passed.
 func (s *Service) Tally(ctx context.Context, runID string) (store.Tally, error) {
 	p, err := s.redactors.planned(ctx, runID)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package service is what evalrun serve does for its callers, whatever they speak: it starts runs
-// of eval sets that are named or uploaded, finds and cancels them, and takes deliveries. What the
-// configuration serve.yaml allows is decided here, once for HTTP, MCP and the job interface.
+// Package service carries out the requests to evalrun serve, whatever protocol they use: it starts
+// runs of eval sets that are named or uploaded, finds and cancels them, and takes deliveries. It
+// decides what the configuration serve.yaml allows, once for HTTP, MCP and the job interface.
 //
 // It knows nothing of requests, tokens or wire formats. It starts no agent: an executor does.
 package service
@@ -16,8 +16,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Errors that callers decide on. Beside these, a *runner.InputError says that a request cannot be
-// done, and what was expected; every other error is the service's own.
+// Errors that callers decide on. Besides these, a *runner.InputError says why a request cannot be
+// done, and what was expected. Every other error is the service's own.
 var (
 	// ErrConflict means that the idempotency key was used for another request before.
 	ErrConflict = errors.New("this idempotency key was used for another request")
@@ -25,14 +25,15 @@ var (
 	ErrNotFound = store.ErrNotFound
 )
 
-// Options are what a service needs beside its configuration.
+// Options are the dependencies of a service beside its configuration.
 type Options struct {
-	// Variables are those that agents and jobs may name, Sandbox says where agents and tasks live.
+	// Variables are those that agents and jobs may name, Sandbox chooses the sandbox of agents and
+	// tasks.
 	Variables runner.Variables
 	Sandbox   runner.SandboxOptions
 }
 
-// Store is what a service, and what is served by it, needs of the store behind it.
+// Store is the part of a store that a service and its servers need.
 type Store interface {
 	store.Reader
 	store.Listing
@@ -43,7 +44,7 @@ type Store interface {
 	store.Changes
 }
 
-// Service does what callers ask for. Its methods may be called from several goroutines.
+// Service carries out the requests of callers. Its methods may be called from several goroutines.
 type Service struct {
 	runs *runner.Store
 	st   Store
@@ -55,7 +56,7 @@ type Service struct {
 	loader    loader
 }
 
-// New makes a service for a store, which stays the caller's.
+// New makes a service for a store, which the caller still owns.
 func New(st *runner.Store, cfg Config, o Options) *Service {
 	s := &Service{runs: st, st: st.Internal(), cfg: cfg, o: o}
 	s.events = NewFeed(s, 0, s.readTail)
@@ -64,13 +65,13 @@ func New(st *runner.Store, cfg Config, o Options) *Service {
 	return s
 }
 
-// Runner is the store as the program uses it.
+// Runner is the store in the form that the program uses.
 func (s *Service) Runner() *runner.Store { return s.runs }
 
 // Store is the store behind it.
 func (s *Service) Store() Store { return s.st }
 
-// Config is what the service was configured with.
+// Config is the configuration of the service.
 func (s *Service) Config() Config { return s.cfg }
 
 // Run is a run with its status.
@@ -87,14 +88,14 @@ func (s *Service) Run(ctx context.Context, id string) (Run, error) {
 	return newRun(run), err
 }
 
-// Head is a run without the counts of its rollouts, however many those are; ErrNotFound if there is none.
+// Head finds a run without counting its rollouts, however many there are; ErrNotFound if there is
+// none.
 func (s *Service) Head(ctx context.Context, id string) (store.Run, error) {
 	return s.st.RunHead(ctx, id)
 }
 
-// Cancel cancels what has not ended of a run, and returns the number of rollouts that it has
-// cancelled. The executor ends agents that are running, and cancels jobs; local jobs go on. A run
-// that is final stays as it is.
+// Cancel cancels the rest of a run, and returns the number of rollouts that it has cancelled. The
+// executor ends running agents, and cancels jobs; local jobs go on. A final run stays as it is.
 func (s *Service) Cancel(ctx context.Context, runID string) (int, error) {
 	if _, err := s.st.Run(ctx, runID); err != nil {
 		return 0, err
@@ -102,17 +103,17 @@ func (s *Service) Cancel(ctx context.Context, runID string) (int, error) {
 	return s.runs.Cancel(ctx, runID, runner.CancelOptions{Leave: true})
 }
 
-// Results writes the results document of a run as it stands, redacted.
+// Results writes the present results document of a run, redacted.
 func (s *Service) Results(ctx context.Context, runID string, w io.Writer) error {
 	return s.runs.Report(ctx, runID, s.o.Variables, func(r *runner.Report) error { return r.Write(w, "json") })
 }
 
-// Report calls f with the report of a run as it stands, redacted. It holds only during the call.
+// Report calls f with the present report of a run, redacted. It is valid only during the call.
 func (s *Service) Report(ctx context.Context, runID string, f func(*runner.Report) error) error {
 	return s.runs.Report(ctx, runID, s.o.Variables, f)
 }
 
-// Rollout is everything that is known of one rollout of a run, redacted; ErrNotFound if there is none.
+// Rollout returns all details of one rollout of a run, redacted; ErrNotFound if there is none.
 func (s *Service) Rollout(ctx context.Context, runID, rolloutID string) (*report.Detail, error) {
 	red, err := s.redactors.of(ctx, runID)
 	if err != nil {
@@ -121,7 +122,7 @@ func (s *Service) Rollout(ctx context.Context, runID, rolloutID string) (*report
 	return report.ReadDetail(ctx, s.st, runID, rolloutID, red)
 }
 
-// Folder is where the files of a rollout are; ErrNotFound if the run has none with the id.
+// Folder returns the folder of a rollout's files; ErrNotFound if the run has no such rollout.
 func (s *Service) Folder(ctx context.Context, runID, rolloutID string) (report.Folder, error) {
 	red, err := s.redactors.of(ctx, runID)
 	if err != nil {
@@ -130,8 +131,8 @@ func (s *Service) Folder(ctx context.Context, runID, rolloutID string) (report.F
 	return report.FolderOf(ctx, s.st, runID, rolloutID, red)
 }
 
-// Triggers calls f with what a run waits for, redacted, or what all runs wait for if runID is
-// empty. With all it includes what waits no more.
+// Triggers calls f with the triggers of a run, redacted, or of all runs if runID is empty. With all
+// it includes triggers that wait no more.
 func (s *Service) Triggers(ctx context.Context, runID string, all bool, f func(runner.Trigger) error) error {
 	if runID != "" {
 		if _, err := s.st.Run(ctx, runID); err != nil {

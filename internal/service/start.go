@@ -19,54 +19,53 @@ import (
 // maxKey is how long an idempotency key may be.
 const maxKey = 255
 
-// StartRequest asks for a run. Its JSON without the fields that are left out is what its digest is
-// made of.
+// StartRequest asks for a run. Its digest is made of its JSON, without the fields that JSON leaves
+// out.
 type StartRequest struct {
-	// EvalSet names a set of the configuration; Upload is a set itself, as JSON. One of them is
-	// given.
+	// EvalSet names a set of the configuration; Upload is a set itself, as JSON. Exactly one is given.
 	EvalSet string          `json:"evalSet,omitempty"`
 	Upload  json.RawMessage `json:"upload,omitempty"`
-	// Agents, if there are any, run the set in place of its own: names of the set's agents or of
-	// the configuration's.
+	// Agents, if there are any, run the set in place of its own. They name agents of the set or of the
+	// configuration.
 	Agents []string `json:"agents,omitempty"`
 	// Epochs is how often each evaluation runs; 0 means as often as the set says.
 	Epochs int `json:"epochs,omitempty"`
 	// EvalIDs chooses evaluations; none means all.
 	EvalIDs []string `json:"evalIds,omitempty"`
-	// Inputs, if not nil, is an object whose members take the place of those of the same names in
-	// the inputs of every evaluation.
+	// Inputs, if not nil, is an object whose members replace those of the same names in the inputs of
+	// every evaluation.
 	Inputs json.RawMessage `json:"inputs,omitempty"`
 	// MaxRetries, if not nil, is the set's retry.max, and RetryOn, if not nil, its retry.on.
 	MaxRetries *int     `json:"maxRetries,omitempty"`
 	RetryOn    []string `json:"retryOn,omitempty"`
 	// MaxDuration, if not 0, is the working time that a rollout may take.
 	MaxDuration time.Duration `json:"maxDurationNs,omitempty"`
-	// Job, if not nil, is what the run is submitted as. What it says of retries and times is only
-	// shown, but for its deadline.
+	// Job, if not nil, is the job that the run is submitted as. Its retries and times are only shown,
+	// except for its deadline.
 	Job *store.NewJob `json:"job,omitempty"`
 	// Left, if not nil, is how much time the caller itself has left. It bounds MaxDuration and the
-	// deadline of the job; a request that is repeated may have less.
+	// deadline of the job. A repeated request may have less.
 	Left *time.Duration `json:"-"`
 
-	// IdempotencyKey makes it one run however often the request is sent; empty makes a new run each
-	// time. Keys belong to the caller By, and hold as long as the run is in the store.
+	// IdempotencyKey makes repeated requests one run; an empty key makes a new run each time. Keys
+	// belong to the caller By, and are valid as long as the run is in the store.
 	IdempotencyKey string `json:"-"`
-	// By is who asks.
+	// By is the caller.
 	By string `json:"-"`
 }
 
-// Started is a run that was asked for.
+// Started is a run that was requested.
 type Started struct {
 	RunID string
-	// New says that the run was not there before.
+	// New says that this request created the run.
 	New bool
-	// Warnings is what is strange about an eval set that was uploaded, and no error: a line each.
+	// Warnings are oddities of an uploaded eval set that are not errors, one line each.
 	Warnings []string
 }
 
-// Start makes the run that is asked for, which is durable when this returns; the executor works on
-// it. The error is ErrConflict, a *runner.InputError that says what is wrong with the request, or
-// one of the service's own.
+// Start makes the requested run, which is durable when Start returns; the executor works on it. The
+// error is ErrConflict, a *runner.InputError that explains what is wrong with the request, or one
+// of the service's own.
 func (s *Service) Start(ctx context.Context, q StartRequest) (Started, error) {
 	digest, err := q.digest()
 	if err != nil {
@@ -101,7 +100,7 @@ func (s *Service) Start(ctx context.Context, q StartRequest) (Started, error) {
 	return out, nil
 }
 
-// within bounds the times of a request by what its caller has left.
+// within limits the times of a request to the time that its caller has left.
 func (q StartRequest) within(now time.Time) StartRequest {
 	if q.Job == nil {
 		return q
@@ -123,7 +122,7 @@ func (q StartRequest) within(now time.Time) StartRequest {
 // RunID is the id of the run that a caller starts with an idempotency key.
 func (s *Service) RunID(by, key string) string { return store.KeyedRunID(s.st.ID(), by, key) }
 
-// started reports whether a run is there, and returns ErrConflict if another request has made it.
+// started reports whether a run exists, and returns ErrConflict if another request has made it.
 func (s *Service) started(ctx context.Context, runID, digest string) (bool, error) {
 	stored, err := s.st.Plan(ctx, runID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -142,7 +141,7 @@ func (s *Service) started(ctx context.Context, runID, digest string) (bool, erro
 	return true, nil
 }
 
-// digest tells one request from another, whoever sends it under whichever key.
+// digest identifies the content of a request, independent of its caller and key.
 func (q StartRequest) digest() (string, error) {
 	switch {
 	case (q.EvalSet == "") == (q.Upload == nil):

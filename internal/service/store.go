@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// Jobs is what there is to do with jobs, and how one learns of changes of them.
+// Jobs is the part of the store that handles jobs, and reports changes of them.
 type Jobs interface {
 	store.Jobs
 	store.Changes
@@ -19,40 +19,40 @@ func (s *Service) Jobs() Jobs { return s.st }
 // Tokens are the access tokens of the store.
 func (s *Service) Tokens() store.AccessTokens { return s.st }
 
-// InPlace says why the store's folder is not where it was; nil if it is.
+// InPlace returns an error if the store's folder is not where it was.
 func (s *Service) InPlace() error { return s.st.InPlace() }
 
-// Changed returns a channel that is closed at the next change of a run, or of any if runID is empty.
-// Take it before you read the run.
+// Changed returns a channel that is closed at the next change of a run, or of any run if runID is
+// empty. Take it before you read the run.
 func (s *Service) Changed(runID string) <-chan struct{} { return s.st.Changed(runID) }
 
-// Standing is what is worked on and waited for in a run.
+// Standing counts the work and the waits of a run.
 func (s *Service) Standing(ctx context.Context, runID string) (store.Standing, error) {
 	return s.st.Standing(ctx, runID)
 }
 
-// Parked are deliveries that nothing waits for yet, at most so many.
+// Parked returns deliveries that nothing waits for yet, at most so many.
 func (s *Service) Parked(ctx context.Context, most int) ([]store.Delivered, error) {
 	return s.st.Parked(ctx, most)
 }
 
-// OpenQuestions counts the rollouts that wait for an answer of a person.
+// OpenQuestions counts the rollouts that wait for a person's answer.
 func (s *Service) OpenQuestions(ctx context.Context) (int, error) {
 	return s.st.CountOpen(ctx, string(wait.TypeTask), wait.SourceExternal)
 }
 
-// ListRollouts returns up to limit rollouts of a run in the order of the plan, from the one with this
-// number on.
+// ListRollouts returns up to limit rollouts of a run in the order of the plan, beginning with the
+// given number.
 func (s *Service) ListRollouts(ctx context.Context, runID string, from, limit int) ([]store.Rollout, error) {
 	return s.st.ListRollouts(ctx, runID, from, limit)
 }
 
-// FindRollout finds a rollout by its id, with its faults as they are; ErrNotFound if there is none.
+// FindRollout finds a rollout by its id, with unredacted faults; ErrNotFound if there is none.
 func (s *Service) FindRollout(ctx context.Context, id string) (store.Rollout, error) {
 	return s.st.Rollout(ctx, id)
 }
 
-// HasTrigger says with ErrNotFound that there is no such trigger.
+// HasTrigger returns ErrNotFound if there is no such trigger.
 func (s *Service) HasTrigger(ctx context.Context, id string) error {
 	_, err := s.st.Trigger(ctx, id)
 	return err

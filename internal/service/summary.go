@@ -7,17 +7,17 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Summary is what came of a run, in short.
+// Summary is the result of a run in short.
 type Summary struct {
 	RunID  string         `json:"runId"`
 	Status schemas.Status `json:"status"`
-	// Verdict is one of those of package runner, and Reason says why, if that needs a reason.
+	// Verdict is one of the verdicts of package runner. Reason explains it, if it needs a reason.
 	Verdict string          `json:"verdict"`
 	Reason  string          `json:"reason,omitempty"`
 	Summary schemas.Summary `json:"summary"`
 }
 
-// Summary judges a run as it stands. Nothing that is missing is accepted.
+// Summary judges a run in its present state. It accepts nothing that is missing.
 func (s *Service) Summary(ctx context.Context, runID string) (Summary, error) {
 	out := Summary{RunID: runID}
 	result, err := s.runs.Judge(ctx, runID, s.o.Variables, runner.Accept{})

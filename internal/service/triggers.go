@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// Trigger finds a trigger by its whole id, with what was delivered for it, redacted.
+// Trigger finds a trigger by its whole id, with its deliveries, redacted.
 func (s *Service) Trigger(ctx context.Context, id string) (runner.Trigger, error) {
 	t, err := s.trigger(ctx, id)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Service) ListTriggers(ctx context.Context, q store.TriggerQuery) (out [
 	return out, last, nil
 }
 
-// Deliver hands in what a trigger waits for, which is named by its whole id.
+// Deliver delivers to a trigger, which is named by its whole id.
 func (s *Service) Deliver(ctx context.Context, triggerID string, d runner.Delivery) (runner.Receipt, error) {
 	if _, err := s.trigger(ctx, triggerID); err != nil {
 		return runner.Receipt{}, err
@@ -59,7 +59,7 @@ func (s *Service) Deliver(ctx context.Context, triggerID string, d runner.Delive
 
 func (s *Service) trigger(ctx context.Context, id string) (store.Trigger, error) {
 	t, err := s.st.Trigger(ctx, id)
-	if errors.Is(err, ErrNotFound) || err == nil && t.ID != id { // the store takes a part of an id, too
+	if errors.Is(err, ErrNotFound) || err == nil && t.ID != id { // the store accepts a part of an id, too
 		err = fmt.Errorf("trigger %s: %w", id, ErrNotFound)
 	}
 	return t, err

@@ -13,20 +13,20 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// uploadName is what messages call an uploaded eval set.
+// uploadName is the name of an uploaded eval set in messages.
 const uploadName = "upload.json"
 
 // maxUpload is how large an uploaded eval set may be, in bytes: as a tree it is a hundred times that.
 const maxUpload = 4 << 20
 
-// largeUpload is from which size on uploads are read one after the other, so that their trees do
-// not add up.
+// largeUpload is the size from which on uploads are read one after the other, so that their trees
+// do not add up.
 const largeUpload = 256 << 10
 
-// variable is what would be replaced by a value of the service's environment.
+// variable matches references that a value of the service's environment would replace.
 var variable = regexp.MustCompile(`\$\{[A-Za-z_]`)
 
-// refused are keys that an uploaded eval set must not have, and what stands in their place.
+// refused lists keys that an uploaded eval set must not have, and what to use instead.
 var refused = map[string]string{
 	"dataset": "data sets are those of the named eval sets",
 	"jobs":    "the sources of jobs are those of the service's configuration",
@@ -35,11 +35,11 @@ var refused = map[string]string{
 	"judges":  "judges are those of the service's configuration",
 }
 
-// refusedOfEvaluator are keys that an uploaded evaluator must not have, however deep.
+// refusedOfEvaluator lists keys that an uploaded evaluator must not have, however deep.
 var refusedOfEvaluator = []string{"command", "provider", "baseUrl", "base_url", "apiKey", "api_key"}
 
-// upload makes an uploaded eval set of a request. What could run a program or show a secret of the
-// service is an error: an upload names agents, jobs and evaluators, and brings none.
+// upload makes an uploaded eval set of a request. Anything that could run a program or show a
+// secret of the service is an error: an upload names agents, jobs and evaluators, and brings none.
 func (l *loader) upload(data json.RawMessage) (*runner.Upload, error) {
 	if len(data) > maxUpload {
 		return nil, &runner.InputError{Err: fmt.Errorf("%s: expected at most %d MiB, got %d bytes; a larger eval set belongs into the folder of the named ones", uploadName, maxUpload>>20, len(data))}
@@ -61,7 +61,7 @@ func (l *loader) upload(data json.RawMessage) (*runner.Upload, error) {
 	return u, nil
 }
 
-// folder is a tree of files, nil if there is none.
+// folder returns a tree of files, nil if there is none.
 func folder(dir string) fs.FS {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil
@@ -120,7 +120,7 @@ func noVariables(r *input.Reader, n *input.Node) {
 	}
 }
 
-// quote is a text of somebody else's in a message.
+// quote quotes a text from outside in a message.
 func quote(s string) string {
 	const most = 100
 	if len(s) > most {

@@ -1,5 +1,5 @@
 // Package sse writes server-sent events: one stream on a connection, or several that share one. It
-// knows nothing of what they tell.
+// knows nothing of their content.
 package sse
 
 import (
@@ -14,27 +14,26 @@ import (
 )
 
 const (
-	// pingInterval is how often a stream says that it is there, so that a connection that is gone is
-	// noticed.
+	// pingInterval is how often a stream sends a ping, so that a lost connection is noticed.
 	pingInterval = 15 * time.Second
 	// writeTimeout is how long a client may take to read a piece.
 	writeTimeout = time.Minute
 )
 
-// ErrTooMany means that there are as many streams as there may be.
+// ErrTooMany means that the limit of streams is reached.
 var ErrTooMany = errors.New("there are too many streams of events")
 
-// Slots bound how many streams there are at once.
+// Slots limits how many streams there are at once.
 type Slots struct {
 	// Most is how many there may be.
 	Most int64
 	n    atomic.Int64
 }
 
-// Taken is how many streams there are.
+// Taken is the number of streams.
 func (s *Slots) Taken() int64 { return s.n.Load() }
 
-// Event is one event. What is empty of ID and Name is left out.
+// Event is one event. An empty ID or Name is left out.
 type Event struct {
 	ID, Name string
 	// Data is one line.
@@ -54,10 +53,10 @@ func Answer(w http.ResponseWriter) *Connection {
 	return &Connection{w: w, control: http.NewResponseController(w)}
 }
 
-// Comment sends what clients pass over.
+// Comment sends a comment, which clients ignore.
 func (c *Connection) Comment(text string) error { return c.write([]byte(": " + text + "\n\n")) }
 
-// Send sends an event that is of none of its streams.
+// Send sends an event that belongs to none of its streams.
 func (c *Connection) Send(e Event) error { return c.send("", []Event{e}) }
 
 func (c *Connection) send(prefix string, events []Event) error {
@@ -82,7 +81,7 @@ func (c *Connection) write(data []byte) error {
 		c.w.WriteHeader(http.StatusOK)
 		c.begun = true
 	}
-	_ = c.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // a writer without deadlines is a test's
+	_ = c.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // only a test's writer has no deadlines
 	if _, err := c.w.Write(data); err != nil {
 		return err
 	}
@@ -99,8 +98,9 @@ type Stream struct {
 	pings    *time.Ticker
 }
 
-// Open begins a stream that takes a slot; ErrTooMany if there is none. It ends when draining is closed.
-// Nothing is sent yet. prefix, which may be empty, tells apart what shares a connection.
+// Open begins a stream that takes a slot; ErrTooMany if there is none. It ends when draining is
+// closed. Nothing is sent yet. prefix, which may be empty, distinguishes streams that share a
+// connection.
 func (c *Connection) Open(slots *Slots, prefix string, draining <-chan struct{}) (*Stream, error) {
 	if slots.n.Add(1) > slots.Most {
 		slots.n.Add(-1)
@@ -120,14 +120,14 @@ func (s *Stream) Retry(after time.Duration) error {
 	return s.c.write(fmt.Appendf(nil, "retry: %d\n\n", after.Milliseconds()))
 }
 
-// Ping says that the stream is there.
+// Ping sends a ping.
 func (s *Stream) Ping() error { return s.c.Comment("ping") }
 
 // Send sends events.
 func (s *Stream) Send(events ...Event) error { return s.c.send(s.prefix, events) }
 
-// Wait returns when changed is closed and a pause is over, and reports whether to go on then. Meanwhile it
-// says that the stream is there. A nil channel is never closed.
+// Wait returns when changed is closed and a pause is over, and reports whether to go on then.
+// Meanwhile it sends pings. A nil channel is never closed.
 func (s *Stream) Wait(ctx context.Context, changed <-chan struct{}, pause time.Duration) bool {
 	var paused <-chan time.Time
 	for {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// largeBody is how many bytes of a body are read without more ado, and maxLarge how many bodies
-	// that are larger are in memory at once.
+	// largeBody is the size up to which a body is read at once. maxLarge is how many larger bodies are
+	// in memory at the same time.
 	largeBody = 1 << 20
 	maxLarge  = 4
 	// maxDepth is how deep a payload may nest.
@@ -24,10 +24,10 @@ const (
 
 var errBusy = errors.New("too many large bodies come at once; post it again")
 
-// large has a place for each large body that may be in memory.
+// large has a slot for each large body that may be in memory.
 type large chan struct{}
 
-// turn is one request's place, once it needs one.
+// turn is the slot of one request, once it needs one.
 type turn struct {
 	of    large
 	taken bool
@@ -35,7 +35,7 @@ type turn struct {
 
 func (l large) turn() *turn { return &turn{of: l} }
 
-// readAll reads a body, and waits for a place as soon as it turns out to be large.
+// readAll reads a body, and waits for a slot as soon as it turns out to be large.
 func (t *turn) readAll(ctx context.Context, body io.Reader) ([]byte, error) {
 	start, err := io.ReadAll(io.LimitReader(body, largeBody))
 	if err != nil || len(start) < largeBody {
@@ -52,21 +52,21 @@ func (t *turn) readAll(ctx context.Context, body io.Reader) ([]byte, error) {
 	return all.Bytes(), err
 }
 
-// end gives the place back.
+// end returns the slot.
 func (t *turn) end() {
 	if t.taken {
 		<-t.of
 	}
 }
 
-// compact checks that a text is one JSON document, in which no object has a key twice, and takes
-// the white space out of it. It makes no tree, which would be many times as large.
+// compact checks that a text is one JSON document in which no object has a key twice, and removes
+// its white space. It makes no tree, which would be many times as large.
 func compact(body []byte) (json.RawMessage, error) {
 	body = bytes.TrimPrefix(body, []byte("\ufeff"))
 	if !utf8.Valid(body) {
 		return nil, errors.New("expected UTF-8 text")
 	}
-	// Half of a surrogate pair is an escape that encoding/json takes, too.
+	// encoding/json accepts an escape of half a surrogate pair, too.
 	dec := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowInvalidUTF8(true))
 	for {
 		switch _, err := dec.ReadToken(); {

@@ -1,6 +1,6 @@
-// Package hooks takes what jobs post to the webhooks of their triggers. It knows tokens, and what a
-// delivery is; who may listen where, and how often, is the server's business. It needs no other
-// credential than the URL, and says nothing of a token that it does not know.
+// Package hooks takes what jobs post to the webhooks of their triggers. It knows tokens and
+// deliveries; listening and rate limits are the server's business. It needs no other credential
+// than the URL, and reveals nothing about a token that it does not know.
 package hooks
 
 import (
@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// defaultMaxBody is how large a payload may be unless Options say otherwise.
+	// defaultMaxBody is how large a payload may be by default.
 	defaultMaxBody = 4 << 20
 	// maxFailure is how large the body of a failure may be.
 	maxFailure = 64 << 10
 )
 
-// Options are what a handler needs.
+// Options are the dependencies of a handler.
 type Options struct {
 	Service *service.Service
-	// MaxBody is how many bytes a payload may have; 0 means 4 MiB.
+	// MaxBody is the largest size of a payload in bytes; 0 means 4 MiB.
 	MaxBody int64
-	// About, if not nil, is told which trigger a request has a valid token for.
+	// About, if not nil, is called with the trigger for which a request has a valid token.
 	About func(r *http.Request, triggerID string)
-	// Unknown, if not nil, is told of a request whose token is none. It reports whether the request is
-	// answered as others are, and not with 429.
+	// Unknown, if not nil, is called with a request whose token is invalid. It reports whether the
+	// request gets the ordinary answer, and not 429.
 	Unknown func(r *http.Request) bool
 	// Logger gets the errors of the store; nil for none. No token is ever logged.
 	Logger *slog.Logger
@@ -46,7 +46,7 @@ type handler struct {
 	large large
 }
 
-// New returns the handler of [webhook.Path] and what lies below it.
+// New returns the handler of [webhook.Path] and the paths below it.
 func New(o Options) (http.Handler, error) {
 	if o.MaxBody == 0 {
 		o.MaxBody = defaultMaxBody
@@ -58,8 +58,8 @@ func New(o Options) (http.Handler, error) {
 	return &handler{o, key, make(large, maxLarge)}, err
 }
 
-// ServeHTTP implements http.Handler. The token comes first: whoever has none learns nothing else,
-// and no body is read.
+// ServeHTTP implements http.Handler. It checks the token first: without one a caller learns nothing
+// else, and no body is read.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if r.Method != http.MethodPost {
@@ -102,7 +102,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.deliver(w, r, triggerID, delivery)
 }
 
-// read reads what is delivered.
+// read reads a delivery.
 func (h *handler) read(w http.ResponseWriter, r *http.Request, turn *turn, failed bool) (runner.Delivery, error) {
 	d := runner.Delivery{By: "webhook", ByJob: true}
 	limit := h.o.MaxBody
@@ -139,11 +139,12 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, turn *turn, faile
 	return d, nil
 }
 
-// deliver hands it in, and answers when that would survive a crash.
+// deliver delivers it, and answers when the delivery would survive a crash.
 func (h *handler) deliver(w http.ResponseWriter, r *http.Request, triggerID string, d runner.Delivery) {
-	ctx := context.WithoutCancel(r.Context()) // what was read whole is taken, whether or not its sender still listens
+	// A body that was read whole is accepted, even if its sender is gone.
+	ctx := context.WithoutCancel(r.Context())
 	receipt, err := h.o.Service.Deliver(ctx, triggerID, d)
-	if err != nil && receipt.Disposition != "" { // it was taken: only a document is behind
+	if err != nil && receipt.Disposition != "" { // it was accepted: only a document is out of date
 		h.o.Logger.Error("a results document is not up to date after a webhook", "trigger", triggerID, "error", err)
 		err = nil
 	}
@@ -168,7 +169,7 @@ func notFound(w http.ResponseWriter) {
 	problem(w, http.StatusNotFound, "not-found", "there is no such webhook")
 }
 
-// problem answers as RFC 9457 says.
+// problem writes an error as RFC 9457 defines it.
 func problem(w http.ResponseWriter, status int, word, detail string) {
 	answer(w, "application/problem+json", status, map[string]any{"type": "urn:evalrun:problem:" + word, "title": http.StatusText(status), "status": status, "detail": detail})
 }
@@ -176,5 +177,5 @@ func problem(w http.ResponseWriter, status int, word, detail string) {
 func answer(w http.ResponseWriter, contentType string, status int, body any) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // whoever asked may be gone
+	_ = json.NewEncoder(w).Encode(body) // the client may be gone
 }

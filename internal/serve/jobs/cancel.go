@@ -7,8 +7,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// cancel ends a job as cancelled. Whoever follows its events sees that before the agents of its run
-// are ended, which is after the grace if any is running.
+// cancel ends a job as cancelled. Followers of its events see that before the agents of its run are
+// ended, which happens after the grace if any is running.
 func (h *handler) cancel(r *http.Request) (response, error) {
 	var q struct {
 		Reason string `json:"reason"`
@@ -29,7 +29,7 @@ func (h *handler) cancel(r *http.Request) (response, error) {
 	}{text(before.Owner), store.JobCancelled}}, nil
 }
 
-// readOnly says of a rollout that it is there, but cannot be changed as a job.
+// readOnly refuses to change a rollout as a job.
 func (h *handler) readOnly(r *http.Request, id string, err error) error {
 	if !errors.Is(err, store.ErrNotFound) {
 		return err

@@ -15,17 +15,17 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// The numbers of events that one answer may hold, and how long it may be waited for.
+// Limits on the number of events in one answer, and on the time that a request may wait for them.
 const (
 	defaultEvents = 100
 	maxEvents     = 500
 	maxWait       = 60
 )
 
-// maxEvent is how many bytes an event may have that is posted, as JSON.
+// maxEvent is the largest size in bytes of an event that is posted, as JSON.
 const maxEvent = 256 << 10
 
-// event is an entry of a job's log as the registry shows it.
+// event is an entry of a job's log in the registry's form.
 type event struct {
 	CreatedAt    int64           `json:"created_at"`
 	JobID        string          `json:"job_id"`
@@ -40,7 +40,7 @@ func newEvent(e store.JobEvent) event {
 	return event{e.CreatedAt.Unix(), e.JobID, e.Payload, text(e.PostedBy), e.Seq, e.TraceContext, e.Type}
 }
 
-// post appends an event to the log of a job. One of type answer also answers a question.
+// post appends an event to the log of a job. An event of type answer also answers a question.
 func (h *handler) post(r *http.Request) (response, error) {
 	var q struct {
 		Type         string          `json:"type"`
@@ -99,7 +99,7 @@ func (h *handler) post(r *http.Request) (response, error) {
 	}{posted.CreatedAt.Unix(), posted.JobID, posted.Seq}}, nil
 }
 
-// tokenOf says by which token somebody calls; empty if by none.
+// tokenOf names the token of a caller; empty if there is none.
 func tokenOf(caller access.Identity) string {
 	if caller.ID == "" {
 		return ""
@@ -114,7 +114,7 @@ func notNull(data json.RawMessage) json.RawMessage {
 	return data
 }
 
-// logQuery is what part of a job's log is asked for.
+// logQuery asks for a part of a job's log.
 type logQuery struct {
 	after int64
 	types []string
@@ -122,7 +122,7 @@ type logQuery struct {
 	limit int
 }
 
-// events shows the log of a job after a number. With wait it waits for an event of the types, or
+// events returns the log of a job after a number. With wait it waits for an event of the types, or
 // for the end of the job.
 func (h *handler) events(r *http.Request) (response, error) {
 	q, err := readLogQuery(r)
@@ -181,7 +181,7 @@ func readLogQuery(r *http.Request) (q logQuery, err error) {
 	return q, checkExecutor(values)
 }
 
-// checkExecutor refuses what only an executor reads. Nobody has claimed anything here, so that
+// checkExecutor refuses reads that only an executor makes. Nobody can claim a job here, so that
 // every claim is a stale one.
 func checkExecutor(values url.Values) error {
 	switch instance, epoch := values.Get("instance_id") != "", values.Has("claim_epoch"); {
@@ -196,7 +196,7 @@ func checkExecutor(values url.Values) error {
 	return &requestError{http.StatusConflict, "claim_superseded"}
 }
 
-// waitSeconds is the parameter wait.
+// waitSeconds reads the parameter wait.
 func waitSeconds(r *http.Request) (time.Duration, error) {
 	values := r.URL.Query()
 	if !values.Has("wait") {

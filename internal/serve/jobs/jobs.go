@@ -3,11 +3,10 @@
 // its capability, or for readers a single rollout. Executors do not claim jobs here: the requests of
 // that side are refused with 501.
 //
-// [New] makes the handler, and [Keep] sees to deadlines and to what is to be forgotten; one process
-// that calls it suffices, and several do no harm. Who calls is in the context of a request, as
-// package access has it. The package knows the wire of the registry and how
-// runs and rollouts look in it, and nothing of how they are planned or executed. Where it differs
-// from the registry docs/compatibility.md says so.
+// [New] makes the handler. [Keep] enforces deadlines and forgets old jobs; one process that calls it
+// suffices, and several do no harm. The context of a request has its caller, as in package access.
+// The package knows the registry's wire format of runs and rollouts, and nothing of how they are
+// planned or executed. docs/compatibility.md lists the differences from the registry.
 package jobs
 
 import (
@@ -25,22 +24,22 @@ import (
 // DefaultGrace is the registry's default.
 const DefaultGrace = 200 * time.Millisecond
 
-// Options are what the handler needs.
+// Options are the dependencies of the handler.
 type Options struct {
 	Service *service.Service
-	// Grace is how long a job that is running goes on after it was cancelled, so that whoever
-	// follows its events can react; 0 means not at all.
+	// Grace is how long a running job goes on after it was cancelled, so that followers of its events
+	// can react; 0 means not at all.
 	Grace time.Duration
-	// Draining, when it is closed, has everybody who waits answered at once; nil is never closed.
+	// Draining, when it is closed, has all waiting requests answered at once; nil is never closed.
 	Draining <-chan struct{}
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// About, if not nil, is told which job a request changes.
+	// About, if not nil, is called with the job that a request changes.
 	About func(r *http.Request, jobID string)
-	// Changed, if not nil, is told what else a request has done, as the audit log names it: that an
-	// event has answered a question.
+	// Changed, if not nil, is called with what else a request has done, in the audit log's words: that
+	// an event has answered a question.
 	Changed func(ctx context.Context, action, object string)
-	// Log, if not nil, is told what is wrong with the store.
+	// Log, if not nil, gets the errors of the store.
 	Log *slog.Logger
 }
 
@@ -86,18 +85,18 @@ func New(o Options) http.Handler {
 
 // Endpoint is one kind of request that the handler serves.
 type Endpoint struct {
-	// Pattern is one of http.ServeMux.
+	// Pattern is a pattern of http.ServeMux.
 	Pattern string
-	// Scope is what a caller needs. Where it is empty the handler decides.
+	// Scope is the scope that a caller needs. If it is empty the handler decides.
 	Scope access.Scope
-	// Audit names what is done; empty for what only reads.
+	// Audit names the action; empty for requests that only read.
 	Audit string
 
-	// serve is nil where there is no page.
+	// serve is nil if there is no page.
 	serve func(*handler, *http.Request) (response, error)
 }
 
-// Endpoints are all of them, for whoever mounts the handler.
+// Endpoints lists all endpoints, for the server that mounts the handler.
 var Endpoints = append([]Endpoint{
 	{"POST /jobs", access.Run, "run", (*handler).submit},
 	{"GET /jobs", access.Read, "", (*handler).list},

@@ -9,20 +9,20 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// DefaultRetention is how long jobs that have ended are kept if nobody says otherwise.
+// DefaultRetention is how long ended jobs are kept by default.
 const DefaultRetention = 30 * 24 * time.Hour
 
 const (
 	// forgetEvery is how often jobs are forgotten, forgetMost how many in one transaction.
 	forgetEvery = time.Hour
 	forgetMost  = 500
-	// afterError is how long a store that cannot be used is left alone.
+	// afterError is how long Keep waits after an error of the store.
 	afterError = 5 * time.Second
 )
 
-// Keep ends the jobs of a store when their deadline is there, and those that were cancelled when
-// their grace is over, until its context ends. It sleeps until the next of these. Jobs that ended
-// longer ago than retention are forgotten, unless that is 0; their runs stay.
+// Keep ends the jobs of a store at their deadline, and cancelled ones at the end of their grace,
+// until its context ends. It sleeps until the next of these times. Jobs that ended longer ago than
+// retention are forgotten, unless that is 0; their runs stay.
 func Keep(ctx context.Context, s *service.Service, retention time.Duration, log *slog.Logger) {
 	k := keeper{runs: s.Runner(), st: s.Jobs(), retention: retention}
 	timer := time.NewTimer(0)
@@ -51,7 +51,7 @@ type keeper struct {
 	forgotten time.Time
 }
 
-// act does what is due, and says when it is to be called again.
+// act does what is due, and returns when it is to be called again.
 func (k *keeper) act(ctx context.Context) (next time.Time, err error) {
 	now := time.Now()
 	if k.retention > 0 && now.Sub(k.forgotten) >= forgetEvery {

@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// The numbers of jobs that one answer may list.
+// Limits on the number of jobs in one answer.
 const (
 	defaultJobs = 50
 	maxJobs     = 200
@@ -21,14 +21,14 @@ const (
 
 var statuses = []store.JobStatus{store.JobWorking, store.JobInputRequired, store.JobCompleted, store.JobFailed, store.JobCancelled}
 
-// list shows the jobs that were submitted, the newest first.
+// list returns the submitted jobs, the newest first.
 func (h *handler) list(r *http.Request) (response, error) {
 	f, err := jobFilter(r.URL.Query())
 	if err != nil {
 		return response{}, err
 	}
 	limit := f.Limit
-	f.Limit++ // one more says whether there is a next page
+	f.Limit++ // one more tells whether there is a next page
 	found, err := h.st.ListJobs(r.Context(), f)
 	if err != nil {
 		return response{}, err
@@ -56,8 +56,8 @@ func (h *handler) list(r *http.Request) (response, error) {
 	}{rows, next}}, nil
 }
 
-// pageOf is how many of the jobs are on a page: not more than limit, and as many as store.MaxPage
-// lets it have, but one at least.
+// pageOf is how many of the jobs are on a page: at most limit, as many as fit into store.MaxPage,
+// and at least one.
 func pageOf(found []store.Job, limit int) int {
 	size := 0
 	for i, j := range found {
@@ -104,7 +104,7 @@ func jobFilter(q url.Values) (f store.JobFilter, err error) {
 	return f, nil
 }
 
-// number reads a parameter that is a whole number. The message is the registry's.
+// number reads a parameter that is a whole number. The error message is the registry's.
 func number(q url.Values, name string) (int64, error) {
 	n, err := strconv.ParseInt(q.Get(name), 10, 64)
 	if err != nil {
@@ -113,7 +113,7 @@ func number(q url.Values, name string) (int64, error) {
 	return n, nil
 }
 
-// cursorOf is the place of a job in the list, as the registry writes it.
+// cursorOf is the place of a job in the list, in the registry's form.
 func cursorOf(j store.Job) string {
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d:%s", j.SubmittedAt.UnixNano(), j.ID))
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/evalrun/evalrun/internal/access"
 )
 
-// claimSide are the registry's requests that are for the executors of jobs.
+// claimSide returns the registry's endpoints for the executors of jobs.
 func claimSide() (out []Endpoint) {
 	for _, pattern := range []string{
 		"POST /jobs/claim", "POST /jobs/batch", "POST /jobs/{id}/release", "POST /jobs/{id}/reclaim",
@@ -17,7 +17,7 @@ func claimSide() (out []Endpoint) {
 	return out
 }
 
-// refuse answers them.
+// refuse answers requests to them.
 func refuse(*handler, *http.Request) (response, error) {
 	return response{}, &requestError{http.StatusNotImplemented,
 		"evalrun executes its jobs itself: they cannot be claimed, and no agent registers here; POST /jobs submits one, GET /jobs/{id} says how it is"}

@@ -9,11 +9,11 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// maxResults is how many results are kept at hand: the result of a job does not change, and clients
-// ask for it again and again.
+// maxResults is how many results are cached. The result of a job does not change, and clients ask
+// for it again and again.
 const maxResults = 1000
 
-// results are the results of jobs that have completed.
+// results caches the results of completed jobs.
 type results struct {
 	service *service.Service
 
@@ -25,7 +25,7 @@ func newResults(s *service.Service) *results {
 	return &results{service: s, made: map[string]json.RawMessage{}}
 }
 
-// of returns the result of a job that has completed, and nil of any other.
+// of returns the result of a completed job, and nil for any other.
 func (r *results) of(ctx context.Context, j store.Job) (json.RawMessage, error) {
 	if j.Status != store.JobCompleted || j.RolloutOf != "" {
 		return j.Result, nil

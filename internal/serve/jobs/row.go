@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// row is a job as the registry shows it: every key is always there.
+// row is a job in the registry's form, in which every key is always present.
 type row struct {
 	AttemptCount     int             `json:"attempt_count"`
 	Capability       string          `json:"capability"`
@@ -34,14 +34,14 @@ type row struct {
 	TotalDeadline    *int64          `json:"total_deadline"`
 }
 
-// newRow shows a job. Who reads one that has completed gets its result with it.
+// newRow makes the row of a job. The row of a completed job has its result.
 func newRow(j store.Job, result json.RawMessage) row {
 	out := row{AttemptCount: j.Attempts, Capability: j.Capability, ClaimEpoch: j.Fence, Error: text(j.Error), ID: j.ID,
 		LeaseExpiresAt: seconds(j.LeaseUntil), OwnerInstanceID: text(j.Owner), Result: result, Status: j.Status,
 		SubmittedAt: j.SubmittedAt.Unix(), SubmittedBy: j.SubmittedBy, SubmittedPayload: j.Payload, TotalDeadline: seconds(j.Deadline)}
 	out.LastHeartbeatAt = seconds(j.RenewedAt)
 	if j.Status.IsTerminal() {
-		out.LastHeartbeatAt = seconds(j.EndedAt) // as the registry has it, for want of a place of its own
+		out.LastHeartbeatAt = seconds(j.EndedAt) // like the registry, which has no field of its own for it
 	}
 	if j.MaxDuration > 0 {
 		s := max(int64(j.MaxDuration.Seconds()), 1)
@@ -58,7 +58,7 @@ func newRow(j store.Job, result json.RawMessage) row {
 	return out
 }
 
-// row shows a job without the secrets of its run.
+// row makes the row of a job without the secrets of its run.
 func (h *handler) row(ctx context.Context, j store.Job, result json.RawMessage) (row, error) {
 	red, err := h.o.Service.Redactor(ctx, cmp.Or(j.RolloutOf, j.ID))
 	if err != nil {
@@ -74,7 +74,7 @@ func (h *handler) row(ctx context.Context, j store.Job, result json.RawMessage) 
 	return out, nil
 }
 
-// find reads a job, or the rollout that an id names.
+// find reads a job, or the rollout with the id.
 func (h *handler) find(ctx context.Context, id string) (store.Job, error) {
 	job, err := h.st.Job(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
@@ -83,8 +83,8 @@ func (h *handler) find(ctx context.Context, id string) (store.Job, error) {
 	return job, err
 }
 
-// get shows a job. With wait it first waits so many seconds at most until the status is another
-// one, if the job has not ended.
+// get returns a job. With wait it first waits at most so many seconds until the status changes, if
+// the job has not ended.
 func (h *handler) get(r *http.Request) (response, error) {
 	id := r.PathValue("id")
 	limit, err := waitSeconds(r)

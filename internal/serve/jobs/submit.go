@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// CreateJobRequest is the body of POST /jobs. What else the registry's clients send is ignored. It
-// has the registry's name because that is in messages about it.
+// CreateJobRequest is the body of POST /jobs. Other fields that the registry's clients send are
+// ignored. It has the registry's name because messages about it contain that.
 type CreateJobRequest struct {
 	Capability       string         `json:"capability"`
 	SubmittedBy      string         `json:"submitted_by"`
@@ -23,7 +23,7 @@ type CreateJobRequest struct {
 	MaxRetries       *int           `json:"max_retries"`
 	MaxDuration      *int64         `json:"max_duration"`
 	TotalDeadline    *int64         `json:"total_deadline"`
-	// RetryOn are the categories of faults that are repeated, which the registry leaves to its
+	// RetryOn are the categories of faults that are retried. The registry leaves them to its
 	// executors.
 	RetryOn []string `json:"retry_on"`
 }
@@ -34,7 +34,7 @@ const maxPayload = 1 << 20
 // maxSeconds bounds durations and times, so that none overflows: it is in the year 9999.
 const maxSeconds = 253_402_300_799
 
-// mcpOwner begins the submitter of an MCP client's tasks, by which their owner is told.
+// mcpOwner begins the submitter of an MCP client's tasks, which identifies their owner.
 const mcpOwner = "mcp:"
 
 func (q *CreateJobRequest) check() error {
@@ -70,7 +70,7 @@ func (h *handler) submit(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	var raw struct {
-		Payload json.RawMessage `json:"submitted_payload"` // with its numbers as they are
+		Payload json.RawMessage `json:"submitted_payload"` // numbers stay as they are
 	}
 	if err := json.Unmarshal(body, &raw); err != nil {
 		return response{}, err
@@ -107,7 +107,7 @@ func (h *handler) submit(r *http.Request) (response, error) {
 	}{job.ID, text(job.Owner), job.Status}}, nil
 }
 
-// complete adds to the run that a job is what the request says beside the payload.
+// complete adds the fields of the request beside the payload to the run that is the job.
 func (q *CreateJobRequest) complete(start *service.StartRequest, payload json.RawMessage) {
 	start.Job = &store.NewJob{Capability: q.Capability, SubmittedBy: q.SubmittedBy, Payload: payload, MaxRetries: q.MaxRetries}
 	if q.MaxDuration != nil {
@@ -119,7 +119,7 @@ func (q *CreateJobRequest) complete(start *service.StartRequest, payload json.Ra
 	start.MaxRetries, start.RetryOn, start.MaxDuration = q.MaxRetries, q.RetryOn, start.Job.MaxDuration
 }
 
-// timeLeft is the time that the caller says it has left, in whole seconds; nil if it says nothing.
+// timeLeft is the time that the caller has left, in whole seconds; nil if it does not say.
 func timeLeft(r *http.Request) (*time.Duration, error) {
 	value := r.Header.Get("X-Mesh-Timeout")
 	if value == "" {

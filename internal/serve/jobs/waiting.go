@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// maxTail bounds the events that are kept at hand for those who wait; who needs earlier ones reads
-// the store.
+// maxTail bounds the events that are kept in memory for waiting requests. Earlier events are read
+// from the store.
 const maxTail = 500
 
 // tail is the end of a job's log: the events after from. It is never changed.
@@ -19,7 +19,7 @@ type tail struct {
 	from int64
 }
 
-// readTail reads what is new in a log.
+// readTail reads the new events of a log.
 func (h *handler) readTail(ctx context.Context, id string, known tail) (now tail, moved, last bool, err error) {
 	now = known
 	for {
@@ -47,12 +47,12 @@ func (t tail) cut() tail {
 	}
 	if keep > 0 {
 		t.from = t.Events[keep-1].Seq
-		t.Events = slices.Clone(t.Events[keep:]) // and not what is before them
+		t.Events = slices.Clone(t.Events[keep:]) // the clone frees the events before them
 	}
 	return t
 }
 
-// after are the events of the given types after a number, at most limit, and how far that goes.
+// after returns at most limit events of the given types after a number, and how far that reads.
 func (t tail) after(n int64, types []string, limit int) (found []store.JobEvent, read int64) {
 	for _, e := range t.Events {
 		if e.Seq <= n || len(types) > 0 && !slices.Contains(types, e.Type) {
@@ -66,7 +66,7 @@ func (t tail) after(n int64, types []string, limit int) (found []store.JobEvent,
 	return found, max(t.Read, n)
 }
 
-// waitEvents waits for events after what was read of a log, in which there were none of the types.
+// waitEvents waits for events after a read of a log that had none of the types.
 func (h *handler) waitEvents(ctx context.Context, id string, q logQuery, log store.JobLog) (store.JobLog, error) {
 	w := h.tails.join(id, id, tail{JobLog: store.JobLog{Read: log.Read}, from: log.Read})
 	defer h.tails.leave(id, w)
@@ -109,7 +109,7 @@ func (h *handler) readStatus(ctx context.Context, id string, known store.Job) (n
 	return now, now.Status != known.Status, now.Status.IsTerminal(), err
 }
 
-// waitStatus waits until a job has another status, or the time is over.
+// waitStatus waits until the status of a job changes, or the time is over.
 func (h *handler) waitStatus(ctx context.Context, job store.Job, limit time.Duration) (store.Job, error) {
 	w := h.states.join(job.ID, cmp.Or(job.RolloutOf, job.ID), job)
 	defer h.states.leave(job.ID, w)
@@ -123,7 +123,7 @@ func (h *handler) waitStatus(ctx context.Context, job store.Job, limit time.Dura
 		select {
 		case <-moved:
 		case <-timer.C:
-			return h.find(ctx, job.ID) // with how far it is by now
+			return h.find(ctx, job.ID) // with its present progress
 		case <-h.o.Draining:
 			return job, nil
 		case <-ctx.Done():

@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// watches let those who wait for something of a job share what is read of it: however many there
-// are, each change of its run is read once. Nothing polls.
+// watches lets the requests that wait for a job share its reads: each change of its run is read
+// once, for all of them. Nothing polls.
 type watches[T any] struct {
-	// changed is that of the store.
+	// changed is the store's method.
 	changed func(runID string) <-chan struct{}
-	// read reads what has changed since known. moved says that those who wait may care, and last
-	// that nothing will follow.
+	// read reads the changes since known. moved says that waiting requests may care, and last that
+	// nothing will follow.
 	read func(ctx context.Context, id string, known T) (now T, moved, last bool, err error)
 
 	mu   sync.Mutex
 	open map[string]*watch[T]
 }
 
-// watch follows one job as long as somebody waits for it.
+// watch follows one job as long as a request waits for it.
 type watch[T any] struct {
 	waiters int
 	stop    context.CancelFunc
@@ -49,7 +49,7 @@ func (ws *watches[T]) join(id, runID string, known T) *watch[T] {
 	return w
 }
 
-// leave ends the waiting of one.
+// leave ends one wait.
 func (ws *watches[T]) leave(id string, w *watch[T]) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -59,7 +59,7 @@ func (ws *watches[T]) leave(id string, w *watch[T]) {
 	}
 }
 
-// follow reads what is new until nobody waits any more, nothing will follow, or the store fails.
+// follow reads changes until nobody waits any more, nothing will follow, or the store fails.
 func (ws *watches[T]) follow(ctx context.Context, w *watch[T], id, runID string) {
 	known := w.state
 	for {
@@ -88,7 +88,7 @@ func (w *watch[T]) set(state T, err error) {
 	w.moved = make(chan struct{})
 }
 
-// now is what is known, and a channel that is closed when there is more.
+// now returns the state, and a channel that is closed when there is more.
 func (w *watch[T]) now() (T, <-chan struct{}, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,13 +13,13 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// response is what a request is answered with: a status and a JSON document.
+// response is the answer to a request: a status and a JSON document.
 type response struct {
 	status int
 	body   any
 }
 
-// requestError is an answer that is an error, in the registry's form.
+// requestError is an error answer in the registry's form.
 type requestError struct {
 	status int
 	text   string
@@ -27,7 +27,7 @@ type requestError struct {
 
 func (e *requestError) Error() string { return e.text }
 
-// bindError is a parameter that cannot be read; the registry has another form for these.
+// bindError is the error of an unreadable parameter; the registry has another form for these.
 type bindError struct{ text string }
 
 func (e *bindError) Error() string { return e.text }
@@ -39,7 +39,7 @@ func badRequest(text string) error { return &requestError{http.StatusBadRequest,
 // maxBody is how long the body of a request may be.
 const maxBody = 4 << 20
 
-// answering writes what a function returns.
+// answering writes the response that a function returns.
 func (h *handler) answering(serve func(*handler, *http.Request) (response, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
@@ -58,12 +58,12 @@ func (h *handler) answering(serve func(*handler, *http.Request) (response, error
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		w.WriteHeader(out.status)
 		if r.Method != http.MethodHead {
-			_, _ = w.Write(data) // who is gone reads nothing
+			_, _ = w.Write(data) // the client may be gone
 		}
 	}
 }
 
-// failure is the answer that an error becomes.
+// failure converts an error to an answer.
 func (h *handler) failure(r *http.Request, err error) response {
 	var bind *bindError
 	if errors.As(err, &bind) {
@@ -94,15 +94,16 @@ func (h *handler) failure(r *http.Request, err error) response {
 	return response{status, map[string]string{"error": text, "timestamp": h.o.Now().UTC().Format(time.RFC3339Nano)}}
 }
 
-// Refuse answers a request that does not get as far as the handler.
+// Refuse answers a request that does not reach the handler.
 func Refuse(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
-	data, _ := json.Marshal(map[string]string{"error": detail, "timestamp": time.Now().UTC().Format(time.RFC3339Nano)}) // two strings
+	// Two strings always marshal.
+	data, _ := json.Marshal(map[string]string{"error": detail, "timestamp": time.Now().UTC().Format(time.RFC3339Nano)})
 	_, _ = w.Write(data)
 }
 
-// noPage is the registry's answer where it has no page.
+// noPage writes the registry's answer for a missing page.
 func noPage(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain")
 	w.WriteHeader(http.StatusNotFound)
@@ -129,7 +130,7 @@ func readBody(r *http.Request, v any, mayBeEmpty bool) ([]byte, error) {
 	return data, nil
 }
 
-// seconds is a time as the wire has it; nil if it is zero.
+// seconds converts a time to the wire's form; nil if it is zero.
 func seconds(t time.Time) *int64 {
 	if t.IsZero() {
 		return nil
@@ -138,7 +139,7 @@ func seconds(t time.Time) *int64 {
 	return &s
 }
 
-// text is a string as the wire has it; nil if it is empty.
+// text converts a string to the wire's form; nil if it is empty.
 func text(s string) *string {
 	if s == "" {
 		return nil

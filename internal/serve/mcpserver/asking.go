@@ -10,9 +10,9 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// asking asks a client what a run wants to know, each question once. A legacy client is asked in the
-// middle of its request, one question at a time, and not any more when somebody else has answered
-// it. A modern one gets all open questions as the result of its request, which it repeats.
+// asking asks a client the questions of a run, each one once. It asks a legacy client in the middle
+// of its request, one question at a time, and withdraws a question that somebody else has answered.
+// A modern client gets all open questions as the result of its request, which it repeats.
 type asking struct {
 	questions *questions
 	q         *request
@@ -20,10 +20,10 @@ type asking struct {
 	asTask bool
 	// able says that the client can be asked, and may answer.
 	able bool
-	// asked are the triggers for which it was asked.
+	// asked are the triggers for which the client was asked.
 	asked []string
-	// current is the trigger for which it is being asked, empty if there is none. cancel withdraws
-	// the question; answered gets what its answer has led to.
+	// current is the trigger for which it is being asked, empty if there is none. cancel withdraws the
+	// question; answered receives the outcome of its answer.
 	current  string
 	cancel   context.CancelFunc
 	answered chan error
@@ -83,20 +83,22 @@ func (a *asking) ask(ctx context.Context, taskID string, one question) {
 	}()
 }
 
-// next notes that the client has answered.
+// next records that the client has answered.
 func (a *asking) next() {
 	a.cancel()
 	a.current = ""
 }
 
-// round is what a modern client gives back when it repeats a call with its answers.
+// round is the state that a modern client returns when it repeats a call with its answers.
 type round struct {
 	RunID string `json:"runId"`
-	// Asked are the triggers for which it was asked. One that it has declined to answer is open still.
+	// Asked are the triggers for which the client was asked. A question that it has declined to answer
+	// is still open.
 	Asked []string `json:"asked"`
 }
 
-// readRound reads what a client gives back, and its answers. It is empty if the call is no repetition.
+// readRound reads the state that a client returns, and its answers. It is empty if the call is not
+// a repetition.
 func readRound(q *request) (r round, answers jsonobj.Object, err error) {
 	params, err := jsonobj.ParseObject(q.Params)
 	if err != nil || q.Era != mcp.Modern || !params.Has("requestState") {
@@ -114,7 +116,7 @@ func readRound(q *request) (r round, answers jsonobj.Object, err error) {
 // inputRequired is the result of a call of a modern client that is asked first.
 type inputRequired json.RawMessage
 
-// result asks a modern client what is due.
+// result returns the due questions to a modern client.
 func (a *asking) result(runID string) (inputRequired, error) {
 	next := round{RunID: runID, Asked: a.asked}
 	for _, one := range a.due {
@@ -128,7 +130,7 @@ func (a *asking) result(runID string) (inputRequired, error) {
 	return inputRequired(o.JSON()), err
 }
 
-// end withdraws the question that is being asked.
+// end withdraws the current question.
 func (a *asking) end() {
 	if a.current != "" {
 		a.cancel()

@@ -23,8 +23,8 @@ const compareSchema = `{"type":"object","additionalProperties":false,"required":
 	`"noWorseThan":{"type":"number","minimum":0,"maximum":1},"betterThan":{"type":"number","minimum":0,"maximum":1},` +
 	`"allowDifferentSets":{"description":"compare what both have, although their evaluations or evaluators differ","type":"boolean"}}}`
 
-// largestComparison is how many evaluations each list of a comparison has at most: what matters
-// most comes first.
+// largestComparison is how many evaluations each list of a comparison has at most. The most
+// important come first.
 const largestComparison = 50
 
 // comparisons is the tool that compares runs.
@@ -34,7 +34,7 @@ func (c *comparisons) tools() []tool {
 	return []tool{{name: "compare", scope: access.Read, description: compareDescription, schema: compareSchema, annotations: reads, call: c.compare}}
 }
 
-// compareArguments are those of compare.
+// compareArguments are the arguments of compare.
 type compareArguments struct {
 	Baseline           string   `json:"baseline"`
 	Candidate          string   `json:"candidate"`
@@ -46,12 +46,12 @@ type compareArguments struct {
 	AllowDifferentSets bool     `json:"allowDifferentSets"`
 }
 
-// comparison is what the tool answers: the document of a comparison, its lists shortened.
+// comparison is the tool's result: the document of a comparison with shortened lists.
 type comparison struct {
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
 	*compare.Document
-	// LeftOut counts what the lists are short of.
+	// LeftOut counts the items that are missing from the lists.
 	LeftOut int `json:"leftOut,omitempty"`
 }
 
@@ -98,7 +98,7 @@ func (c *comparisons) side(ctx context.Context, runID, agent string) (s compare.
 	return s, unknownRun(runID, err)
 }
 
-// shorten leaves the first of a list, and says how many were left out.
+// shorten keeps the first items of a list, and returns how many were left out.
 func shorten[T any](list *[]T) (leftOut int) {
 	leftOut = max(len(*list)-largestComparison, 0)
 	*list = (*list)[:len(*list)-leftOut]

@@ -23,7 +23,7 @@ const deliverSchema = `{"type":"object","additionalProperties":false,"required":
 	`"fail":{"description":"the job failed, with this message","type":"string"},` +
 	`"cancel":{"description":"the job was cancelled","type":"boolean"}}}`
 
-// deliveries is the tool that hands in what triggers wait for.
+// deliveries is the tool that delivers to triggers.
 type deliveries struct {
 	service *service.Service
 	st      store.Reader
@@ -34,7 +34,7 @@ func (d *deliveries) tools() []tool {
 	return []tool{{name: "deliver", scope: access.Deliver, description: deliverDescription, schema: deliverSchema, annotations: changes, call: d.deliver}}
 }
 
-// deliverArguments are those of deliver.
+// deliverArguments are the arguments of deliver.
 type deliverArguments struct {
 	TriggerID string          `json:"triggerId"`
 	Payload   json.RawMessage `json:"payload"`
@@ -44,7 +44,7 @@ type deliverArguments struct {
 	Cancel    bool            `json:"cancel"`
 }
 
-// delivery is what is delivered, of which exactly one thing must be given.
+// delivery returns the delivery of the arguments, of which exactly one must be given.
 func (a deliverArguments) delivery() (d runner.Delivery, err error) {
 	given := 0
 	for _, has := range []bool{a.Payload != nil, a.Approved != nil, a.Fail != nil, a.Cancel} {
@@ -82,7 +82,7 @@ func decision(approved bool, reason string) json.RawMessage {
 	return o.JSON()
 }
 
-// delivered says what became of a delivery.
+// delivered is the outcome of a delivery.
 type delivered struct {
 	TriggerID   string             `json:"triggerId"`
 	RunID       string             `json:"runId"`
@@ -115,7 +115,7 @@ func (d *deliveries) deliver(ctx context.Context, q *request, arguments json.Raw
 	return delivered{t.ID, t.RunID, receipt.Disposition}, nil
 }
 
-// handIn delivers something in the name of the caller.
+// handIn delivers in the name of the caller.
 func (d *deliveries) handIn(ctx context.Context, q *request, triggerID string, what runner.Delivery) (runner.Receipt, error) {
 	what.By, what.Person = owner(q.caller), q.caller.Name
 	receipt, err := d.service.Deliver(ctx, triggerID, what)

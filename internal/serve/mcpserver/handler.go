@@ -46,10 +46,10 @@ func (s *Server) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, er
 // Notified implements mcp.Handler.
 func (s *Server) Notified(*mcp.Session, string, json.RawMessage) {}
 
-// Closed implements mcp.Handler. What was started goes on.
+// Closed implements mcp.Handler. The runs that were started go on.
 func (s *Server) Closed(wire *mcp.Session) { s.sessions.closed(wire) }
 
-// hello is what both handshakes say.
+// hello returns the members that both handshakes share.
 func hello(capabilities jsonobj.Object) jsonobj.Object {
 	return jsonobj.Object{
 		{Key: "capabilities", Value: capabilities.Set("tools", mcp.EmptyObject).JSON()},
@@ -57,10 +57,10 @@ func hello(capabilities jsonobj.Object) jsonobj.Object {
 	}
 }
 
-// idempotency says that a call of run_eval_set with a key starts nothing again.
+// idempotency says that a call of run_eval_set with a known key starts nothing.
 var idempotency = jsonobj.Member{Key: mcp.MetaIdempotency, Value: json.RawMessage(`{"version":1}`)}
 
-// initialize opens a legacy session. It is recorded, so that its client can go on with it in another
+// initialize opens a legacy session. It is recorded, so that its client can continue it in another
 // process.
 func (s *Server) initialize(ctx context.Context, q *request) (json.RawMessage, error) {
 	params, err := jsonobj.ParseObject(q.Params)
@@ -78,7 +78,7 @@ func (s *Server) initialize(ctx context.Context, q *request) (json.RawMessage, e
 		Set("serverInfo", mcp.Info()).Set("_meta", jsonobj.Object{idempotency}.JSON()).JSON(), nil
 }
 
-// discover answers a modern client's question what the server is.
+// discover answers a modern client that asks what the server is.
 func discover() json.RawMessage {
 	versions, _ := json.Marshal(mcp.Versions) // strings always marshal
 	extensions := jsonobj.Object{{Key: mcp.ExtensionTasks, Value: mcp.EmptyObject}}

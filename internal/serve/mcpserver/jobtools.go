@@ -20,9 +20,9 @@ const (
 	cancelSchema = `{"type":"object","additionalProperties":false,"required":["job_id"],"properties":{"job_id":{"type":"string"},"reason":{"type":"string"}}}`
 )
 
-// jobTools are the helper tools that every agent of MCP Mesh has, with their shapes. A job is a run,
-// or for readers a rollout. They are requests to the job interface, so that jobs look the same
-// everywhere.
+// jobTools are the helper tools that every agent of MCP Mesh has, with the same shapes. A job is a
+// run, or for readers a rollout. The tools send requests to the job interface, so that jobs look
+// the same everywhere.
 type jobTools struct {
 	jobs    http.Handler
 	changed func(ctx context.Context, action, object string)
@@ -36,7 +36,7 @@ func (j *jobTools) tools() []tool {
 	}
 }
 
-// row asks for the row of a job.
+// row requests the row of a job.
 func (j *jobTools) row(ctx context.Context, arguments json.RawMessage) (jsonobj.Object, error) {
 	var a struct {
 		JobID string `json:"job_id"`
@@ -51,7 +51,8 @@ func (j *jobTools) row(ctx context.Context, arguments json.RawMessage) (jsonobj.
 	return jsonobj.ParseObject(body)
 }
 
-// status is the tool __mesh_job_status. Its row lacks what the registry's helper leaves out.
+// status is the tool __mesh_job_status. Its row lacks the fields that the registry's helper leaves
+// out.
 func (j *jobTools) status(ctx context.Context, _ *request, arguments json.RawMessage) (any, error) {
 	row, err := j.row(ctx, arguments)
 	if err != nil {
@@ -93,7 +94,7 @@ func (j *jobTools) cancel(ctx context.Context, _ *request, arguments json.RawMes
 	return jsonobj.Object{{Key: "ok", Value: json.RawMessage("true")}, {Key: "job_id", Value: jsonobj.Quote(a.JobID)}}.JSON(), nil
 }
 
-// ask sends the job interface a request about a job. What it refuses the model is told.
+// ask sends the job interface a request about a job. The model gets the reason of a refusal.
 func (j *jobTools) ask(ctx context.Context, method, id, action string, body []byte) (json.RawMessage, error) {
 	if id == "" {
 		return nil, &argumentError{"job_id: expected the id of a job"}
@@ -107,7 +108,7 @@ func (j *jobTools) ask(ctx context.Context, method, id, action string, body []by
 	if answer.status == http.StatusOK {
 		return answer.body.Bytes(), nil
 	}
-	o, _ := jsonobj.ParseObject(answer.body.Bytes()) // what is no object has no text
+	o, _ := jsonobj.ParseObject(answer.body.Bytes()) // a body that is not an object has no text
 	text := o.Text("error")
 	switch {
 	case answer.status == http.StatusConflict:

@@ -13,18 +13,18 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// subscription is a request subscriptions/listen: a modern client is told of the tasks that it
-// names. Nothing else changes here.
+// subscription is a request subscriptions/listen: a modern client gets notifications about the
+// tasks that it names, and about nothing else.
 type subscription struct {
 	tasks *tasks
 	q     *request
-	// ids are the tasks; nil if the client does not ask for any.
+	// ids are the tasks; nil if the client does not name any.
 	ids []string
-	// meta is in everything that is said.
+	// meta is part of every message.
 	meta jsonobj.Object
 }
 
-// newSubscription reads the request. Tasks that are not the caller's are left out.
+// newSubscription reads the request. It leaves out tasks of other callers.
 func newSubscription(ctx context.Context, tasks *tasks, q *request) (*subscription, error) {
 	params, err := jsonobj.ParseObject(q.Params)
 	if err != nil {
@@ -51,7 +51,7 @@ func newSubscription(ctx context.Context, tasks *tasks, q *request) (*subscripti
 	return one, nil
 }
 
-// serve tells the client of the tasks until it goes or the server is closed.
+// serve sends notifications until the client goes or the server is closed.
 func (one *subscription) serve(ctx context.Context) (json.RawMessage, error) {
 	subscribed := jsonobj.Object{}
 	if one.ids != nil {
@@ -76,8 +76,8 @@ func (one *subscription) serve(ctx context.Context) (json.RawMessage, error) {
 	return complete(nil, one.meta...), nil
 }
 
-// tell tells the client of a task as it is, unless it works as every task begins, and of all that
-// changes.
+// tell reports the state of a task, unless it just works as every task does at first, and then all
+// its changes.
 func (one *subscription) tell(ctx context.Context, id string) {
 	told := ""
 	one.tasks.follow(ctx, one.q, id, func(t taskwire.Task) {

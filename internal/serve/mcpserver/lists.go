@@ -118,7 +118,7 @@ type listedTrigger struct {
 	CreatedAt      time.Time  `json:"createdAt"`
 	Deadline       *time.Time `json:"deadline"`
 	LastError      string     `json:"lastError,omitempty"`
-	// Payload is what was asked for.
+	// Payload is the request that the trigger waits on.
 	Payload json.RawMessage `json:"payload"`
 	// Answer is how the wait ends: by deliver, or wait.
 	Answer string `json:"answer"`
@@ -171,7 +171,7 @@ func newListedTrigger(t runner.Trigger) listedTrigger {
 	return out
 }
 
-// unknownRun says in the words of a caller that there is no such run.
+// unknownRun returns an error for the caller if there is no such run.
 func unknownRun(id string, err error) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return &argumentError{"there is no run " + id + "; list_runs lists them"}

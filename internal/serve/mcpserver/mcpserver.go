@@ -1,8 +1,8 @@
 // Package mcpserver is the path /mcp of evalrun serve: an MCP server, in both protocol eras, with
 // tools that start runs of eval sets, read their results and answer what they wait for. A run can be
 // started as an MCP task. That task is the job which the run was submitted as: it has the id of the
-// run, belongs to whoever bears the token that started it, and needs no table and no goroutine, so
-// it outlives this process.
+// run, belongs to the token that started it, and needs no table and no goroutine, so it outlives this
+// process.
 //
 // The package knows MCP and what package service does. It knows nothing of how runs are planned or
 // executed, and it starts no agent.
@@ -23,28 +23,28 @@ import (
 )
 
 const (
-	// sessionIdle is after how long a legacy session ends that nobody uses.
+	// sessionIdle is how long a legacy session lasts without requests.
 	sessionIdle = 2 * time.Hour
-	// maxMessage is how long a message of a client may be: an eval set may be uploaded in it.
+	// maxMessage is how long a message of a client may be: it may contain an eval set.
 	maxMessage = 32 << 20
 )
 
-// Options are what a server needs.
+// Options are the dependencies of a server.
 type Options struct {
 	Service *service.Service
 	// Jobs is the job interface, which the helper tools of MCP Mesh ask.
 	Jobs http.Handler
-	// Changed, if not nil, is told what a caller has changed: the action is run, cancel or deliver,
-	// and object what it was done to.
+	// Changed, if not nil, is called with a change by a caller: the action is run, cancel or deliver,
+	// and object is what it was done to.
 	Changed func(ctx context.Context, action, object string)
-	// Log gets what goes wrong; nil drops it.
+	// Log gets the errors; nil drops them.
 	Log *slog.Logger
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Server is the handler of /mcp. Who calls is in the context of each request, where package access
-// puts it. It must be closed.
+// Server is the handler of /mcp. The context of each request has the caller, put there by package
+// access. It must be closed.
 type Server struct {
 	http     *mcp.HTTPHandler
 	log      *slog.Logger
@@ -53,7 +53,7 @@ type Server struct {
 	tools    *toolbox
 }
 
-// records are what tasks and sessions need of the store.
+// records is the part of the store that tasks and sessions need.
 type records interface {
 	store.Reader
 	store.Jobs
@@ -82,22 +82,23 @@ func New(o Options) *Server {
 	jobs := &jobTools{o.Jobs, o.Changed}
 	tools := slices.Concat(runs.tools(), results.tools(), (&comparisons{o.Service}).tools(), lists.tools(), deliveries.tools(), jobs.tools())
 	s := &Server{log: o.Log, sessions: newSessions(st, tasks), tasks: tasks, tools: &toolbox{tools, tasks, o.Log}}
-	// Hosts and origins have been looked at.
+	// The guard has checked hosts and origins.
 	s.http = mcp.NewHTTPHandler(s, mcp.ServerOptions{Hosts: []string{"*"}, MaxMessage: maxMessage, IdleTimeout: sessionIdle, Restore: s.sessions.restore, Now: o.Now})
 	return s
 }
 
-// Close ends all sessions and streams, and lets what waits answer that the run goes on. Sessions can
-// be gone on with in another process.
+// Close ends all sessions and streams, and has waiting calls answer that the run goes on. Sessions
+// can be continued in another process.
 func (s *Server) Close() { s.http.Close() }
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // streams stay open; a writer that knows no deadline is a test's
+	// Streams stay open. Only a test's writer has no deadlines.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	if id := r.Header.Get("Mcp-Session-Id"); id != "" {
 		known := s.sessions.get(id)
 		if known != nil && known.caller.ID != access.From(r.Context()).ID {
-			http.Error(w, "session not found", http.StatusNotFound) // to this caller
+			http.Error(w, "session not found", http.StatusNotFound) // this caller does not own it
 			return
 		}
 		if r.Method == http.MethodGet {
@@ -112,7 +113,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.http.ServeHTTP(w, r)
 }
 
-// internal is the error for what is not the client's fault. The log says what it was.
+// internal is the error for failures that are not the client's fault. The log has the cause.
 func internal(log *slog.Logger, doing string, err error) error {
 	if !errors.Is(err, context.Canceled) {
 		log.Error(doing+" failed", "error", err)

@@ -13,7 +13,7 @@ import (
 const (
 	defaultPage = 20
 	largestPage = 200
-	// maxOutput is how much is shown of what an agent has put out, in bytes.
+	// maxOutput is how much of an agent's output is shown, in bytes.
 	maxOutput = 4000
 )
 
@@ -24,7 +24,7 @@ type resultPage struct {
 	Status            schemas.Status  `json:"status"`
 	Final             bool            `json:"final"`
 	Summary           schemas.Summary `json:"summary"`
-	// Verdict is what the gates say, and Reason why; the first page has them.
+	// Verdict is the verdict of the gates, and Reason explains it; only the first page has them.
 	Verdict string `json:"verdict,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	// Error is why the run's job has failed, in the result of a task.
@@ -34,14 +34,14 @@ type resultPage struct {
 	Others []rolloutResult `json:"others,omitempty"`
 	// NextCursor is for the rollouts that are not on the page.
 	NextCursor string `json:"nextCursor,omitempty"`
-	// Warnings are for whoever has uploaded the eval set: what is strange about it.
+	// Warnings are oddities of an uploaded eval set, for its uploader.
 	Warnings []string `json:"warnings,omitempty"`
-	// ComeBack says what to do if the run is not final.
+	// ComeBack is the advice for a run that is not final.
 	ComeBack string `json:"comeBack,omitempty"`
 }
 
-// add adds the rollouts that failed from a place on, or the others, as long as there is room. next
-// is that of the first for which there was none.
+// add adds rollouts from a position on, those that failed or the others, as long as there is room.
+// next is the position of the first one without room.
 func (out *resultPage) add(r *runner.Report, from position, limit int) (next *position, err error) {
 	index := -1
 	err = r.Rollouts(func(one *schemas.Rollout) error {
@@ -61,7 +61,7 @@ func (out *resultPage) add(r *runner.Report, from position, limit int) (next *po
 	return next, err
 }
 
-// rolloutResult is what came of a rollout.
+// rolloutResult is the result of a rollout.
 type rolloutResult struct {
 	RolloutID      string           `json:"rolloutId"`
 	EvaluationID   string           `json:"evaluationId"`
@@ -72,12 +72,12 @@ type rolloutResult struct {
 	Score          *float64         `json:"score"`
 	Error          *schemas.Fault   `json:"error,omitempty"`
 	Evaluators     []evaluatorScore `json:"evaluators,omitempty"`
-	// Output is what the agent has put out; OutputBytes says how long it is if it is left out.
+	// Output is the agent's output. If it is left out, OutputBytes is its length.
 	Output      json.RawMessage `json:"output,omitempty"`
 	OutputBytes int             `json:"outputBytes,omitempty"`
 }
 
-// evaluatorScore is what one evaluator said.
+// evaluatorScore is the result of one evaluator.
 type evaluatorScore struct {
 	Name   string   `json:"name"`
 	Score  *float64 `json:"score"`
@@ -99,7 +99,7 @@ func newRolloutResult(one *schemas.Rollout) rolloutResult {
 	return out
 }
 
-// position is where a page begins: those that failed come first, in the order of the plan.
+// position is the beginning of a page: failed rollouts come first, in the order of the plan.
 type position struct {
 	others bool
 	index  int

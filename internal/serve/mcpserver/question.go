@@ -13,14 +13,14 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// questions are what the tasks ask people.
+// questions are the questions of tasks to people.
 type questions struct {
 	service    *service.Service
 	deliveries *deliveries
 	log        *slog.Logger
 }
 
-// open are the open questions of a run.
+// open returns the open questions of a run.
 func (s *questions) open(ctx context.Context, runID string) (out []question, err error) {
 	err = s.service.Triggers(ctx, runID, false, func(t runner.Trigger) error {
 		if t.Open && t.Type == store.TriggerTask {
@@ -31,7 +31,7 @@ func (s *questions) open(ctx context.Context, runID string) (out []question, err
 	return out, err
 }
 
-// answer hands in a person's answer. One who does not want to decide leaves the question open.
+// answer delivers a person's answer. A person who does not want to decide leaves the question open.
 func (s *questions) answer(ctx context.Context, q *request, one question, response json.RawMessage) error {
 	var given struct {
 		Action  string `json:"action"`
@@ -58,17 +58,17 @@ func (s *questions) answer(ctx context.Context, q *request, one question, respon
 // question is an open trigger that asks a person.
 type question struct{ triggerID, message string }
 
-// params are those of an elicitation.
+// params are the params of an elicitation.
 func (one question) params() json.RawMessage {
 	return jsonobj.Object{{Key: "mode", Value: json.RawMessage(`"form"`)}, {Key: "message", Value: jsonobj.Quote(one.message)}, {Key: "requestedSchema", Value: decisionSchema}}.JSON()
 }
 
-// maxQuestion is how much is shown of a question that has no title, in bytes.
+// maxQuestion is how much is shown of a question without a title, in bytes.
 const maxQuestion = 2000
 
-// message is what a person is asked, from the payload of a trigger.
+// message extracts the question to a person from the payload of a trigger.
 func message(payload json.RawMessage) string {
-	o, _ := jsonobj.ParseObject(payload) // another value than an object has no members
+	o, _ := jsonobj.ParseObject(payload) // other values than objects have no members
 	for _, key := range []string{"title", "question", "prompt", "message"} {
 		for _, m := range o {
 			if text, isText := jsonobj.Unquote(m.Value); isText && text != "" && strings.EqualFold(m.Key, key) {
@@ -87,8 +87,8 @@ func message(payload json.RawMessage) string {
 var decisionSchema = json.RawMessage(`{"type":"object","required":["approved"],"properties":{` +
 	`"approved":{"type":"boolean","title":"Approved"},"reason":{"type":"string","title":"Reason"}}}`)
 
-// requests are questions as a modern client is asked them. The keys are the ids of the triggers,
-// which come once in the life of a run.
+// requests converts questions to the form for a modern client. The keys are the ids of the
+// triggers, which are unique in the life of a run.
 func requests(asked []question) (out jsonobj.Object) {
 	out = jsonobj.Object{}
 	for _, one := range asked {

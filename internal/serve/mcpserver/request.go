@@ -10,11 +10,11 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp/taskwire"
 )
 
-// request is a request with who sends it.
+// request is a request with its sender.
 type request struct {
 	*mcp.Request
 	caller access.Identity
-	// agent says that a rollout sends it, whoever's token it bears.
+	// agent says that a rollout sends it, whatever its token.
 	agent bool
 	// session is the legacy session; nil in Modern.
 	session *session
@@ -28,7 +28,7 @@ func newRequest(ctx context.Context, r *mcp.Request) *request {
 	return q
 }
 
-// capabilities are what the client can do.
+// capabilities are the client's capabilities.
 func (q *request) capabilities() jsonobj.Object {
 	if q.Era == mcp.Modern {
 		return q.Meta().Object(mcp.MetaClientCapabilities)
@@ -45,8 +45,8 @@ func (q *request) mayAnswer() bool {
 	return q.caller.May(access.Deliver) && !q.agent
 }
 
-// wantsTask reports whether the client wants its call as a task. A legacy one says so; a modern one
-// that knows tasks is given one.
+// wantsTask reports whether the client wants its call as a task. A legacy client says so; a modern
+// client that knows tasks always gets one.
 func (q *request) wantsTask(params jsonobj.Object) (bool, error) {
 	if q.Era == mcp.Modern {
 		return taskwire.Declares(q.capabilities()), nil
@@ -61,7 +61,7 @@ func (q *request) wantsTask(params jsonobj.Object) (bool, error) {
 	return true, nil
 }
 
-// result is a document as the result of a call.
+// result converts a document to the result of a call.
 func (q *request) result(document any) (json.RawMessage, error) {
 	text, err := json.Marshal(document)
 	if err != nil {
@@ -70,13 +70,13 @@ func (q *request) result(document any) (json.RawMessage, error) {
 	return q.inEra(toolResult(text, false)), nil
 }
 
-// refusal is the result of a call that has failed.
+// refusal is the result of a failed call.
 func (q *request) refusal(text string) json.RawMessage {
 	content, _ := json.Marshal([]map[string]string{{"type": "text", "text": text}}) // strings always marshal
 	return q.inEra(jsonobj.Object{{Key: "content", Value: content}, {Key: "isError", Value: json.RawMessage("true")}})
 }
 
-// toolResult has a document as text, too, for clients that know no structured results.
+// toolResult also has the document as text, for clients that know no structured results.
 func toolResult(document json.RawMessage, isError bool) jsonobj.Object {
 	content, _ := json.Marshal([]map[string]string{{"type": "text", "text": string(document)}}) // strings always marshal
 	o := jsonobj.Object{{Key: "content", Value: content}, {Key: "structuredContent", Value: document}, {Key: "isError", Value: json.RawMessage("false")}}
@@ -93,7 +93,7 @@ func (q *request) inEra(o jsonobj.Object) json.RawMessage {
 	return o.JSON()
 }
 
-// complete makes an object a modern result.
+// complete turns an object into a modern result.
 func complete(o jsonobj.Object, meta ...jsonobj.Member) json.RawMessage {
 	said := append(jsonobj.Object{{Key: mcp.MetaServerInfo, Value: mcp.Info()}}, meta...)
 	return o.Set("resultType", json.RawMessage(`"complete"`)).Set("_meta", said.JSON()).JSON()

@@ -27,10 +27,10 @@ const resultsSchema = `{"type":"object","additionalProperties":false,"required":
 	`"waitSeconds":{"type":"integer","minimum":0}}}`
 
 const (
-	// silentWait is how long a client is kept waiting that is told nothing meanwhile: many give up
-	// after a minute.
+	// silentWait is how long a client waits at most if it gets no progress: many give up after a
+	// minute.
 	silentWait = 50 * time.Second
-	// progressInterval is how often a client that waits is told that its call goes on.
+	// progressInterval is how often a waiting client is told that its call goes on.
 	progressInterval = 5 * time.Second
 	longestWait      = 24 * time.Hour
 )
@@ -45,7 +45,7 @@ func (r *results) tools() []tool {
 	return []tool{{name: "get_results", scope: access.Read, description: resultsDescription, schema: resultsSchema, annotations: reads, call: r.get}}
 }
 
-// resultsArguments are those of get_results.
+// resultsArguments are the arguments of get_results.
 type resultsArguments struct {
 	RunID       string `json:"runId"`
 	Cursor      string `json:"cursor"`
@@ -78,12 +78,12 @@ func (r *results) get(ctx context.Context, q *request, arguments json.RawMessage
 	return page, unknownRun(a.RunID, err)
 }
 
-// await waits until a run is final, the time is over, the server is closed or there is something due
-// to be asked. It tells the client meanwhile how far the run is, and asks what the run wants to know,
-// unless asking is nil.
+// await waits until a run is final, the time is over, the server is closed or a question is due.
+// Meanwhile it reports progress to the client, and asks the questions of the run, unless asking is
+// nil.
 func (r *results) await(ctx context.Context, q *request, runID string, limit time.Duration, asking *asking) (err error) {
 	defer func() {
-		if errors.Is(context.Cause(ctx), mcp.ErrShutdown) { // whatever was under way then
+		if errors.Is(context.Cause(ctx), mcp.ErrShutdown) { // any error is due to the shutdown
 			err = nil
 		}
 	}()
@@ -184,8 +184,8 @@ func checkWait(seconds *int) error {
 	return nil
 }
 
-// progress tells how far a run is, and how to come back to it. The number of rollouts that have
-// ended may stay the same, and progress must grow.
+// progress reports the progress of a run, and how to find it again. The number of ended rollouts
+// may stay the same, but progress must grow.
 func progress(token json.RawMessage, n int, run service.Run) json.RawMessage {
 	c := run.Counts
 	ended := c.Completed + c.Faulted + c.Cancelled
@@ -197,7 +197,7 @@ func progress(token json.RawMessage, n int, run service.Run) json.RawMessage {
 	}.JSON()
 }
 
-// standing says how far a run is.
+// standing describes the progress of a run.
 func standing(c store.Counts) string {
 	text := fmt.Sprintf("%d of %d rollouts have ended", c.Completed+c.Faulted+c.Cancelled, c.Total)
 	if n := c.Suspended + c.Scoring; n > 0 {

@@ -39,7 +39,7 @@ func (r *runs) tools() []tool {
 	return []tool{{name: "run_eval_set", scope: access.Run, description: runDescription, schema: runSchema, annotations: changes, call: r.run, start: r.startTask}}
 }
 
-// runArguments are those of run_eval_set.
+// runArguments are the arguments of run_eval_set.
 type runArguments struct {
 	EvalSet        json.RawMessage `json:"evalSet"`
 	Agents         []string        `json:"agents"`
@@ -60,7 +60,7 @@ func readRun(arguments json.RawMessage) (a runArguments, err error) {
 	return a, checkWait(a.WaitSeconds)
 }
 
-// uploaded is the capability of a job that runs an eval set which has no name in the service.
+// uploaded is the capability of a job whose eval set has no name in the service.
 const uploaded = "upload"
 
 // run is the tool for a client that does not want a task: it waits for the end of the run.
@@ -92,7 +92,7 @@ func (r *runs) run(ctx context.Context, q *request, arguments json.RawMessage) (
 	return page, err
 }
 
-// begin starts the run, or hands in what the client answers in a call that it repeats.
+// begin starts the run, or delivers the answers of a client that repeats its call.
 func (r *runs) begin(ctx context.Context, q *request, a runArguments) (started service.Started, _ *asking, err error) {
 	asking := newAsking(r.tasks.questions, q, false)
 	before, answers, err := readRound(q)
@@ -118,8 +118,8 @@ func (r *runs) startTask(ctx context.Context, q *request, arguments json.RawMess
 	return started.RunID, err
 }
 
-// start starts the run that a call asks for, as a job of the caller's. It is durable when this
-// returns.
+// start starts the run that a call asks for, as a job of the caller's. The run is durable when
+// start returns.
 func (r *runs) start(ctx context.Context, q *request, a runArguments) (started service.Started, err error) {
 	start := service.StartRequest{Agents: a.Agents, EvalIDs: a.EvalIDs, By: q.caller.ID, IdempotencyKey: a.IdempotencyKey}
 	if a.Epochs != nil {
@@ -153,7 +153,7 @@ func (r *runs) start(ctx context.Context, q *request, a runArguments) (started s
 	return started, nil
 }
 
-// jobPayload is what the run's job is shown to have been asked for.
+// jobPayload is the payload that the run's job shows.
 func jobPayload(a runArguments) json.RawMessage {
 	o := jsonobj.Object{}
 	add := func(key string, present bool, value any) {
@@ -168,7 +168,7 @@ func jobPayload(a runArguments) json.RawMessage {
 	return o.JSON()
 }
 
-// headerTimeLeft says how many seconds the caller itself has left.
+// headerTimeLeft is the header with the seconds that the caller itself has left.
 const headerTimeLeft = "X-Mesh-Timeout"
 
 // maxLeft bounds it: ten years.

@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// maxTold is of how many tasks the client of a session is told without asking.
+// maxTold is how many tasks the client of a session is told of without asking.
 const maxTold = 1000
 
 // session is a legacy session. While its client listens, it is told of its tasks.
@@ -25,23 +25,24 @@ type session struct {
 	agent atomic.Bool
 
 	mu sync.Mutex
-	// told are the tasks that the client is told of, by their ids, with what it was last told.
+	// told are the tasks that the client is told of, by their ids, with the state that it was told
+	// last.
 	told map[string]string
-	// listeners is how many streams are open on which the client can be told; stop ends telling,
-	// and is nil if nobody does.
+	// listeners is the number of open streams to the client; stop ends the notifications, and is nil
+	// if there are none.
 	listeners int
 	ctx       context.Context
 	stop      context.CancelFunc
 	telling   sync.WaitGroup
 }
 
-// listener is a request that opens a stream, on which the client can be told things until leave is
-// called.
+// listener is a request that opens a stream, on which the client can get notifications until leave
+// is called.
 type listener struct{ leave func() }
 
 type listenerKey struct{}
 
-// listen notes that the client can be told things, until the returned function is called.
+// listen records that the client can get notifications, until the returned function is called.
 func (one *session) listen() (leave func()) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
@@ -60,7 +61,7 @@ func (one *session) listen() (leave func()) {
 	}
 }
 
-// end waits until the client is told nothing any more.
+// end waits until no notifications are sent any more.
 func (one *session) end() {
 	one.mu.Lock()
 	one.told = nil
@@ -84,15 +85,15 @@ func (one *session) watch(id string) {
 	}
 }
 
-// tell tells the client how a task is, whenever that changes, as long as it listens. The caller
-// holds mu.
+// tell tells the client the state of a task at each change, as long as it listens. The caller holds
+// mu.
 func (one *session) tell(id string) {
 	ctx := one.ctx
 	one.telling.Go(func() {
 		q := &request{Request: &mcp.Request{Session: one.wire, Era: mcp.Legacy}, caller: one.caller, agent: one.agent.Load(), session: one}
 		ended := one.tasks.follow(ctx, q, id, func(t taskwire.Task) {
 			if one.note(id, t) {
-				_ = one.wire.Notify(mcp.NoteTaskStatus, t.Legacy()) // one that has ended does not want to know
+				_ = one.wire.Notify(mcp.NoteTaskStatus, t.Legacy()) // a client that has gone needs no notification
 			}
 		})
 		if ended {
@@ -103,8 +104,8 @@ func (one *session) tell(id string) {
 	})
 }
 
-// note notes what the client is told of a task, and reports whether that is new. That it works, as
-// every task does at first, is not.
+// note records what the client is told of a task, and reports whether that is new. The state in
+// which every task begins, working, is not.
 func (one *session) note(id string, t taskwire.Task) bool {
 	one.mu.Lock()
 	defer one.mu.Unlock()

@@ -21,7 +21,7 @@ type sessions struct {
 	tasks *tasks
 
 	mu sync.Mutex
-	// here are those that are open in this process, by their ids.
+	// here are the sessions that are open in this process, by their ids.
 	here map[string]*session
 }
 
@@ -44,7 +44,8 @@ func (s *sessions) open(ctx context.Context, q *request, version string, params 
 		open = append(open, id)
 	}
 	s.mu.Unlock()
-	_, err = s.st.ExpireMCP(ctx, sessionAccess, open, sessionIdle) // those of earlier processes that nobody came back for
+	// This ends abandoned sessions of earlier processes.
+	_, err = s.st.ExpireMCP(ctx, sessionAccess, open, sessionIdle)
 	return err
 }
 
@@ -57,15 +58,15 @@ func (s *sessions) enter(wire *mcp.Session, caller access.Identity, capabilities
 	return one
 }
 
-// get is a session that is open here; nil for every other.
+// get returns a session that is open here; nil for any other.
 func (s *sessions) get(id string) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.here[id]
 }
 
-// restore is mcp.ServerOptions.Restore: the client of a session of another process goes on with it,
-// and is told of the tasks that its caller has open.
+// restore is mcp.ServerOptions.Restore: the client of a session of another process continues it,
+// and is told of the open tasks of its caller.
 func (s *sessions) restore(ctx context.Context, wire *mcp.Session) (version string, ok bool) {
 	caller := access.From(ctx)
 	rec, err := s.st.MCPSession(ctx, sessionAccess, caller.ID, wire.ID())
@@ -78,7 +79,7 @@ func (s *sessions) restore(ctx context.Context, wire *mcp.Session) (version stri
 		l.leave = one.listen()
 	}
 	open, err := s.st.ListJobs(ctx, store.JobFilter{SubmittedBy: owner(caller), Statuses: []store.JobStatus{store.JobWorking, store.JobInputRequired}, Limit: maxTold})
-	if err == nil { // else the client asks by itself
+	if err == nil { // otherwise the client asks by itself
 		for _, j := range open {
 			one.watch(j.ID)
 		}
@@ -97,6 +98,6 @@ func (s *sessions) closed(wire *mcp.Session) {
 	}
 	one.end()
 	if !errors.Is(wire.Err(), mcp.ErrShutdown) {
-		_ = s.st.EndMCPSession(context.Background(), sessionAccess, wire.ID()) // else it is forgotten later
+		_ = s.st.EndMCPSession(context.Background(), sessionAccess, wire.ID()) // otherwise it is forgotten later
 	}
 }

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// firstPoll is how often a client is told to ask for a young task, lastPoll for an old one.
+	// firstPoll is the poll interval of a young task, lastPoll that of an old one.
 	firstPoll = time.Second
 	lastPoll  = 30 * time.Second
 	// taskPage is how many tasks a page has.
@@ -46,7 +46,7 @@ type tasks struct {
 	now       func() time.Time
 }
 
-// created answers the call that has become a task.
+// created answers a call that has become a task.
 func (s *tasks) created(ctx context.Context, q *request, id string) (json.RawMessage, error) {
 	t, err := s.get(ctx, q, id)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *tasks) created(ctx context.Context, q *request, id string) (json.RawMes
 	return t.Created(q.Era, nil, jsonobj.Object{}), nil
 }
 
-// job finds the job that is a caller's task.
+// job finds the job of a caller's task.
 func (s *tasks) job(ctx context.Context, q *request, id string) (store.Job, error) {
 	j, err := s.st.Job(ctx, id)
 	switch {
@@ -70,7 +70,7 @@ func (s *tasks) job(ctx context.Context, q *request, id string) (store.Job, erro
 	return j, nil
 }
 
-// get is a caller's task with everything that belongs to it.
+// get returns a caller's task with all its parts.
 func (s *tasks) get(ctx context.Context, q *request, id string) (taskwire.Task, error) {
 	j, err := s.job(ctx, q, id)
 	if err != nil {
@@ -86,8 +86,8 @@ func (s *tasks) get(ctx context.Context, q *request, id string) (taskwire.Task, 
 	return t, nil
 }
 
-// view is a task without its result. A question makes it input_required for who may answer it; to
-// everybody else it works, as they can do nothing about it.
+// view is a task without its result. A question makes it input_required for callers who may answer
+// it. For all others it is working, as they can do nothing about it.
 func (s *tasks) view(ctx context.Context, q *request, j store.Job) (t taskwire.Task, err error) {
 	t = taskwire.Task{ID: j.ID, Status: string(j.Status), CreatedAt: j.SubmittedAt, UpdatedAt: j.EndedAt}
 	t.Poll = min(max(s.now().Sub(j.SubmittedAt)/10, firstPoll), lastPoll).Round(time.Millisecond)
@@ -110,7 +110,7 @@ func (s *tasks) view(ctx context.Context, q *request, j store.Job) (t taskwire.T
 	if err != nil {
 		return t, err
 	}
-	if len(asked) > 0 { // else it has just been answered
+	if len(asked) > 0 { // otherwise it has just been answered
 		t.Message = fmt.Sprintf("a person is asked: %s (trigger %s, to be answered with deliver)", asked[0].message, asked[0].triggerID)
 	}
 	switch {
@@ -124,7 +124,7 @@ func (s *tasks) view(ctx context.Context, q *request, j store.Job) (t taskwire.T
 	return t, nil
 }
 
-// outcome is the result of the call that has become a task which is completed or has failed.
+// outcome is the result of a call that has become a task and is completed or has failed.
 func (s *tasks) outcome(ctx context.Context, j store.Job) (json.RawMessage, error) {
 	page, err := s.results.page(ctx, j.ID, position{}, defaultPage)
 	if err != nil {
@@ -138,8 +138,8 @@ func (s *tasks) outcome(ctx context.Context, j store.Job) (json.RawMessage, erro
 	return toolResult(document, j.Status == store.JobFailed).JSON(), nil
 }
 
-// follow calls f with a task now and whenever the run has changed, until it has ended or ctx is
-// done. It reports whether the task has ended, or is not there.
+// follow calls f with a task now and at each change of the run, until it has ended or ctx is done.
+// It reports whether the task has ended, or does not exist.
 func (s *tasks) follow(ctx context.Context, q *request, id string, f func(taskwire.Task)) (ended bool) {
 	for {
 		changed := s.st.Changed(id)

@@ -19,13 +19,13 @@ import (
 // tool is one tool.
 type tool struct {
 	name, description string
-	// scope is what a caller needs to see and to call it.
+	// scope is the scope that a caller needs to see and to call it.
 	scope access.Scope
 	// schema is the JSON Schema of its arguments; annotations say what it does.
 	schema, annotations string
 	// call returns the result of an ordinary call: any JSON object, or inputRequired.
 	call func(ctx context.Context, q *request, arguments json.RawMessage) (any, error)
-	// start starts what a call as a task asks for, and returns the id of the task; nil if the tool
+	// start starts the work of a call as a task, and returns the id of the task; nil if the tool
 	// cannot be called as one.
 	start func(ctx context.Context, q *request, arguments json.RawMessage) (taskID string, err error)
 }
@@ -36,8 +36,7 @@ const (
 	ends    = `{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":true,"openWorldHint":false}`
 )
 
-// shown is a tool as clients of an era are told of it. Only Legacy says of tools that they can be
-// tasks.
+// shown is a tool in the form for clients of an era. Only Legacy marks tools that can be tasks.
 func (t tool) shown(era mcp.Era) json.RawMessage {
 	o := jsonobj.Object{
 		{Key: "name", Value: jsonobj.Quote(t.name)}, {Key: "description", Value: jsonobj.Quote(t.description)},
@@ -129,8 +128,8 @@ func (b *toolbox) find(q *request, name string) (tool, error) {
 	return tool{}, mcp.Errorf(mcp.CodeInvalidParams, "Unknown tool: %.100s", name)
 }
 
-// failed is the answer to a call that has failed: a result that the model can read if something can
-// be done about it, else an error.
+// failed is the answer to a failed call: a result that the model can read if it can do something
+// about it, else an error.
 func (b *toolbox) failed(q *request, t tool, err error) (json.RawMessage, error) {
 	var said *mcp.Error
 	var wrong *argumentError
@@ -150,8 +149,8 @@ func ctxEnded(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, mcp.ErrCancelled) || errors.Is(err, mcp.ErrShutdown)
 }
 
-// argumentError says what is wrong with the arguments of a call. The model is told, and can try
-// again.
+// argumentError explains what is wrong with the arguments of a call. The model reads it, and can
+// try again.
 type argumentError struct{ text string }
 
 func (e *argumentError) Error() string { return e.text }

@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// The events of the registry that are acted upon: the job is cancelled, and somebody answers a
+// The events of the registry that the provider handles: the job is cancelled, or somebody answers a
 // question of its run.
 const (
 	cancelledEvent = "cancelled"
@@ -26,11 +26,11 @@ var mirroredTypes = []schemas.EventType{
 	schemas.EventRunCreated, schemas.EventRolloutSuspended, schemas.EventRolloutResumed, schemas.EventRunFinished,
 }
 
-// mirrorPage is how many of them are read at once.
+// mirrorPage is how many events are read at once.
 const mirrorPage = 100
 
-// mirror posts what is new of them. Their payload is the event as /v1 has it, by whose number an
-// event that was posted twice is known.
+// mirror posts the new ones. Their payload is the event in the form of /v1, whose number reveals an
+// event that was posted twice.
 func (j *job) mirror(ctx context.Context) error {
 	if j.mirrored < 0 {
 		last, err := j.lastMirrored(ctx)
@@ -57,7 +57,7 @@ func (j *job) mirror(ctx context.Context) error {
 			case isFinal(err):
 				j.log.Warn("the registry of the mesh does not take an event", "error", err)
 			case err != nil:
-				j.mirrored = -1 // it may be there
+				j.mirrored = -1 // it may have arrived
 				return err
 			}
 			j.mirrored = e.Seq
@@ -69,7 +69,7 @@ func (j *job) mirror(ctx context.Context) error {
 	}
 }
 
-// lastMirrored is the number of the last event of the run that is in the log of its job.
+// lastMirrored is the number of the run's last event in the log of its job.
 func (j *job) lastMirrored(ctx context.Context) (last int64, err error) {
 	types := make([]string, 0, len(mirroredTypes))
 	for _, t := range mirroredTypes {
@@ -96,7 +96,7 @@ func (j *job) lastMirrored(ctx context.Context) (last int64, err error) {
 	}
 }
 
-// listen reads what others say of the job, until the claim is lost or the context ends.
+// listen reads events of the job by others, until the claim is lost or the context ends.
 func (j *job) listen(ctx context.Context, epoch, after int64, said chan<- event) error {
 	pause := retryMin
 	for {
@@ -126,11 +126,11 @@ func (j *job) listen(ctx context.Context, epoch, after int64, said chan<- event)
 	}
 }
 
-// act does what an event asks for, once.
+// act handles an event once.
 func (j *job) act(ctx context.Context, e event) error {
 	if e.Type == cancelledEvent {
 		var p struct{ Reason string }
-		_ = json.Unmarshal(e.Payload, &p) // without one there is none
+		_ = json.Unmarshal(e.Payload, &p) // without a payload there is no reason
 		if p.Reason == "" {
 			p.Reason = "the job was cancelled in the mesh"
 		}
@@ -143,10 +143,10 @@ func (j *job) act(ctx context.Context, e event) error {
 	return nil
 }
 
-// seqKey is the member of the trace context by which an answer is known that was taken before.
+// seqKey is the member of the trace context that identifies an answer that was accepted before.
 const seqKey = "evalrun.dev/mesh-seq"
 
-// answer hands in what somebody has answered. An answer to nothing is passed over.
+// answer delivers an answer. An answer without a question is ignored.
 func (j *job) answer(ctx context.Context, e event) error {
 	st := j.o.Service.Jobs()
 	trace, err := json.Marshal(map[string]int64{seqKey: e.Seq})

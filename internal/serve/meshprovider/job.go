@@ -31,7 +31,7 @@ const (
 	tellEvery = time.Second
 	// retryMin and retryMax are the pauses after an error of the registry or the store.
 	retryMin, retryMax = 200 * time.Millisecond, 5 * time.Second
-	// lookAgain is the pause while a job is with nobody.
+	// lookAgain is the pause while nobody has the job.
 	lookAgain = 2 * time.Second
 )
 
@@ -39,24 +39,24 @@ const (
 type job struct {
 	*provider
 	id string
-	// idle says that the job's run only waits, claimedAgain that it was claimed once more since it is in hand;
-	// provider.mu guards both.
+	// idle says that the job's run only waits. claimedAgain says that the job was claimed again while
+	// it was in hand. provider.mu guards both.
 	idle, claimedAgain bool
 
 	log        *slog.Logger
 	capability service.MeshCapability
-	// row is the job as the registry had it when the claim was last looked at.
+	// row is the job in the registry at the last look at the claim.
 	row row
-	// runID is the run that does it.
+	// runID is the run of the job.
 	runID string
 	// mirrored is the number of the last event of the run that the registry has; -1 is not known.
 	mirrored int64
-	// cursor is how far the events of the registry were acted upon.
+	// cursor is how far the events of the registry were handled.
 	cursor int64
 	// told is the last delta that was accepted, and toldAt when.
 	told   delta
 	toldAt time.Time
-	// pause is how long the next error is waited for.
+	// pause is the pause after the next error.
 	pause time.Duration
 }
 
@@ -64,10 +64,10 @@ func newJob(p *provider, id, runID string) *job {
 	return &job{provider: p, id: id, runID: runID, log: p.o.Log.With("job", id), pause: retryMin}
 }
 
-// errLost means that the registry may have the job down for somebody else.
+// errLost means that the registry may have given the job to somebody else.
 var errLost = errors.New("the claim is no longer valid")
 
-// work sees to the job until it has ended for the registry, or is somebody else's.
+// work works on the job until it has ended in the registry, or belongs to somebody else.
 func (j *job) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		done, err := j.attempt(ctx)
@@ -76,7 +76,7 @@ func (j *job) work(ctx context.Context) {
 		}
 		if err != nil && !errors.Is(err, errLost) && ctx.Err() == nil && j.pause == retryMin {
 			level := slog.LevelWarn
-			if errors.As(err, new(net.Error)) || errors.Is(err, io.EOF) { // the registry is gone, of which one line tells
+			if errors.As(err, new(net.Error)) || errors.Is(err, io.EOF) { // the registry is gone, which one line reports
 				level = slog.LevelDebug
 			}
 			j.log.Log(ctx, level, "a job of the mesh cannot be gone on with; trying again", "error", err)
@@ -86,7 +86,7 @@ func (j *job) work(ctx context.Context) {
 	}
 }
 
-// attempt looks at whose the job is, and works on it while it is this agent's.
+// attempt checks who has the job, and works on it while this agent has it.
 func (j *job) attempt(ctx context.Context) (done bool, err error) {
 	now, err := j.registry.row(ctx, j.id)
 	switch {
@@ -97,7 +97,7 @@ func (j *job) attempt(ctx context.Context) (done bool, err error) {
 		return false, err
 	case now.ended():
 		return true, j.abandon(ctx, "the job has ended in the registry: "+ended(now))
-	case now.Owner == nil && j.runID != "": // its lease has lapsed, and it is claimed again
+	case now.Owner == nil && j.runID != "": // its lease has expired, and it is claimed again
 		j.setIdle(j, true)
 		j.pause = lookAgain
 		return false, nil
@@ -133,16 +133,16 @@ func ended(r row) string {
 	return r.Status
 }
 
-// startError is why a job cannot be done, for whoever has submitted it.
+// startError is why a job cannot be done, for its submitter.
 type startError struct{ error }
 
 // takenReason is why a run is cancelled whose job another agent has claimed.
 const takenReason = "another agent of the mesh has claimed the job"
 
-// start finds the run of the job, or makes it. A run that has failed of what is to be tried again is
-// not gone on with: the job was given back for another one, which has the next key. So is one that was
-// cancelled because another agent had the job, which has come back. There are as many as the job has
-// attempts.
+// start finds the run of the job, or makes it. It skips a run that failed and is to be retried: the
+// job was given back for another run, which has the next key. It also skips a run that was
+// cancelled because another agent had the job, which has come back. There are as many runs as the
+// job has attempts.
 func (j *job) start(ctx context.Context) error {
 	q, err := request(j.capability, j.row)
 	if err != nil {
@@ -178,7 +178,7 @@ func (j *job) start(ctx context.Context) error {
 	}
 }
 
-// key is the idempotency key of the run that does a job for the n-th time.
+// key is the idempotency key of the n-th run of a job.
 func key(jobID string, n int) string {
 	if n == 0 {
 		return jobID
@@ -191,20 +191,20 @@ func taken(run store.Job) bool {
 	return run.Status == store.JobCancelled && strings.HasSuffix(run.Error, takenReason)
 }
 
-// severalFaulted begins the error of a run of several rollouts.
+// severalFaulted matches the beginning of the error of a run of several rollouts.
 var severalFaulted = regexp.MustCompile(`^\d+ of \d+ rollouts faulted; the first: `)
 
-// retryable reports whether a run has failed of what is to be tried again.
+// retryable reports whether a run has failed for a reason that allows a retry.
 func (j *job) retryable(run store.Job) bool {
 	category, _, _ := strings.Cut(severalFaulted.ReplaceAllString(run.Error, ""), ":")
 	return run.Status == store.JobFailed && slices.Contains(j.capability.RetryOn, fault.Category(category))
 }
 
-// cursorKey is under which the registry keeps how far its events were acted upon.
+// cursorKey is the key under which the registry keeps how far its events were handled.
 const cursorKey = "evalrun"
 
-// follow tells the registry how the run is, and the run what the registry says of the job, until
-// the run has ended or the claim is lost.
+// follow reports the run's progress to the registry, and passes the registry's events to the run,
+// until the run has ended or the claim is lost.
 func (j *job) follow(ctx context.Context) (done bool, err error) {
 	listening, stop := context.WithCancel(ctx)
 	said := make(chan event)
@@ -255,7 +255,7 @@ func (j *job) follow(ctx context.Context) (done bool, err error) {
 	}
 }
 
-// farewell tells a last time how the run is when this process ends.
+// farewell reports the end of the run, if it has ended, when this process ends.
 func (j *job) farewell(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer cancel()
@@ -266,8 +266,8 @@ func (j *job) farewell(ctx context.Context) error {
 	return err
 }
 
-// report tells how a run is that has not ended, if that is new or the lease is to be renewed. It
-// returns how long nothing has to be told.
+// report reports the state of a run that has not ended, if that is new or the lease is to be
+// renewed. It returns how long no report is needed.
 func (j *job) report(ctx context.Context, run store.Job) (next time.Duration, err error) {
 	d := delta{Status: string(run.Status), RecvCursor: map[string]int64{cursorKey: j.cursor}}
 	if run.Ended > 0 && run.Total > 0 {
@@ -301,7 +301,7 @@ func (j *job) report(ctx context.Context, run store.Job) (next time.Duration, er
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// renewal is how long after a renewal of the lease the next one is.
+// renewal is the time between two renewals of the lease.
 func (j *job) renewal() time.Duration {
 	lease := defaultLease
 	if d := j.row.MaxDuration; d != nil && *d > 0 {
@@ -310,7 +310,7 @@ func (j *job) renewal() time.Duration {
 	return min(lease/3, maxRenewal)
 }
 
-// tell sends a delta. The error is errLost if the registry does not take it.
+// tell sends a delta. The error is errLost if the registry rejects it.
 func (j *job) tell(ctx context.Context, d delta) error {
 	d.ID, d.Epoch = j.id, j.row.Epoch
 	rejected, err := j.registry.tell(ctx, d)
@@ -332,7 +332,7 @@ func (j *job) send(ctx context.Context, d delta) (done bool, err error) {
 	return err == nil, err
 }
 
-// end tells how the run has ended, or gives the job back to be tried again.
+// end reports how the run has ended, or releases the job to be retried.
 func (j *job) end(ctx context.Context, run store.Job) (done bool, err error) {
 	red, err := j.o.Service.Redactor(ctx, j.runID)
 	if err != nil {
@@ -364,7 +364,7 @@ func (j *job) end(ctx context.Context, run store.Job) (done bool, err error) {
 	return j.send(ctx, delta{Status: "failed", Error: reason})
 }
 
-// abandon cancels the run of a job that is not this agent's any more.
+// abandon cancels the run of a job that this agent has lost.
 func (j *job) abandon(ctx context.Context, reason string) error {
 	_, err := j.o.Service.Jobs().CancelJob(ctx, j.runID, reason, 0, wait.SourceExec)
 	if errors.Is(err, store.ErrJobEnded) || errors.Is(err, store.ErrNotFound) {

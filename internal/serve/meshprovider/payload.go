@@ -30,11 +30,11 @@ func describe(c service.MeshCapability) string {
 	return "runs an eval set, and gives its verdict and scores"
 }
 
-// submitter begins who has submitted the job of a run: the id of the mesh's job follows, and who has
-// submitted that.
+// submitter begins the submitter of a run's job. The id of the mesh's job follows, and then the
+// submitter of that.
 const submitter = "mesh:"
 
-// meshJob is the id of the mesh's job that a run does; empty if it does none.
+// meshJob returns the id of the mesh's job of a run; empty if there is none.
 func meshJob(j store.Job) string {
 	rest, ok := strings.CutPrefix(j.SubmittedBy, submitter)
 	id, _, _ := strings.Cut(rest, ":")
@@ -44,7 +44,7 @@ func meshJob(j store.Job) string {
 	return id
 }
 
-// request is the run that a job asks for. The error is for whoever has submitted the job.
+// request returns the run that a job asks for. The error is for the submitter of the job.
 func request(c service.MeshCapability, r row) (service.StartRequest, error) {
 	q, err := service.ReadJobPayload(r.Payload, c.EvalSet)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package meshprovider makes evalrun an agent of a mesh (MCP Mesh) that provides capabilities: it
 // registers at the registry of the mesh, claims the jobs that others submit there, has each of them
-// done as a run, and tells the registry how that goes.
+// done as a run, and reports their progress to the registry.
 //
 // A job is one run, by an idempotency key that is made of the job's id: however often it is claimed,
-// by this process or the next one, the run that is there is gone on with. What has to be told is
-// read from the store, so that nothing is lost when this process or the registry is killed.
+// by this process or the next one, it continues the existing run. Reports are made from the store, so
+// that nothing is lost when this process or the registry is killed.
 //
 // The package knows the wire of the registry for its executors. It knows nothing of the requests
 // that evalrun serve answers.
@@ -22,25 +22,25 @@ import (
 )
 
 const (
-	// defaultInterval is how often the registry hears that the agent is there. It says how many jobs
-	// are pending in return.
+	// defaultInterval is how often the agent sends a heartbeat to the registry. The answer says how
+	// many jobs are pending.
 	defaultInterval = 2 * time.Second
-	// goodbye is how long what is left to be told may take when the provider ends.
+	// goodbye is how long the last reports may take when the provider ends.
 	goodbye = 5 * time.Second
 	// openPage is how many jobs are read at once.
 	openPage = 200
 )
 
-// Options are what a provider needs.
+// Options are the dependencies of a provider.
 type Options struct {
 	Service *service.Service
-	// Mesh is what the configuration says.
+	// Mesh is the configuration.
 	Mesh service.Mesh
 	// Interval is the time between two heartbeats; 0 means 2 s.
 	Interval time.Duration
-	// Drain, when it is closed, has no more jobs claimed. Those in hand go on; nil is never closed.
+	// Drain, when it is closed, stops the claiming of jobs. Those in hand go on; nil is never closed.
 	Drain <-chan struct{}
-	// Log, if not nil, is told what goes wrong.
+	// Log, if not nil, gets the errors.
 	Log *slog.Logger
 }
 
@@ -53,11 +53,11 @@ type provider struct {
 	// inHand are the jobs that are worked on, by their ids.
 	inHand map[string]*job
 	jobs   sync.WaitGroup
-	// room is told when there may be room for another job.
+	// room receives a value when there may be room for another job.
 	room chan struct{}
 
-	// adopted says that the jobs were taken up that the registry has this agent down for, and
-	// failing that the last turn has failed. Only Run uses them.
+	// adopted says that the jobs that the registry has assigned to this agent were taken up. failing
+	// says that the last turn has failed. Only Run uses them.
 	adopted, failing bool
 }
 
@@ -84,7 +84,7 @@ func Run(ctx context.Context, o Options) {
 	p.leave(ctx)
 }
 
-// report logs the first of several errors, and that it works again.
+// report logs the first of several errors, and the recovery.
 func (p *provider) report(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil:
@@ -96,7 +96,7 @@ func (p *provider) report(ctx context.Context, err error) {
 	p.failing = err != nil
 }
 
-// turn says that the agent is there, and claims what is pending.
+// turn sends a heartbeat, and claims pending jobs.
 func (p *provider) turn(ctx context.Context) error {
 	pending, known, err := p.registry.beat(ctx)
 	if err == nil && !known {
@@ -132,8 +132,8 @@ func (p *provider) turn(ctx context.Context) error {
 	return nil
 }
 
-// adopt takes up the jobs whose runs have not ended, and those that the registry has this agent down
-// for: of a process that was killed, or because a claim was not answered.
+// adopt takes up the jobs whose runs have not ended, and those that the registry has assigned to
+// this agent: those of a process that was killed, or of a claim without an answer.
 func (p *provider) adopt(ctx context.Context) error {
 	runs, err := p.openRuns(ctx)
 	if err != nil {
@@ -149,7 +149,7 @@ func (p *provider) adopt(ctx context.Context) error {
 	return err
 }
 
-// openRuns are the runs of jobs of the mesh that have not ended, by the ids of their jobs.
+// openRuns returns the runs of the mesh's jobs that have not ended, by the ids of their jobs.
 func (p *provider) openRuns(ctx context.Context) (map[string]string, error) {
 	runs := map[string]string{}
 	f := store.JobFilter{Statuses: []store.JobStatus{store.JobWorking, store.JobInputRequired}, Limit: openPage}
@@ -177,7 +177,7 @@ func (p *provider) draining() bool {
 	}
 }
 
-// free reports whether another job may be claimed. Jobs that only wait take no place.
+// free reports whether another job may be claimed. Jobs that only wait take no slot.
 func (p *provider) free() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,8 +190,8 @@ func (p *provider) free() bool {
 	return busy < p.o.Mesh.MaxJobs
 }
 
-// take works on a job. runID is the run that does it; empty if that has to be found. A job that is in
-// hand may be about to be put down, and is looked at once more then: nobody else has this claim.
+// take works on a job. runID is its run; empty if that has to be found. A job in hand may be about
+// to be put down, and is then checked once more: nobody else has this claim.
 func (p *provider) take(ctx context.Context, id, runID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,7 +229,7 @@ func (p *provider) hasRoom() {
 	}
 }
 
-// setIdle says whether a job only waits.
+// setIdle records whether a job only waits.
 func (p *provider) setIdle(j *job, idle bool) {
 	p.mu.Lock()
 	changed := idle && !j.idle
@@ -240,8 +240,7 @@ func (p *provider) setIdle(j *job, idle bool) {
 	}
 }
 
-// leave tells the registry that the agent is gone, unless it has jobs: whoever starts it again goes
-// on with them.
+// leave unregisters the agent, unless it has jobs: the next start of the agent continues them.
 func (p *provider) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// callTimeout is how long the registry may take for an answer, beside what it is asked to wait.
+	// callTimeout is how long the registry may take to answer, in addition to the requested wait.
 	callTimeout = 15 * time.Second
 	// maxAnswer is how long an answer may be.
 	maxAnswer = 64 << 20
@@ -26,7 +26,7 @@ const (
 	ownedPage = 200
 )
 
-// registry is the registry of the mesh, as one of its agents uses it.
+// registry is the registry of the mesh, with the requests of an agent.
 type registry struct {
 	base string
 	// shown is base without its credentials.
@@ -47,8 +47,8 @@ func newRegistry(m service.Mesh, storeID string) *registry {
 // maxAgentID is how long the id of an agent may be.
 const maxAgentID = 64
 
-// agentID is the same each time that the store is served, so that the registry has the jobs of the
-// process before down for this one.
+// agentID is the same each time that the store is served, so that the registry assigns the jobs of
+// the previous process to this one.
 func agentID(name, storeID string) string {
 	id := "-" + strings.Map(func(c rune) rune {
 		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
@@ -59,7 +59,7 @@ func agentID(name, storeID string) string {
 	return name + id[:min(len(id), maxAgentID-len(name))]
 }
 
-// answerError is an answer that is an error.
+// answerError is an error answer.
 type answerError struct {
 	status int
 	text   string
@@ -67,7 +67,7 @@ type answerError struct {
 
 func (e *answerError) Error() string { return fmt.Sprintf("%d: %s", e.status, e.text) }
 
-// statusOf is the status of an answer that is an error; 0 if there was no answer.
+// statusOf returns the status of an error answer; 0 if there was no answer.
 func statusOf(err error) int {
 	var a *answerError
 	if errors.As(err, &a) {
@@ -113,7 +113,7 @@ func (r *registry) call(ctx context.Context, method, path string, wait time.Dura
 		return nil, 0, err
 	case a.StatusCode >= 300:
 		var said struct{ Error, Msg string }
-		_ = json.Unmarshal(data, &said) // what is no JSON says nothing
+		_ = json.Unmarshal(data, &said) // a body that is not JSON has no text
 		return a.Header, a.StatusCode, &answerError{a.StatusCode, cmp.Or(said.Error, said.Msg, http.StatusText(a.StatusCode))}
 	case into != nil:
 		err = json.Unmarshal(data, into)
@@ -121,8 +121,8 @@ func (r *registry) call(ctx context.Context, method, path string, wait time.Dura
 	return a.Header, a.StatusCode, err
 }
 
-// beat says that the agent is there. It learns whether jobs are pending, and whether the registry
-// knows the agent as it is.
+// beat sends a heartbeat. It reports whether jobs are pending, and whether the registry knows the
+// agent as it is.
 func (r *registry) beat(ctx context.Context) (pending, known bool, err error) {
 	header, status, err := r.call(ctx, http.MethodHead, "/heartbeat/"+r.agent, 0, nil, nil)
 	if statusOf(err) == http.StatusGone || statusOf(err) == http.StatusNotFound {
@@ -131,11 +131,11 @@ func (r *registry) beat(ctx context.Context) (pending, known bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	n, _ := strconv.Atoi(header.Get("X-Mesh-Pending-Jobs")) // none is 0
+	n, _ := strconv.Atoi(header.Get("X-Mesh-Pending-Jobs")) // a missing header is 0
 	return n > 0, status == http.StatusOK, nil
 }
 
-// tool is a capability as the registry registers it.
+// tool is a capability in the registry's form.
 type tool struct {
 	Function    string          `json:"function_name"`
 	Capability  string          `json:"capability"`
@@ -145,7 +145,7 @@ type tool struct {
 	Kwargs map[string]bool `json:"kwargs"`
 }
 
-// register tells the registry what the agent is. It has no address: nobody calls it.
+// register registers the agent. It has no address: nobody calls it.
 func (r *registry) register(ctx context.Context, m service.Mesh) error {
 	var tools []tool
 	for _, c := range m.Capabilities {
@@ -162,9 +162,9 @@ func (r *registry) register(ctx context.Context, m service.Mesh) error {
 	return err
 }
 
-// leave takes the agent out of the registry.
+// leave removes the agent from the registry.
 func (r *registry) leave(ctx context.Context) {
-	_, _, _ = r.call(ctx, http.MethodDelete, "/agents/"+r.agent, 0, nil, nil) // it is missed soon, too
+	_, _, _ = r.call(ctx, http.MethodDelete, "/agents/"+r.agent, 0, nil, nil) // the registry soon notices its absence, too
 }
 
 // claim claims a job of a capability, and returns its id; empty if there is none.
@@ -205,7 +205,7 @@ func (r *registry) row(ctx context.Context, id string) (j row, err error) {
 	return j, err
 }
 
-// owned are the jobs that the registry has this agent down for.
+// owned returns the jobs that the registry has assigned to this agent.
 func (r *registry) owned(ctx context.Context) (ids []string, err error) {
 	query := url.Values{"owner_instance_id": {r.agent}, "status": {"working,input_required"}, "limit": {strconv.Itoa(ownedPage)}}
 	for {
@@ -226,7 +226,7 @@ func (r *registry) owned(ctx context.Context) (ids []string, err error) {
 	}
 }
 
-// delta is what an executor tells of its job. It renews the lease.
+// delta is an executor's report on its job. It renews the lease.
 type delta struct {
 	ID         string           `json:"id"`
 	Epoch      int64            `json:"claim_epoch"`
@@ -238,7 +238,8 @@ type delta struct {
 	RecvCursor map[string]int64 `json:"recv_cursor,omitempty"`
 }
 
-// tell tells how a job is. rejected is why the registry does not take it; empty if it does.
+// tell reports the state of a job. rejected is why the registry refuses the report; empty if it
+// accepts it.
 func (r *registry) tell(ctx context.Context, d delta) (rejected string, err error) {
 	var said struct {
 		Rejected []struct{ Reason string }
@@ -250,7 +251,7 @@ func (r *registry) tell(ctx context.Context, d delta) (rejected string, err erro
 	return cmp.Or(said.Rejected[0].Reason, "no reason"), nil
 }
 
-// release gives a job back, so that it is tried again.
+// release gives a job back, so that it is retried.
 func (r *registry) release(ctx context.Context, id, reason string) error {
 	_, _, err := r.call(ctx, http.MethodPost, "/jobs/"+url.PathEscape(id)+"/release", 0, map[string]string{"instance_id": r.agent, "reason": reason}, nil)
 	return err
@@ -269,8 +270,8 @@ func (r *registry) post(ctx context.Context, id string, e event) error {
 	return err
 }
 
-// events are the events of some types after a number. With an epoch that is not 0 the agent reads
-// them as the job's executor, which renews its lease; it then waits for one.
+// events returns the events of some types after a number. With an epoch that is not 0 the agent
+// reads them as the job's executor, which renews its lease, and waits for one.
 func (r *registry) events(ctx context.Context, id, types string, after, epoch int64, wait time.Duration) ([]event, error) {
 	query := url.Values{"types": {types}, "after": {strconv.FormatInt(after, 10)}, "limit": {"500"}}
 	if epoch > 0 {

@@ -16,20 +16,20 @@ import (
 	"github.com/evalrun/evalrun/internal/webhook"
 )
 
-// Secrets are what no response and no log may contain: values that were planted, and the webhook
+// Secrets are the texts that no response and no log may contain: planted values, and the webhook
 // tokens of a store.
 type Secrets struct {
 	key webhook.Key
-	// deaf is set in benchmarks, which the listening would slow down.
+	// deaf is set in benchmarks, which listening would slow down.
 	deaf bool
 
 	mu      sync.Mutex
-	planted map[string]string // what they are, by value
+	planted map[string]string // their descriptions, by value
 	heard   []*record
 }
 
-// Watch listens during a test, which fails if a secret is heard. What is to be listened to must end
-// before the test's earlier cleanups.
+// Watch listens during a test, which fails if a secret is heard. The servers that it listens to
+// must end before the test's earlier cleanups.
 func Watch(t testing.TB, storeDir string) *Secrets {
 	t.Helper()
 	key, err := webhook.LoadKey(storeDir)
@@ -63,7 +63,7 @@ func (s *Secrets) Listener(ln net.Listener) net.Listener {
 	return listener{ln, s}
 }
 
-// Writer hears what is written to w.
+// Writer hears everything that is written to w.
 func (s *Secrets) Writer(name string, w io.Writer) io.Writer {
 	if s.deaf {
 		return w
@@ -80,12 +80,12 @@ func (s *Secrets) record(name string) *record {
 }
 
 var (
-	// chunk is what stands between two chunks of a body (RFC 9112, section 7.1).
+	// chunk matches the bytes between two chunks of a body (RFC 9112, section 7.1).
 	chunk        = regexp.MustCompile(`\r\n[0-9a-fA-F]{1,8}\r\n`)
 	webhookToken = regexp.MustCompile(redact.WebhookPrefix + `[A-Za-z0-9_-]{64}`)
 )
 
-// leaks says which secrets were heard where.
+// leaks lists the secrets that were heard, and where.
 func (s *Secrets) leaks() (out []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func describe(where, what string, text []byte, at int) string {
 	return fmt.Sprintf("%s has %s, after %q", where, what, text[max(0, at-around):at])
 }
 
-// record is what was heard in one place.
+// record is the bytes that were heard in one place.
 type record struct {
 	name string
 	mu   sync.Mutex
@@ -150,6 +150,6 @@ type conn struct {
 
 // Write implements net.Conn.
 func (c conn) Write(p []byte) (int, error) {
-	_, _ = c.sent.Write(p) // a buffer takes everything
+	_, _ = c.sent.Write(p) // a buffer accepts everything
 	return c.Conn.Write(p)
 }
