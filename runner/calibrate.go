@@ -89,7 +89,8 @@ func (r *Report) Calibrate(o CalibrateOptions) (*calibrate.Document, error) {
 
 // scoresOf converts a rollout to its scores from 0 to 1.
 func scoresOf(one *schemas.Rollout) calibrate.Rollout {
-	out := calibrate.Rollout{ID: one.RolloutID, EvaluationID: one.EvaluationID, Agent: one.Agent, Cluster: one.Cluster, Epoch: one.Epoch, Scores: map[string]*float64{}}
+	out := calibrate.Rollout{ID: one.RolloutID, EvaluationID: one.EvaluationID, Agent: one.Agent, Cluster: one.Cluster,
+		Epoch: one.Epoch, Scores: map[string]*float64{}}
 	for _, e := range one.EvaluationRunResults {
 		if e.IsLineResult || e.Result.Score == nil {
 			continue
@@ -110,7 +111,8 @@ func ratingsOf(one *schemas.Rollout, ratings []schemas.Rating) (out []calibrate.
 		if rater == "" {
 			rater = strconv.Itoa(i + 1)
 		}
-		out = append(out, calibrate.Label{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, Rater: rater, Value: r.Score})
+		out = append(out,
+			calibrate.Label{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, Rater: rater, Value: r.Score})
 	}
 	return out
 }
@@ -169,7 +171,9 @@ func labelOf(row *input.Node) (l calibrate.Label, err error) {
 // VerdictOfCalibration is the verdict of the gates of a calibration. The reason names the gates
 // that have not passed.
 func VerdictOfCalibration(d *calibrate.Document) (v Verdict, reason string) {
-	return verdictOfGates(d.Gates, func(g calibrate.Gate) gateVerdict { return gateVerdict{g.Verdict, report.CalibrationGateSentence(g)} }, Undecided)
+	return verdictOfGates(d.Gates, func(g calibrate.Gate) gateVerdict {
+		return gateVerdict{g.Verdict, report.CalibrationGateSentence(g)}
+	}, Undecided)
 }
 
 // WriteCalibration writes a calibration in one of the ComparisonFormats.

@@ -50,7 +50,9 @@ func SelfTest(a compare.Side, by string, seed uint64) (*compare.SelfTestDocument
 // VerdictOf is the verdict of the gates of a comparison; undecided is the verdict of an undecided
 // gate. The reason names the gates that have not passed.
 func VerdictOf(d *compare.Document, undecided Verdict) (v Verdict, reason string) {
-	return verdictOfGates(d.Gates, func(g compare.Gate) gateVerdict { return gateVerdict{g.Verdict, report.GateSentence(d, g)} }, undecided)
+	return verdictOfGates(d.Gates, func(g compare.Gate) gateVerdict {
+		return gateVerdict{g.Verdict, report.GateSentence(d, g)}
+	}, undecided)
 }
 
 // gateVerdict is the verdict of a gate, and the sentence that explains it.
@@ -121,8 +123,9 @@ func OpenSide(path, agent string) (compare.Side, error) {
 // Side returns the report as a side of a comparison: all agents of the run, or only the named one.
 func (r *Report) Side(agent string) (compare.Side, error) {
 	h := r.Head()
-	s := compare.Side{Agent: agent, Source: compare.Source{RunID: h.RunID, EvaluationSetName: h.EvaluationSetName, EvaluationSetDigest: h.EvaluationSetDigest,
-		PlanDigest: h.PlanDigest, Agents: []string{}, Final: h.Final}, About: about(h)}
+	s := compare.Side{Agent: agent, Source: compare.Source{RunID: h.RunID, EvaluationSetName: h.EvaluationSetName,
+		EvaluationSetDigest: h.EvaluationSetDigest,
+		PlanDigest:          h.PlanDigest, Agents: []string{}, Final: h.Final}, About: about(h)}
 	if h.Statistics == nil {
 		return s, inputError("the results document of run %s has no statistics; write it anew from its store", h.RunID)
 	}
@@ -152,7 +155,8 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 	err := r.r.Outlines(func(one *schemas.Rollout) error {
 		k := rolloutKey{one.EvaluationID, one.Agent, one.Epoch}
 		if rollouts[k] {
-			return inputError("run %s has epoch %d of evaluation %s and agent %s twice", h.RunID, one.Epoch, one.EvaluationID, one.Agent)
+			return inputError("run %s has epoch %d of evaluation %s and agent %s twice", h.RunID, one.Epoch, one.EvaluationID,
+				one.Agent)
 		}
 		rollouts[k] = true
 		if err := checkScores(one); err != nil {
@@ -169,7 +173,8 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 		if one.Error != nil {
 			e.Faults = append(e.Faults, one.Error.Category)
 		}
-		e.Rollouts = append(e.Rollouts, compare.Rollout{RolloutID: one.RolloutID, Epoch: one.Epoch, Status: r.r.StatusOf(one), Score: one.Score})
+		e.Rollouts = append(e.Rollouts,
+			compare.Rollout{RolloutID: one.RolloutID, Epoch: one.Epoch, Status: r.r.StatusOf(one), Score: one.Score})
 		if !seen[one.Agent] {
 			seen[one.Agent], s.Agents = true, append(s.Agents, one.Agent)
 		}
@@ -204,7 +209,8 @@ func checkScores(one *schemas.Rollout) error {
 
 // setOf returns the part of the eval set that statistics need, from the statistics of a document.
 func setOf(s *summary.Summary) *eval.Set {
-	set := &eval.Set{Epochs: s.Epochs, Reduce: s.Reduce, Interval: s.Interval, Thresholds: eval.Thresholds{Pass: s.Thresholds.Pass}}
+	set := &eval.Set{Epochs: s.Epochs, Reduce: s.Reduce, Interval: s.Interval,
+		Thresholds: eval.Thresholds{Pass: s.Thresholds.Pass}}
 	for _, e := range s.PerAgent()[0].Evaluators {
 		def := eval.Definition{ID: e.ID, Name: e.Name, Weight: e.Weight}
 		if e.ID == eval.Verifier.ID {
@@ -217,7 +223,8 @@ func setOf(s *summary.Summary) *eval.Set {
 
 // rolloutOf converts a rollout of a document to the form that statistics take.
 func rolloutOf(one *schemas.Rollout) summary.Rollout {
-	out := summary.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, State: eval.State(one.Status),
+	out := summary.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch,
+		State:      eval.State(one.Status),
 		Evaluation: &eval.Evaluation{ID: one.EvaluationID, Cluster: one.Cluster, Criteria: one.Criteria}}
 	if one.Usage != nil {
 		out.Usage = one.Usage.Models
@@ -238,8 +245,9 @@ func rolloutOf(one *schemas.Rollout) summary.Rollout {
 	}
 	for _, e := range one.EvaluationRunResults {
 		scale := cmp.Or(e.Result.Scale, 1)
-		out.Results = append(out.Results, eval.Result{EvaluatorID: e.EvaluatorID, EvaluatorName: e.EvaluatorName, Score: e.Result.Score, Scale: scale,
-			Error: e.Result.Error, NotRun: e.Result.NotRun, Line: e.IsLineResult})
+		out.Results = append(out.Results,
+			eval.Result{EvaluatorID: e.EvaluatorID, EvaluatorName: e.EvaluatorName, Score: e.Result.Score, Scale: scale,
+				Error: e.Result.Error, NotRun: e.Result.NotRun, Line: e.IsLineResult})
 	}
 	return out
 }
@@ -274,7 +282,8 @@ func digestOf(one *schemas.Rollout) string {
 	add := func(part json.RawMessage) {
 		value := jsontext.Value(bytes.Clone(part))
 		// If formatting fails, the value stays as it is.
-		_ = value.Format(jsontext.ReorderRawObjects(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+		_ = value.Format(jsontext.ReorderRawObjects(true), jsontext.AllowDuplicateNames(true),
+			jsontext.AllowInvalidUTF8(true))
 		_, _ = hash.Write(value)
 		_, _ = hash.Write([]byte{0})
 	}

@@ -54,7 +54,8 @@ var runIDPattern = sync.OnceValue(func() *regexp.Regexp {
 // Check reports what is wrong with the options.
 func (o CreateOptions) Check() error {
 	if o.RunID != "" && !runIDPattern().MatchString(o.RunID) {
-		return inputError("--run-id: expected up to 128 letters, digits, dots, hyphens and underscores, the first one a letter or a digit, got %q", o.RunID)
+		return inputError("--run-id: expected up to 128 letters, digits, dots, hyphens and underscores, the first one a letter or a digit, got %q",
+			o.RunID)
 	}
 	if o.RunID == Latest {
 		return inputError("--run-id: %s is the name of the newest run, whichever that is; give another id", Latest)
@@ -94,13 +95,16 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 	if err != nil {
 		return Created{}, err
 	}
-	if req.Deadline = o.Deadline; o.Job != nil && !o.Job.Deadline.IsZero() && (req.Deadline.IsZero() || o.Job.Deadline.Before(req.Deadline)) {
+	if req.Deadline = o.Deadline; o.Job != nil && !o.Job.Deadline.IsZero() &&
+		(req.Deadline.IsZero() || o.Job.Deadline.Before(req.Deadline)) {
 		req.Deadline = o.Job.Deadline
 	}
 	if !o.Deadline.IsZero() && !time.Now().Before(o.Deadline) {
-		return Created{}, inputError("nothing is started: the deadline of whoever asks for the run, %s, has passed", o.Deadline.UTC().Format(time.RFC3339))
+		return Created{}, inputError("nothing is started: the deadline of whoever asks for the run, %s, has passed",
+			o.Deadline.UTC().Format(time.RFC3339))
 	}
-	req.Origin.GitCommit, req.Origin.Version, req.Origin.Request = s.commits.Of(ctx, req.BaseDir), s.opts.Version, o.Request
+	req.Origin.GitCommit, req.Origin.Version, req.Origin.Request = s.commits.Of(ctx,
+		req.BaseDir), s.opts.Version, o.Request
 	if req.Origin.GitCommit != "" {
 		req.Origin.GitDirty = s.commits.Dirty(ctx, req.BaseDir)
 	}
@@ -122,7 +126,8 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 		}
 	}
 	s.Wake(plan.RunID)
-	return Created{RunID: plan.RunID, EvaluationSetName: plan.EvaluationSetName, New: created, Rollouts: len(plan.Rollouts)}, nil
+	return Created{RunID: plan.RunID, EvaluationSetName: plan.EvaluationSetName, New: created,
+		Rollouts: len(plan.Rollouts)}, nil
 }
 
 // jobOf fills in what a job leaves open from the eval set.
@@ -152,7 +157,8 @@ func (a attachment) check(ctx context.Context, asPlanned bool) error {
 		return err
 	}
 	if there.EvaluationSetID != plan.EvaluationSetID {
-		return inputError("--run-id %s: that run is of the eval set %q, not of %q; give this one another id", plan.RunID, there.EvaluationSetID, plan.EvaluationSetID)
+		return inputError("--run-id %s: that run is of the eval set %q, not of %q; give this one another id", plan.RunID,
+			there.EvaluationSetID, plan.EvaluationSetID)
 	}
 	if asPlanned {
 		return nil

@@ -90,11 +90,13 @@ func (e *PolledError) Error() string {
 	if e.TriggerID == "" {
 		return fmt.Sprintf("evalrun asks the source %s for the results of its jobs", e.Source)
 	}
-	return fmt.Sprintf("trigger %s waits for %s %s, for whose result evalrun asks the source %s", e.TriggerID, e.Type, redact.Line(e.ItemKey), e.Source)
+	return fmt.Sprintf("trigger %s waits for %s %s, for whose result evalrun asks the source %s", e.TriggerID, e.Type,
+		redact.Line(e.ItemKey), e.Source)
 }
 
 // polled are the sources that evalrun asks for the results of jobs.
-var polled = []string{wait.SourceExec, wait.SourceHTTP, wait.SourceUiPath, wait.SourceMesh, wait.SourceMCP, wait.SourceOpenAIBatch, wait.SourceAnthropicBatch}
+var polled = []string{wait.SourceExec, wait.SourceHTTP, wait.SourceUiPath, wait.SourceMesh, wait.SourceMCP,
+	wait.SourceOpenAIBatch, wait.SourceAnthropicBatch}
 
 // Deliver delivers to a trigger. It is named by its id, by a beginning or an end of it that no
 // other has, or by SOURCE/KEY; the latter delivers to every trigger that waits for these. Go on
@@ -160,7 +162,8 @@ type address struct {
 func (a address) set(ctx context.Context, name string, d *store.Delivery) error {
 	if source, key, ok := strings.Cut(name, "/"); ok {
 		if key == "" || !slices.Contains(wait.SourceNames, source) {
-			return inputError("%q: expected SOURCE/KEY, the source one of %s%s", name, strings.Join(wait.SourceNames, ", "), input.Suggest(source, wait.SourceNames))
+			return inputError("%q: expected SOURCE/KEY, the source one of %s%s", name, strings.Join(wait.SourceNames, ", "),
+				input.Suggest(source, wait.SourceNames))
 		}
 		if !a.force && slices.Contains(polled, source) {
 			return &InputError{Err: &PolledError{Source: source}}
@@ -169,12 +172,14 @@ func (a address) set(ctx context.Context, name string, d *store.Delivery) error 
 		return nil
 	}
 	if _, isLatest, _ := stepsBack(name); isLatest {
-		return inputError("%s: a trigger is named by its id, because the newest one may be another than the one that you have seen; evalrun triggers lists them", name)
+		return inputError("%s: a trigger is named by its id, because the newest one may be another than the one that you have seen; evalrun triggers lists them",
+			name)
 	}
 	t, err := a.st.Trigger(ctx, name)
 	switch {
 	case err == nil && !a.force && t.State.IsOpen() && slices.Contains(polled, t.Source):
-		return &InputError{Err: &PolledError{Source: t.Source, TriggerID: t.ID, RunID: t.RunID, Type: t.Type, ItemKey: t.ItemKey}}
+		return &InputError{Err: &PolledError{Source: t.Source, TriggerID: t.ID, RunID: t.RunID, Type: t.Type,
+			ItemKey: t.ItemKey}}
 	case err == nil:
 		d.TriggerID = t.ID
 	case !errors.Is(err, store.ErrNotFound):

@@ -43,13 +43,15 @@ func (s *Store) Find(ctx context.Context, name string) (Run, error) {
 	case ok && len(all) == 0:
 		return Run{}, inputError("%s: there is no run in the store %s", name, s.Dir())
 	case ok:
-		return Run{}, inputError("%s: the store %s has only %d runs, the oldest of which is %s~%d", name, s.Dir(), len(all), Latest, len(all)-1)
+		return Run{}, inputError("%s: the store %s has only %d runs, the oldest of which is %s~%d", name, s.Dir(), len(all),
+			Latest, len(all)-1)
 	case len(found) == 0:
 		known := []string{Latest}
 		for _, r := range all {
 			known = append(known, r.ID)
 		}
-		return Run{}, inputError("%w %q in the store %s%s; evalrun list shows the runs", errNoRun, name, s.Dir(), input.Suggest(name, known))
+		return Run{}, inputError("%w %q in the store %s%s; evalrun list shows the runs", errNoRun, name, s.Dir(),
+			input.Suggest(name, known))
 	case len(found) > 1:
 		return Run{}, inputError("%d runs begin or end with %q; give more of the id:%s", len(found), name, candidates(found))
 	}
@@ -68,7 +70,8 @@ func stepsBack(name string) (n int, ok bool, err error) {
 	}
 	n, err = strconv.Atoi(number)
 	if err != nil || n < 0 {
-		return 0, false, inputError("%s: expected a number after the tilde, as in %s~1, the run before the newest one", name, Latest)
+		return 0, false, inputError("%s: expected a number after the tilde, as in %s~1, the run before the newest one", name,
+			Latest)
 	}
 	return n, true, nil
 }
@@ -82,7 +85,8 @@ func candidates(found []Run) string {
 			b.WriteString("\n  and " + strconv.Itoa(len(found)-most) + " more")
 			break
 		}
-		b.WriteString(strings.TrimRight("\n  "+r.ID+"  "+r.CreatedAt.Local().Format(time.DateTime)+"  "+redact.Line(r.EvaluationSetName), " "))
+		b.WriteString(strings.TrimRight("\n  "+r.ID+"  "+r.CreatedAt.Local().Format(time.DateTime)+"  "+redact.Line(r.EvaluationSetName),
+			" "))
 	}
 	return b.String()
 }

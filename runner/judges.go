@@ -161,7 +161,8 @@ func (r *rescoring) judges(plan plans.Plan, o ScoreOptions) *judge.Judges {
 		models[a.Name] = plans.ModelOf(a)
 	}
 	return judge.New(judge.Options{
-		Config: *plan.Judges, CacheDir: filepath.Join(r.st.Dir(), "judge-cache"), AgentModels: models, Resolve: o.Variables.resolve, Redact: r.red,
+		Config: *plan.Judges, CacheDir: filepath.Join(r.st.Dir(), "judge-cache"), AgentModels: models,
+		Resolve: o.Variables.resolve, Redact: r.red,
 		Spent: func(ctx context.Context) (judge.Spent, error) { return rollout.SpentOnJudges(ctx, r.st, r.runID) },
 	})
 }

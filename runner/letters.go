@@ -92,19 +92,22 @@ func (l *letters) parcel(ctx context.Context, n store.Notification) (p notify.Pa
 
 // messages returns the messages of an event: that a rollout waits, what a person is asked, or that
 // the run is final or was scored again. They are the same whenever they are made.
-func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Redactor, e store.Event) (out []notify.Message, err error) {
+func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Redactor,
+	e store.Event) (out []notify.Message, err error) {
 	add := func(kind notify.Kind, typ, part, subject string, about any) error {
 		data, err := json.Marshal(about)
 		if err != nil {
 			return err
 		}
-		out = append(out, notify.Message{ID: notify.MessageID(e.RunID, e.Seq, part), Kind: kind, Source: "/stores/" + l.s.ID() + "/runs/" + e.RunID,
+		out = append(out, notify.Message{ID: notify.MessageID(e.RunID, e.Seq, part), Kind: kind,
+			Source:  "/stores/" + l.s.ID() + "/runs/" + e.RunID,
 			Subject: subject, Type: typ, Time: e.Time, Data: red.JSON(data)})
 		return nil
 	}
 	of := told{RunID: e.RunID, RolloutID: e.RolloutID, EvaluationSetID: plan.Set.ID, EvaluationSetName: plan.Set.Name}
 	ask := func(t store.Trigger) error {
-		return add(notify.Question, notify.TypeQuestion, "question/"+t.ID, t.ID, toldQuestion{of.with(t), newToldTrigger(t), newTrigger(t).Payload})
+		return add(notify.Question, notify.TypeQuestion, "question/"+t.ID, t.ID,
+			toldQuestion{of.with(t), newToldTrigger(t), newTrigger(t).Payload})
 	}
 	switch e.Type {
 	case store.RunFinished:
@@ -172,7 +175,8 @@ func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Red
 }
 
 // finished returns the message about how a run has ended.
-func (l *letters) finished(ctx context.Context, plan plans.Plan, red *redact.Redactor, of told) (out toldFinished, err error) {
+func (l *letters) finished(ctx context.Context, plan plans.Plan, red *redact.Redactor,
+	of told) (out toldFinished, err error) {
 	out.told = of
 	j, err := planned{st: l.s.st, runID: of.RunID, plan: plan, red: red}.judge(ctx, Accept{})
 	if err != nil {
@@ -243,6 +247,7 @@ type toldTrigger struct {
 
 func newToldTrigger(t store.Trigger) toldTrigger {
 	shown := newTrigger(t)
-	return toldTrigger{TriggerID: t.ID, InterruptID: t.ShownID(), EvaluatorID: t.EvaluatorID, AskedBy: t.AskedBy, Type: t.Type, Name: t.Name, Source: t.Source, ItemKey: t.ItemKey,
+	return toldTrigger{TriggerID: t.ID, InterruptID: t.ShownID(), EvaluatorID: t.EvaluatorID, AskedBy: t.AskedBy,
+		Type: t.Type, Name: t.Name, Source: t.Source, ItemKey: t.ItemKey,
 		Deadline: shown.Deadline, ExpiresAt: shown.ExpiresAt}
 }

@@ -169,7 +169,8 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 		return inputError("no agent; name one of %s", e.opts.Catalog.names())
 	case len(req.Agents) == 0 && len(sets) == 0:
 		r.Problems = nil
-		return inputError("no agent; give one with --agent NAME|FILE or -- COMMAND… (the registry has %s)", strings.Join(agent.Names(), ", "))
+		return inputError("no agent; give one with --agent NAME|FILE or -- COMMAND… (the registry has %s)",
+			strings.Join(agent.Names(), ", "))
 	case len(req.Agents) == 0:
 		r.Errorf(set.Node, "no agent; add the key agent, or give one with --agent NAME|FILE or -- COMMAND…")
 	}
@@ -230,7 +231,8 @@ func (e *EvalSet) narrow(r *input.Reader) error {
 // choose reads the data set, if there is one, and keeps the chosen ones of all evaluations.
 func (e *EvalSet) choose(r *input.Reader) error {
 	set := e.req.Set
-	chosen, err := set.Choose(eval.Wanted{IDs: e.opts.EvalIDs, Pattern: e.opts.Filter, Tags: e.opts.Tags, Limit: e.opts.Limit, Sample: e.opts.Sample, Seed: e.opts.Seed, AtOnce: e.opts.SelectAtOnce})
+	chosen, err := set.Choose(eval.Wanted{IDs: e.opts.EvalIDs, Pattern: e.opts.Filter, Tags: e.opts.Tags,
+		Limit: e.opts.Limit, Sample: e.opts.Sample, Seed: e.opts.Seed, AtOnce: e.opts.SelectAtOnce})
 	for _, one := range set.Evaluations {
 		if err == nil {
 			err = chosen.Add(one)
@@ -291,7 +293,8 @@ func (e *EvalSet) override() error {
 		one := &set.Evaluations[i]
 		inputs := map[string]json.RawMessage{}
 		if err := json.Unmarshal(one.Inputs, &inputs); err != nil {
-			return inputError("inputs: those of the evaluation %q are no object, so that nothing in them can be replaced", one.ID)
+			return inputError("inputs: those of the evaluation %q are no object, so that nothing in them can be replaced",
+				one.ID)
 		}
 		maps.Copy(inputs, given)
 		var err error
@@ -363,7 +366,8 @@ func checkThresholds(r *input.Reader, set *eval.Set, tasks int) {
 		for _, key := range few.Key {
 			node = node.Member(key)
 		}
-		r.Warnf(node, "at least %g by interval needs at least %d evaluations without a failure; the set has %d", few.Threshold.Min, few.Needed, few.Has)
+		r.Warnf(node, "at least %g by interval needs at least %d evaluations without a failure; the set has %d",
+			few.Threshold.Min, few.Needed, few.Has)
 	}
 }
 

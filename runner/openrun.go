@@ -43,7 +43,8 @@ func OpenRun(ctx context.Context, name, dir string, o OpenOptions) (*Store, Run,
 		return openDocumentsRun(ctx, name, dir, o)
 	}
 	if strings.ContainsAny(name, `/\`) || strings.HasSuffix(name, ".json") {
-		return nil, Run{}, inputError("%s: there is no such file; give a results document or the id of a run (evalrun list shows them)", name)
+		return nil, Run{},
+			inputError("%s: there is no such file; give a results document or the id of a run (evalrun list shows them)", name)
 	}
 	if dir == "" {
 		dir = FindStore()
@@ -74,11 +75,13 @@ func openDocumentsRun(ctx context.Context, path, dir string, o OpenOptions) (*St
 		return nil, Run{}, err
 	}
 	if s.ID() != head.StoreID {
-		err := inputError("%s belongs to the store %s, but the store in %s is %s; give the right one with --store", path, head.StoreID, s.Dir(), s.ID())
+		err := inputError("%s belongs to the store %s, but the store in %s is %s; give the right one with --store", path,
+			head.StoreID, s.Dir(), s.ID())
 		return nil, Run{}, errors.Join(err, s.Close())
 	}
 	if _, err := s.st.Run(ctx, head.RunID); err != nil {
-		return nil, Run{}, errors.Join(inputError("%s: its run %s is not in the store %s", path, head.RunID, s.Dir()), s.Close())
+		return nil, Run{}, errors.Join(inputError("%s: its run %s is not in the store %s", path, head.RunID, s.Dir()),
+			s.Close())
 	}
 	run, err := s.Find(ctx, head.RunID)
 	if err != nil {
@@ -103,7 +106,8 @@ func documentStore(path string, head schemas.Head) (string, error) {
 			}
 		}
 		if up == filepath.Dir(up) {
-			return "", inputError("%s: its store is not at %q beside it, and there is no .evalrun upward of it; give the store with --store", path, head.StorePath)
+			return "", inputError("%s: its store is not at %q beside it, and there is no .evalrun upward of it; give the store with --store",
+				path, head.StorePath)
 		}
 	}
 }

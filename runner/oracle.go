@@ -41,8 +41,10 @@ var ErrInterrupted = errors.New("interrupted")
 
 // CheckTasks runs task directories with their own solutions, which must get the reward 1, and with
 // an agent that does nothing, which must get 0. It uses a store of its own that it throws away.
-func CheckTasks(ctx context.Context, dirs []string, sandbox SandboxOptions, store OpenOptions, o Options) (checks []OracleCheck, err error) {
-	set, err := Load(dirs, LoadOptions{Agents: []string{oracle.Name, oracle.NopName}, Sandbox: sandbox, Variables: o.Variables, AllowUnset: true})
+func CheckTasks(ctx context.Context, dirs []string, sandbox SandboxOptions, store OpenOptions,
+	o Options) (checks []OracleCheck, err error) {
+	set, err := Load(dirs, LoadOptions{Agents: []string{oracle.Name, oracle.NopName}, Sandbox: sandbox,
+		Variables: o.Variables, AllowUnset: true})
 	if err != nil {
 		return nil, err
 	}

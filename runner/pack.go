@@ -60,7 +60,8 @@ func (s *Store) Pack(ctx context.Context, runs []Run, file string, notice func(t
 			return err
 		}
 		if len(p.Left) > 0 {
-			notice(fmt.Sprintf("left out: %s and %d more, which are no files, or links that lead out of their folder", p.Left[0], len(p.Left)-1))
+			notice(fmt.Sprintf("left out: %s and %d more, which are no files, or links that lead out of their folder", p.Left[0],
+				len(p.Left)-1))
 		}
 		return errors.Join(p.Close(), s.unchanged(ctx, runs))
 	})
@@ -128,7 +129,8 @@ func (s *Store) unchanged(ctx context.Context, runs []Run) error {
 			return err
 		}
 		if now.Revision != before.Revision {
-			return inputError("run %s has changed while it was packed: another process works on it; end it first, then pack again", before.ID)
+			return inputError("run %s has changed while it was packed: another process works on it; end it first, then pack again",
+				before.ID)
 		}
 	}
 	return nil
@@ -139,7 +141,8 @@ func (s *Store) noteLocalJobs(ctx context.Context, ids []string, notice func(str
 	n := 0
 	for _, id := range ids {
 		err := s.st.Triggers(ctx, id, false, func(t store.Trigger) error {
-			if _, err := os.Stat(filepath.Join(workspace.JobDir(s.Dir(), t.ID), "result.json")); t.Source == wait.SourceExec && err != nil {
+			if _, err := os.Stat(filepath.Join(workspace.JobDir(s.Dir(), t.ID), "result.json")); t.Source == wait.SourceExec &&
+				err != nil {
 				n++
 			}
 			return nil
@@ -149,7 +152,8 @@ func (s *Store) noteLocalJobs(ctx context.Context, ids []string, notice func(str
 		}
 	}
 	if n > 0 {
-		notice(fmt.Sprintf("%d local jobs (exec) are waited for: they run on this machine, and only evalrun on it can ask for them; resume here until they have ended, and pack then", n))
+		notice(fmt.Sprintf("%d local jobs (exec) are waited for: they run on this machine, and only evalrun on it can ask for them; resume here until they have ended, and pack then",
+			n))
 	}
 	return nil
 }
@@ -316,10 +320,13 @@ func (u *unpacking) move(names []string, storeID string) (undo func() error, err
 
 // alone turns the pack into a store.
 func (u *unpacking) alone() error {
-	outside := slices.DeleteFunc(slices.Clone(u.folders), func(name string) bool { return filepath.Dir(name) != outsideFolder })
+	outside := slices.DeleteFunc(slices.Clone(u.folders), func(name string) bool {
+		return filepath.Dir(name) != outsideFolder
+	})
 	undo, err := u.move(outside, u.storeID)
 	if err == nil {
-		err = errors.Join(os.RemoveAll(filepath.Join(u.tmp, outsideFolder)), os.WriteFile(filepath.Join(u.tmp, ".gitignore"), []byte("*\n"), 0o600), os.Chmod(u.tmp, 0o700))
+		err = errors.Join(os.RemoveAll(filepath.Join(u.tmp, outsideFolder)),
+			os.WriteFile(filepath.Join(u.tmp, ".gitignore"), []byte("*\n"), 0o600), os.Chmod(u.tmp, 0o700))
 	}
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(u.dir), 0o755)

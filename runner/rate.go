@@ -34,7 +34,8 @@ func (s *Store) Rate(ctx context.Context, name string, r Rating) (Receipt, error
 		return Receipt{}, err
 	}
 	if !ok || def.Type != judged.TypeHuman {
-		return Receipt{}, inputError("trigger %s waits for %s, and not for a rating; evalrun deliver, approve and deny answer it", t.ID, t.Type)
+		return Receipt{}, inputError("trigger %s waits for %s, and not for a rating; evalrun deliver, approve and deny answer it",
+			t.ID, t.Type)
 	}
 	payload, err := judged.NewAnswer(def, r.Value, r.Reason, r.Rater)
 	if err != nil {

@@ -129,7 +129,8 @@ func (f references) knownOf(id string, reference *eval.ReferenceRun) *eval.Refer
 
 // compareWith finds the run of one evaluator, and adds its outputs. It is an error if there are
 // none.
-func (f references) compareWith(ctx context.Context, def *eval.Definition, reference eval.ReferenceRun, evaluations []eval.Evaluation) error {
+func (f references) compareWith(ctx context.Context, def *eval.Definition, reference eval.ReferenceRun,
+	evaluations []eval.Evaluation) error {
 	other, err := f.read(ctx, def.ID, reference)
 	if err != nil {
 		return err
@@ -189,9 +190,11 @@ func (f references) read(ctx context.Context, evaluator string, reference eval.R
 	case err != nil:
 		return nil, inputError("the evaluator %s compares with another run: %w", evaluator, err)
 	case run.ID == f.runID:
-		return nil, inputError("the evaluator %s compares with the run %s, which %q is, and that is the run that it scores; name another, such as the one before it", evaluator, run.ID, reference.Run)
+		return nil, inputError("the evaluator %s compares with the run %s, which %q is, and that is the run that it scores; name another, such as the one before it",
+			evaluator, run.ID, reference.Run)
 	case !run.Final:
-		return nil, inputError("the evaluator %s compares with run %s, which is not final; wait until it is, or name another", evaluator, run.ID)
+		return nil, inputError("the evaluator %s compares with run %s, which is not final; wait until it is, or name another",
+			evaluator, run.ID)
 	}
 	out := &referenced{id: run.ID, attempts: map[evaluationOf][]attempt{}}
 	err = f.s.st.Snapshot(ctx, run.ID, func(v store.View) error {
@@ -205,7 +208,8 @@ func (f references) read(ctx context.Context, evaluator string, reference eval.R
 		})
 	})
 	if err == nil && reference.Agent != "" && !slices.Contains(out.agents, reference.Agent) {
-		err = inputError("the evaluator %s compares with the agent %q of run %s, which has rollouts of %s", evaluator, reference.Agent, run.ID, named(out.agents))
+		err = inputError("the evaluator %s compares with the agent %q of run %s, which has rollouts of %s", evaluator,
+			reference.Agent, run.ID, named(out.agents))
 	}
 	return out, err
 }
@@ -269,7 +273,8 @@ func (r *referenced) agentFor(name, named string) (agent, missing string) {
 	case len(r.agents) == 1:
 		return r.agents[0], ""
 	}
-	return "", fmt.Sprintf(`run %s has the agents %s and none named %s; say with which to compare: "reference": {"run": …, "agent": …}`, r.id, strings.Join(r.agents, ", "), name)
+	return "", fmt.Sprintf(`run %s has the agents %s and none named %s; say with which to compare: "reference": {"run": …, "agent": …}`,
+		r.id, strings.Join(r.agents, ", "), name)
 }
 
 // epoch returns the attempt that is compared with one of the same number.

@@ -36,7 +36,8 @@ func (s *Store) Remove(ctx context.Context, run Run, dryRun bool) error {
 	}
 	err = engine.Remove(ctx, s.st, run.ID)
 	if errors.Is(err, store.ErrNotFinal) {
-		return inputError("run %s: another process has begun to work on it; it is cancelled, so try again when that has ended", run.ID)
+		return inputError("run %s: another process has begun to work on it; it is cancelled, so try again when that has ended",
+			run.ID)
 	}
 	return err
 }

@@ -61,7 +61,8 @@ func (s *Store) Report(ctx context.Context, runID string, v Variables, f func(*R
 }
 
 // ReportUnder is Report with thresholds that replace those of the run's plan for the same figures.
-func (s *Store) ReportUnder(ctx context.Context, runID string, v Variables, under eval.FailUnder, f func(*Report) error) error {
+func (s *Store) ReportUnder(ctx context.Context, runID string, v Variables, under eval.FailUnder,
+	f func(*Report) error) error {
 	p, err := readPlanned(ctx, s.st, runID, v)
 	if err != nil {
 		return err
@@ -150,7 +151,8 @@ func (r *Report) WriteRollouts(w io.Writer, chosen func(*schemas.Rollout) bool) 
 }
 
 func (r *Report) showing() report.Showing {
-	return report.Showing{Failures: r.Failures, Resume: r.ResumeCommand, Triggers: r.TriggersCommand, Dir: r.Dir, Last: r.Last, Judgement: r.Judgement, Accept: r.Accept,
+	return report.Showing{Failures: r.Failures, Resume: r.ResumeCommand, Triggers: r.TriggersCommand, Dir: r.Dir,
+		Last: r.Last, Judgement: r.Judgement, Accept: r.Accept,
 		Terminal: report.Terminal{Width: r.Width, Color: r.Color}}
 }
 

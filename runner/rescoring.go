@@ -62,7 +62,8 @@ func (s *Store) newRescoring(ctx context.Context, p planned, o ScoreOptions) (*r
 	}
 	r.dir, _ = p.plan.FindBaseDir(p.st.Dir(), work)
 	judges := p.plan.Judges
-	r.with = plans.Rescoring{Version: s.opts.Version, Evaluators: p.plan.Set.Evaluators, PlanDigest: p.plan.Digest, Failed: o.Failed, WithoutWorkspaces: o.WithoutWorkspaces}
+	r.with = plans.Rescoring{Version: s.opts.Version, Evaluators: p.plan.Set.Evaluators, PlanDigest: p.plan.Digest,
+		Failed: o.Failed, WithoutWorkspaces: o.WithoutWorkspaces}
 	switch {
 	case o.Evaluators != "":
 		err = r.readEvaluators(ctx, s, o.Evaluators)
@@ -211,7 +212,8 @@ func (r *rescoring) takeEvaluator(path string, data []byte) (change func(*eval.E
 		return nil, err
 	}
 	if def.ID == eval.Verifier.ID {
-		return nil, inputError("%s: the evaluator %q has the name that a task's verifier has; give it another id", path, def.ID)
+		return nil, inputError("%s: the evaluator %q has the name that a task's verifier has; give it another id", path,
+			def.ID)
 	}
 	r.with.Only = []string{def.ID}
 	r.with.Evaluators = slices.Clone(r.earlier.InForce().Set.Evaluators)
@@ -291,7 +293,8 @@ func (r *rescoring) takeSet(path string, planned []store.Evaluation) (change fun
 
 // said adds notices about mismatches between the run and a file.
 func (r *rescoring) said(path string) {
-	r.say("%s has no evaluation %s: what the run has of it is not scored again", path, slices.Sorted(maps.Keys(r.unmatched)))
+	r.say("%s has no evaluation %s: what the run has of it is not scored again", path,
+		slices.Sorted(maps.Keys(r.unmatched)))
 	r.say("%s has evaluations that the run has not: %s", path, slices.Sorted(maps.Keys(r.more)))
 	r.say("the inputs in %s of %s are not those that the agent was given", path, r.changed)
 }

@@ -97,7 +97,8 @@ func (o SandboxOptions) placeOf(t *tasks.Task) (can tasks.Capabilities, services
 		can.NoServices = err.Error()
 		return can, ""
 	}
-	return tasks.Capabilities{NoNetwork: true, FileTree: true, Images: true, Containers: true, Services: true}, IsolationPodman
+	return tasks.Capabilities{NoNetwork: true, FileTree: true, Images: true, Containers: true,
+		Services: true}, IsolationPodman
 }
 
 // composeGaps lists the parts of a task's compose file that cannot be run.
@@ -108,7 +109,8 @@ func composeGaps(t *tasks.Task, lookup tasks.Lookup) (gaps []tasks.Gap) {
 		return []tasks.Gap{{Key: "environment/" + container.ComposeFile, Reason: err.Error()}}
 	}
 	for _, p := range problems {
-		gaps = append(gaps, tasks.Gap{Key: "environment/" + container.ComposeFile, Reason: strings.TrimPrefix(p.Error(), t.ComposeFile()+":")})
+		gaps = append(gaps,
+			tasks.Gap{Key: "environment/" + container.ComposeFile, Reason: strings.TrimPrefix(p.Error(), t.ComposeFile()+":")})
 	}
 	return gaps
 }

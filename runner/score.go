@@ -149,11 +149,14 @@ func (p planned) mayScore(ctx context.Context, o ScoreOptions) error {
 	case o.Verifier && (o.Failed || o.Evaluators != ""):
 		return inputError("--verifier runs the verifiers of tasks again and nothing else; leave out --failed and --evaluators")
 	case !run.Final() && o.Verifier:
-		return inputError("run %s is not final: the rollouts that are still open will be verified by the tests that it was planned with; run the verifiers again when it is final", p.runID)
+		return inputError("run %s is not final: the rollouts that are still open will be verified by the tests that it was planned with; run the verifiers again when it is final",
+			p.runID)
 	case !run.Final() && !o.Completed:
-		return inputError("run %s is not final: %d of %d rollouts are completed; --completed scores these again", p.runID, run.Counts.Completed, run.Counts.Total)
+		return inputError("run %s is not final: %d of %d rollouts are completed; --completed scores these again", p.runID,
+			run.Counts.Completed, run.Counts.Total)
 	case !run.Final() && o.Evaluators != "":
-		return inputError("run %s is not final: the rollouts that are still open will be scored by the evaluators that it was planned with; score it with others when it is final", p.runID)
+		return inputError("run %s is not final: the rollouts that are still open will be scored by the evaluators that it was planned with; score it with others when it is final",
+			p.runID)
 	}
 	return p.st.InPlace()
 }
@@ -182,7 +185,8 @@ func (r *rescoring) begin(ctx context.Context, o ScoreOptions) (number int, err 
 			return n, r.sweep(ctx, n)
 		}
 		if o.Failed {
-			return 0, inputError("rescoring %d of run %s has not ended: %d rollouts are left; go on with it first, or score the run anew", n, r.runID, r.earlier.Stored[n-1].Due)
+			return 0, inputError("rescoring %d of run %s has not ended: %d rollouts are left; go on with it first, or score the run anew",
+				n, r.runID, r.earlier.Stored[n-1].Due)
 		}
 		o.notice("rescoring %d had not ended: %d rollouts were left; this one takes its place", n, r.earlier.Stored[n-1].Due)
 	}
@@ -229,7 +233,8 @@ func (r *rescoring) score(ctx context.Context, host *rollout.Host, number int, o
 	}
 	plan := r.plan
 	plan.Set.Evaluators, plan.Judges = r.with.Evaluators, r.with.Judges
-	again := &rollout.Rescoring{Host: host, Number: number, WithoutWorkspaces: r.with.WithoutWorkspaces, Keeps: r.keeps(before),
+	again := &rollout.Rescoring{Host: host, Number: number, WithoutWorkspaces: r.with.WithoutWorkspaces,
+		Keeps: r.keeps(before),
 		Same: func(def eval.Definition, earlier rollout.Earlier) bool {
 			was, ok := before.Evaluator(earlier.Rescoring, def.ID)
 			return ok && was.Digest() == def.Digest()
@@ -282,8 +287,9 @@ func (p planned) judgeScored(ctx context.Context, out *Scored) error {
 	}
 	example, err := p.firstNotScored(ctx)
 	of := out.NotScored + out.Scored
-	out.Judgement = Judgement{Verdict: Faulted, Word: verdict.NotAllScored, Figures: fmt.Sprintf("%d of %d rollouts not scored again", out.NotScored, of),
-		Reason: fmt.Sprintf("%d of %d rollouts were not scored again (%s)", out.NotScored, of, example)}
+	out.Judgement = Judgement{Verdict: Faulted, Word: verdict.NotAllScored,
+		Figures: fmt.Sprintf("%d of %d rollouts not scored again", out.NotScored, of),
+		Reason:  fmt.Sprintf("%d of %d rollouts were not scored again (%s)", out.NotScored, of, example)}
 	return err
 }
 

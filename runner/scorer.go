@@ -68,7 +68,8 @@ func (s *scorer) run(ctx context.Context, ids []string, concurrency int, drain <
 		close(done)
 	}()
 	err := s.store(done, cancel)
-	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) &&
+		!errors.Is(cause, context.DeadlineExceeded) {
 		err = cause
 	}
 	return err
@@ -77,7 +78,8 @@ func (s *scorer) run(ctx context.Context, ids []string, concurrency int, drain <
 // one scores a rollout.
 func (s *scorer) one(ctx context.Context, one *store.Rescorable) (store.Rescored, error) {
 	if s.unmatched[one.EvaluationID] {
-		return store.Rescored{RolloutID: one.ID, Unscored: fmt.Sprintf("%s has no evaluation %s", filepath.Base(s.with.File), one.EvaluationID)}, nil
+		return store.Rescored{RolloutID: one.ID,
+			Unscored: fmt.Sprintf("%s has no evaluation %s", filepath.Base(s.with.File), one.EvaluationID)}, nil
 	}
 	return s.again.Score(ctx, one)
 }

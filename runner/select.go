@@ -54,7 +54,8 @@ func (e *EvalSet) request(ctx context.Context, s *Store, o CreateOptions) (plans
 		return req, err
 	}
 	if e.dropped && (o.RetryOf != "" || o.FailedOf != "" || o.LastFailed) {
-		return req, inputError("%s: the eval set is too large to say which of its evaluations failed in another run and then take some; leave out --limit and --sample", set.Path)
+		return req, inputError("%s: the eval set is too large to say which of its evaluations failed in another run and then take some; leave out --limit and --sample",
+			set.Path)
 	}
 	selection := schemas.Selection{Tags: e.opts.Tags, Limit: e.opts.Limit, Sample: e.opts.Sample}
 	switch {
@@ -89,7 +90,8 @@ func (e *EvalSet) request(ctx context.Context, s *Store, o CreateOptions) (plans
 	req.Origin.EvalIDs, req.Origin.Filter = e.opts.EvalIDs, e.opts.Filter
 	selection.Evaluations, selection.OfEvaluations = len(set.Evaluations), e.all
 	selection.Rollouts, selection.OfRollouts = len(plannedOf(req)), e.all*len(req.Agents)*set.Epochs
-	asked := len(e.opts.EvalIDs) > 0 || e.opts.Filter != "" || len(e.opts.Tags) > 0 || e.opts.Limit > 0 || e.opts.Sample > 0
+	asked := len(e.opts.EvalIDs) > 0 || e.opts.Filter != "" || len(e.opts.Tags) > 0 || e.opts.Limit > 0 ||
+		e.opts.Sample > 0
 	if asked || selection.Rollouts < selection.OfRollouts {
 		req.Origin.Selection = &selection
 	}
@@ -122,7 +124,9 @@ func keepFaulted(ctx context.Context, st store.Reader, req *plans.Request, other
 	faulted, evaluations := map[key]bool{}, map[string]bool{}
 	err := st.Snapshot(ctx, other, func(v store.View) error {
 		return v.Rollouts(func(o store.RolloutView) error {
-			if o.State == eval.StateFaulted && slices.ContainsFunc(req.Agents, func(a agent.Entry) bool { return a.Name == o.Agent }) {
+			if o.State == eval.StateFaulted && slices.ContainsFunc(req.Agents, func(a agent.Entry) bool {
+				return a.Name == o.Agent
+			}) {
 				faulted[key{evaluationOf{o.EvaluationID, o.Agent}, o.Epoch}], evaluations[o.EvaluationID] = true, true
 				req.Set.Epochs = max(req.Set.Epochs, o.Epoch)
 			}
@@ -163,7 +167,8 @@ func (s *Store) toRepeat(ctx context.Context, setID string, o CreateOptions) (Ru
 			return r, nil
 		}
 	}
-	return Run{}, inputError("--last-failed: the store %s has no run of the eval set %q; run the whole set first", s.Dir(), setID)
+	return Run{}, inputError("--last-failed: the store %s has no run of the eval set %q; run the whole set first", s.Dir(),
+		setID)
 }
 
 // keepFailed keeps the evaluations that have failed in another run, for each agent those of its
@@ -234,7 +239,8 @@ type Planned struct {
 // Preview returns the rollouts that Create would plan of an eval set. Nothing is stored. The store
 // may be nil, unless the options or the set name a run in it. selected describes the selected part
 // of the set, and is empty for all of it.
-func (e *EvalSet) Preview(ctx context.Context, s *Store, o CreateOptions) (planned []Planned, selected string, err error) {
+func (e *EvalSet) Preview(ctx context.Context, s *Store,
+	o CreateOptions) (planned []Planned, selected string, err error) {
 	if err := o.Check(); err != nil {
 		return nil, "", err
 	}
@@ -252,11 +258,13 @@ func (e *EvalSet) Preview(ctx context.Context, s *Store, o CreateOptions) (plann
 	}
 	for _, r := range plan.Rollouts {
 		of := req.Set.Evaluations[r.Evaluation]
-		one := Planned{EvaluationID: of.ID, EvaluationName: of.Name, Agent: r.Agent, Epoch: r.Epoch, Tags: slices.Concat([]string{}, of.Tags)}
+		one := Planned{EvaluationID: of.ID, EvaluationName: of.Name, Agent: r.Agent, Epoch: r.Epoch,
+			Tags: slices.Concat([]string{}, of.Tags)}
 		if r.Fault != nil {
 			one.NotRunnable = r.Fault.Message
 		}
 		planned = append(planned, one)
 	}
-	return planned, report.Selected(schemas.Head{Selection: req.Origin.Selection, EvalIDs: req.Origin.EvalIDs, Filter: req.Origin.Filter, RetryOf: req.RetryOf}), nil
+	return planned, report.Selected(schemas.Head{Selection: req.Origin.Selection, EvalIDs: req.Origin.EvalIDs,
+		Filter: req.Origin.Filter, RetryOf: req.RetryOf}), nil
 }

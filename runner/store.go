@@ -156,7 +156,8 @@ func (s *Store) PassingScore(ctx context.Context, runID string) (float64, error)
 }
 
 // Events returns the events of a run after the given number, at most limit of them, redacted.
-func (s *Store) Events(ctx context.Context, runID string, v Variables, after int64, limit int) ([]schemas.Event, error) {
+func (s *Store) Events(ctx context.Context, runID string, v Variables, after int64,
+	limit int) ([]schemas.Event, error) {
 	p, err := readPlanned(ctx, s.st, runID, v)
 	if err != nil {
 		return nil, err

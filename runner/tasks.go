@@ -82,7 +82,8 @@ func (e *EvalSet) addTasks(r *input.Reader, patterns []string) error {
 	}
 	for _, def := range set.Evaluators {
 		if def.ID == eval.Verifier.ID {
-			return inputError("%s: the evaluator %q has the name that a task's verifier has; give it another id", set.Path, def.ID)
+			return inputError("%s: the evaluator %q has the name that a task's verifier has; give it another id", set.Path,
+				def.ID)
 		}
 	}
 	for _, dir := range dirs {
@@ -95,7 +96,8 @@ func (e *EvalSet) addTasks(r *input.Reader, patterns []string) error {
 			continue
 		}
 		if there, ok := first[one.ID]; ok {
-			return inputError("%s: its name %q is already that of %s; give one of them another name in [task]", dir, one.ID, there)
+			return inputError("%s: its name %q is already that of %s; give one of them another name in [task]", dir, one.ID,
+				there)
 		}
 		first[one.ID] = dir
 		set.AddDefaults(&one)
@@ -128,7 +130,8 @@ func (e *EvalSet) taskEvaluation(dir string) (one eval.Evaluation, problems inpu
 	if err != nil {
 		return one, problems, err
 	}
-	one = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref, Tags: tagsOf(t),
+	one = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref,
+		Tags:        tagsOf(t),
 		NotRunnable: notRunnable(t, can, e.opts.Variables.lookup)}
 	missing := t.Config.Missing(e.opts.Variables.lookup)
 	if missing != nil && e.opts.AllowUnset {
@@ -164,7 +167,8 @@ func (e *EvalSet) checkUnset() error {
 	if lines == nil {
 		return nil
 	}
-	return inputError("tasks need variables that are not passed to them; pass them with %s, or leave these tasks out (--allow-unset):\n%s", strings.Join(names, " "), strings.Join(lines, "\n"))
+	return inputError("tasks need variables that are not passed to them; pass them with %s, or leave these tasks out (--allow-unset):\n%s",
+		strings.Join(names, " "), strings.Join(lines, "\n"))
 }
 
 // tagsOf returns the tags in a task's metadata. Metadata is for people: anything but a list of tags

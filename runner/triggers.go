@@ -158,7 +158,8 @@ func (s *Store) ApprovalNote(ctx context.Context, name string) (string, error) {
 func ShowTrigger(t store.Trigger, delivered []store.Delivered, red *redact.Redactor) (Trigger, error) {
 	out := newTrigger(t)
 	for _, d := range delivered {
-		out.Deliveries = append(out.Deliveries, Delivered{Disposition(d.Disposition), string(d.Status), d.By, d.Person, d.ReceivedAt, nil})
+		out.Deliveries = append(out.Deliveries,
+			Delivered{Disposition(d.Disposition), string(d.Status), d.By, d.Person, d.ReceivedAt, nil})
 	}
 	if err := out.redact(red); err != nil {
 		return out, err
@@ -172,9 +173,12 @@ func ShowTrigger(t store.Trigger, delivered []store.Delivered, red *redact.Redac
 func newTrigger(t store.Trigger) Trigger {
 	var spec wait.Spec
 	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only marshalled specs
-	out := Trigger{TriggerID: t.ID, RunID: t.RunID, RolloutID: t.RolloutID, EvaluationID: t.EvaluationID, EvaluationName: t.EvaluationName, Agent: t.Agent, Epoch: t.Epoch,
-		InterruptID: t.ShownID(), AskedBy: t.AskedBy, Type: t.Type, Source: t.Source, ItemKey: t.ItemKey, FolderPath: t.FolderPath, State: string(t.State),
-		CreatedAt: t.CreatedAt, LastError: t.LastError, Machine: t.Machine, Elsewhere: t.Machine != "" && t.Machine != store.ThisMachine().Name, ExpiresAt: spec.ExpiresAt, Payload: spec.Visible(),
+	out := Trigger{TriggerID: t.ID, RunID: t.RunID, RolloutID: t.RolloutID, EvaluationID: t.EvaluationID,
+		EvaluationName: t.EvaluationName, Agent: t.Agent, Epoch: t.Epoch,
+		InterruptID: t.ShownID(), AskedBy: t.AskedBy, Type: t.Type, Source: t.Source, ItemKey: t.ItemKey,
+		FolderPath: t.FolderPath, State: string(t.State),
+		CreatedAt: t.CreatedAt, LastError: t.LastError, Machine: t.Machine, Elsewhere: t.Machine != "" &&
+			t.Machine != store.ThisMachine().Name, ExpiresAt: spec.ExpiresAt, Payload: spec.Visible(),
 		Open: t.State.IsOpen(), Failures: t.Failures, Checks: t.Checks, Answer: AnswerPayload}
 	out.Purpose, out.EvaluatorID = "agent", t.EvaluatorID
 	if t.EvaluatorID != "" {

@@ -225,7 +225,8 @@ func looksLikeEvaluator(n *input.Node) bool {
 	if n.Member("evaluations") != nil {
 		return false
 	}
-	for _, key := range []string{"evaluatorTypeId", "evaluator_type_id", "evaluatorConfig", "evaluator_config", "category"} {
+	for _, key := range []string{"evaluatorTypeId", "evaluator_type_id", "evaluatorConfig", "evaluator_config",
+		"category"} {
 		if n.Member(key) != nil {
 			return true
 		}

@@ -109,7 +109,8 @@ func (v Variables) check(agents []agent.Entry) error {
 	for _, a := range agents {
 		for _, name := range a.Required() {
 			if _, ok := v.resolve(name); !ok {
-				return inputError("the agent %s needs ${%s}, which is not set; pass it in the environment or in an --env-file", a.Name, name)
+				return inputError("the agent %s needs ${%s}, which is not set; pass it in the environment or in an --env-file",
+					a.Name, name)
 			}
 		}
 		// The passed variables may be the agent's own credentials.

@@ -46,7 +46,8 @@ func strayDuration(args []string) error {
 
 // otherNames maps names that other programs give to flags of evalrun, and that are not spelt like
 // them.
-var otherNames = map[string]string{"threshold": "fail-under", "thresholds": "fail-under", "min-score": "fail-under", "parallel": "concurrency", "workers": "concurrency",
+var otherNames = map[string]string{"threshold": "fail-under", "thresholds": "fail-under", "min-score": "fail-under",
+	"parallel": "concurrency", "workers": "concurrency",
 	"max-workers": "concurrency", "timeout": "wait-timeout", "repeat": "epochs", "env-var": "env", "verbose": "log-level"}
 
 // flagError returns an error that says what is wrong with a flag.
@@ -65,10 +66,12 @@ func flagError(cmd *cobra.Command, err error) error {
 		near := strings.Replace(input.Suggest(name, known), `"`, `"--`, 1)
 		return usageError("%w%s; see %s --help", err, near, cmd.CommandPath())
 	case errors.As(err, &invalid):
-		expected := map[string]string{"int": "a whole number", "duration": `a duration such as "30s" or "10m"`, "bool": "true or false",
-			"age": `an age such as "30d", "2w" or "12h"`, "N|all": "a number or all"}
+		expected := map[string]string{"int": "a whole number", "duration": `a duration such as "30s" or "10m"`,
+			"bool": "true or false",
+			"age":  `an age such as "30d", "2w" or "12h"`, "N|all": "a number or all"}
 		f := invalid.GetFlag()
-		return usageError("--%s: expected %s, got %q", f.Name, cmp.Or(expected[f.Value.Type()], "another value"), invalid.GetValue())
+		return usageError("--%s: expected %s, got %q", f.Name, cmp.Or(expected[f.Value.Type()], "another value"),
+			invalid.GetValue())
 	}
 	return usageError("%w; see %s --help", err, cmd.CommandPath())
 }

@@ -22,7 +22,8 @@ func bridgeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			url, token := os.Getenv(acpagent.BridgeURLVar), os.Getenv(acpagent.BridgeTokenVar)
 			if url == "" || token == "" {
-				return usageError("%s and %s are not set: this is started by agents to which evalrun has given MCP servers", acpagent.BridgeURLVar, acpagent.BridgeTokenVar)
+				return usageError("%s and %s are not set: this is started by agents to which evalrun has given MCP servers",
+					acpagent.BridgeURLVar, acpagent.BridgeTokenVar)
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()

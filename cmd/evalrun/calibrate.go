@@ -46,10 +46,12 @@ not, 5 if the interval allows both.`,
 	fl := cmd.Flags()
 	fl.StringVar(&f.labels, "labels", "", "the labels of people, a CSV, JSON Lines or Parquet `FILE`")
 	fl.StringVar(&f.raters, "raters", "", "take for labels what people said whom the `EVALUATOR` has asked")
-	fl.StringArrayVar(&f.evaluators, "evaluator", nil, "calibrate the evaluator `ID` (repeatable; default: those that have asked models, or else all)")
+	fl.StringArrayVar(&f.evaluators, "evaluator", nil,
+		"calibrate the evaluator `ID` (repeatable; default: those that have asked models, or else all)")
 	fl.StringVar(&f.pass, "pass", "", "the least `SCORE` that passes (default: that of the run)")
 	fl.StringVar(&f.minKappa, "min-kappa", "", "gate: kappa, or of scores the weighted one, is at least `K`")
-	fl.IntVar(&f.resamples, "bootstrap", stats.DefaultSettings.Resamples, "take `N` bootstrap samples; 0 for none, and no intervals of coefficients")
+	fl.IntVar(&f.resamples, "bootstrap", stats.DefaultSettings.Resamples,
+		"take `N` bootstrap samples; 0 for none, and no intervals of coefficients")
 	fl.Uint64Var(&f.seed, "seed", stats.DefaultSettings.Seed, "the seed `N` of all random numbers")
 	fl.StringVar(&f.format, "format", "text", "`FORMAT`: "+strings.Join(runner.ComparisonFormats, ", "))
 	fl.StringVarP(&f.output, "output", "o", "", "write to `FILE` instead of stdout")
@@ -97,7 +99,8 @@ func (f *calibrateFlags) options(g *globals) (o runner.CalibrateOptions, err err
 	case (f.labels == "") == (f.raters == ""):
 		return o, usageError("expected --labels FILE or --raters EVALUATOR")
 	case !slices.Contains(runner.ComparisonFormats, f.format):
-		return o, usageError("--format: expected one of %s, got %q%s", strings.Join(runner.ComparisonFormats, ", "), f.format, input.Suggest(f.format, runner.ComparisonFormats))
+		return o, usageError("--format: expected one of %s, got %q%s", strings.Join(runner.ComparisonFormats, ", "), f.format,
+			input.Suggest(f.format, runner.ComparisonFormats))
 	case f.resamples < 0 || f.resamples > 1_000_000:
 		return o, usageError("--bootstrap: expected a whole number from 0 to 1000000, got %d", f.resamples)
 	}

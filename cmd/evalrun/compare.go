@@ -60,19 +60,25 @@ comparison, with its intervals drawn.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, g, args) },
 	}
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.by, "by", nil, "compare `FIGURE`: score, passRate, evaluator:ID, tokens or cost (repeatable; default: all that there are); the first one decides")
+	fl.StringArrayVar(&f.by, "by", nil,
+		"compare `FIGURE`: score, passRate, evaluator:ID, tokens or cost (repeatable; default: all that there are); the first one decides")
 	fl.StringSliceVar(&f.agents, "agents", nil, "compare the agents `A,B`, of one run or of two")
 	fl.StringVar(&f.margin, "margin", "", "call differences of up to `D` equivalent")
 	fl.StringVar(&f.noWorseThan, "no-worse-than", "", "gate: B is not worse than A by more than `D`")
 	fl.StringVar(&f.betterThan, "better-than", "", "gate: B is better than A by more than `D` (0 is allowed)")
 	fl.StringVar(&f.missing, "missing", "pairs", "what has no score: `pairs|zero`: leave the evaluation out, or take 0")
-	fl.StringVar(&f.undecided, "undecided", "exit", "what an undecided gate comes to: `fail|pass|exit`, exit being exit code 5")
-	fl.Float64Var(&f.power, "power", stats.DefaultSettings.Power, "the probability `P` with which the smallest detectable difference is found")
+	fl.StringVar(&f.undecided, "undecided", "exit",
+		"what an undecided gate comes to: `fail|pass|exit`, exit being exit code 5")
+	fl.Float64Var(&f.power, "power", stats.DefaultSettings.Power,
+		"the probability `P` with which the smallest detectable difference is found")
 	fl.IntVar(&f.resamples, "bootstrap", stats.DefaultSettings.Resamples, "take `N` bootstrap samples; 0 for none")
 	fl.Uint64Var(&f.seed, "seed", stats.DefaultSettings.Seed, "the seed `N` of all random numbers")
-	fl.StringVar(&f.interval, "interval", "", "compute the intervals of scores by `gaffke|t`; t assumes that rare large losses would have been seen (default: as both sets say, else gaffke)")
-	fl.BoolVar(&f.differentSets, "allow-different-sets", false, "compare what both have, although their evaluations or evaluators differ")
-	fl.BoolVar(&f.selfTest, "aa", false, "compare the epochs of one run with each other, or two runs that should be the same")
+	fl.StringVar(&f.interval, "interval", "",
+		"compute the intervals of scores by `gaffke|t`; t assumes that rare large losses would have been seen (default: as both sets say, else gaffke)")
+	fl.BoolVar(&f.differentSets, "allow-different-sets", false,
+		"compare what both have, although their evaluations or evaluators differ")
+	fl.BoolVar(&f.selfTest, "aa", false,
+		"compare the epochs of one run with each other, or two runs that should be the same")
 	fl.StringVar(&f.format, "format", "text", "`FORMAT`: "+strings.Join(compareFormats, ", "))
 	fl.StringVarP(&f.output, "output", "o", "", "write to `FILE` instead of stdout")
 	return cmd
@@ -120,9 +126,11 @@ func (f *compareFlags) run(cmd *cobra.Command, g *globals, args []string) error 
 		return err
 	}
 	if v := d.Comparisons[0].Verdict; f.selfTest && (v == compare.Improved || v == compare.Regressed) && !g.quiet {
-		printf(cmd.ErrOrStderr(), "evalrun: the two runs should be the same, and they are not: something has changed between them\n")
+		printf(cmd.ErrOrStderr(),
+			"evalrun: the two runs should be the same, and they are not: something has changed between them\n")
 	}
-	undecided := map[string]runner.Verdict{"exit": runner.Undecided, "fail": runner.Failed, "pass": runner.Passed}[f.undecided]
+	undecided := map[string]runner.Verdict{"exit": runner.Undecided, "fail": runner.Failed,
+		"pass": runner.Passed}[f.undecided]
 	verdict, reason := runner.VerdictOf(d, undecided)
 	return verdictError(runner.Judgement{Verdict: verdict, Reason: reason}, "")
 }
@@ -144,9 +152,11 @@ func (f *compareFlags) options(g *globals, args []string) (o compare.Options, er
 	for _, one := range []struct {
 		flag, value string
 		values      []string
-	}{{"missing", f.missing, []string{"pairs", "zero"}}, {"undecided", f.undecided, []string{"fail", "pass", "exit"}}, {"format", f.format, compareFormats}} {
+	}{{"missing", f.missing, []string{"pairs", "zero"}}, {"undecided", f.undecided, []string{"fail", "pass", "exit"}},
+		{"format", f.format, compareFormats}} {
 		if !slices.Contains(one.values, one.value) {
-			return o, usageError("--%s: expected one of %s, got %q%s", one.flag, strings.Join(one.values, ", "), one.value, input.Suggest(one.value, one.values))
+			return o, usageError("--%s: expected one of %s, got %q%s", one.flag, strings.Join(one.values, ", "), one.value,
+				input.Suggest(one.value, one.values))
 		}
 	}
 	switch {

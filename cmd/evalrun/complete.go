@@ -109,7 +109,8 @@ func runIDs(cmd *cobra.Command, s *runner.Store, args []string) (out []string, e
 	all, err := s.Runs(cmd.Context())
 	for _, r := range all {
 		if !slices.Contains(args, r.ID) {
-			out = append(out, r.ID+"\t"+listStatus(r)+", "+r.CreatedAt.Local().Format(time.DateTime)+", "+redact.Line(r.EvaluationSetName))
+			out = append(out,
+				r.ID+"\t"+listStatus(r)+", "+r.CreatedAt.Local().Format(time.DateTime)+", "+redact.Line(r.EvaluationSetName))
 		}
 	}
 	if len(all) > 0 && len(args) == 0 {
@@ -124,7 +125,8 @@ func evaluationIDs(cmd *cobra.Command, s *runner.Store, args []string) (out []st
 	if err != nil {
 		return nil, err
 	}
-	rollouts, err := service.New(s, service.Config{}, service.Options{}).ListRollouts(cmd.Context(), run.ID, 0, mostCompleted)
+	rollouts, err := service.New(s, service.Config{}, service.Options{}).ListRollouts(cmd.Context(), run.ID, 0,
+		mostCompleted)
 	for _, r := range rollouts {
 		one := r.EvaluationID + "\t" + redact.Line(r.EvaluationName)
 		if onOneLine(r.EvaluationID) && (len(out) == 0 || out[len(out)-1] != one) {
@@ -157,7 +159,8 @@ func triggerIDs(cmd *cobra.Command, s *runner.Store, _ []string) (out []string, 
 
 // completeEvalIDs returns the evaluations of the sets that are named before the flag. Several ids
 // are separated by commas.
-func completeEvalIDs(_ *cobra.Command, args []string, begun string) (out []cobra.Completion, _ cobra.ShellCompDirective) {
+func completeEvalIDs(_ *cobra.Command, args []string,
+	begun string) (out []cobra.Completion, _ cobra.ShellCompDirective) {
 	before := begun[:strings.LastIndexByte(begun, ',')+1]
 	for _, one := range runner.Evaluations(args, mostCompleted) {
 		if onOneLine(one.ID) {

@@ -17,7 +17,8 @@ import (
 func valuesOf(cmd *cobra.Command, f *pflag.Flag) (values []string, files bool) {
 	switch name, _ := pflag.UnquoteUsage(f); f.Name {
 	case "format":
-		return map[string][]string{"report": reportFormats, "compare": compareFormats, "calibrate": runner.ComparisonFormats}[cmd.Name()], false
+		return map[string][]string{"report": reportFormats, "compare": compareFormats,
+			"calibrate": runner.ComparisonFormats}[cmd.Name()], false
 	case "isolation":
 		if cmd.Name() == "probe" {
 			return []string{runner.IsolationBwrap, runner.IsolationProcess}, false
@@ -71,7 +72,8 @@ func withValues(cmd *cobra.Command) {
 		if _, there := cmd.GetFlagCompletionFunc(f.Name); there {
 			return
 		}
-		err := cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, directive|cobra.ShellCompDirectiveKeepOrder))
+		err := cmd.RegisterFlagCompletionFunc(f.Name,
+			cobra.FixedCompletions(values, directive|cobra.ShellCompDirectiveKeepOrder))
 		if err != nil {
 			panic(err) // the flag is there, and has no completion yet
 		}

@@ -100,16 +100,17 @@ with "reason" and "data" if they are given.`, verb, verb == "approve"),
 			if !cmd.Flags().Changed("by") {
 				by = userName()
 			}
-			return g.deliver(cmd, args[0], runner.Delivery{Payload: payload, By: verb, Person: by, Force: force}, func(s *runner.Store) error {
-				if verb != "approve" || force {
-					return nil
-				}
-				note, err := s.ApprovalNote(cmd.Context(), args[0])
-				if err == nil && note != "" {
-					err = usageError("%s: %s; deny it, or use --force to tell the agent all the same", args[0], note)
-				}
-				return err
-			})
+			return g.deliver(cmd, args[0], runner.Delivery{Payload: payload, By: verb, Person: by, Force: force},
+				func(s *runner.Store) error {
+					if verb != "approve" || force {
+						return nil
+					}
+					note, err := s.ApprovalNote(cmd.Context(), args[0])
+					if err == nil && note != "" {
+						err = usageError("%s: %s; deny it, or use --force to tell the agent all the same", args[0], note)
+					}
+					return err
+				})
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, forceUsage+"; also approve what the agent will ask again")
@@ -205,7 +206,8 @@ func polledError(s *runner.Store, name string, e *runner.PolledError) error {
 // triggers that have accepted the delivery.
 func receiptJSON(r runner.Receipt) map[string]any {
 	of := func(t runner.TriggerRef) map[string]any {
-		return map[string]any{"triggerId": nilIfEmpty(t.TriggerID), "runId": nilIfEmpty(t.RunID), "rolloutId": nilIfEmpty(t.RolloutID)}
+		return map[string]any{"triggerId": nilIfEmpty(t.TriggerID), "runId": nilIfEmpty(t.RunID),
+			"rolloutId": nilIfEmpty(t.RolloutID)}
 	}
 	out := of(r.Trigger)
 	out["disposition"] = r.Disposition

@@ -56,7 +56,8 @@ runs. Runs that still wait count for nothing.`,
 	return cmd
 }
 
-func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o runner.ExecuteOptions, seen func(schemas.Event)) error {
+func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o runner.ExecuteOptions,
+	seen func(schemas.Event)) error {
 	out, err := w.newOutput(cmd, g, s, o.Variables)
 	if err != nil {
 		return err
@@ -71,7 +72,8 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o r
 		}
 		out.say(standing.Watching(time.Now()))
 	}
-	ctx, drain, stop := out.endOnSignals(cmd.Context(), "stopping: letting the running agents finish; once more ends them", "")
+	ctx, drain, stop := out.endOnSignals(cmd.Context(), "stopping: letting the running agents finish; once more ends them",
+		"")
 	defer stop()
 	o.Drain, o.Notice, o.Log = drain, out.say, out
 	o.Events = func(e schemas.Event) {

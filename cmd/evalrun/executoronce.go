@@ -19,10 +19,12 @@ import (
 type onceFlags struct{ exitCode bool }
 
 // onceOnly are the flags of executor that have a meaning only with --once.
-var onceOnly = []string{"exit-code", "junit", "summary", "failures", "fail-under", "fail-on-error", "fail-on-evaluator-error", "allow-unscored", "allow-not-run"}
+var onceOnly = []string{"exit-code", "junit", "summary", "failures", "fail-under", "fail-on-error",
+	"fail-on-evaluator-error", "allow-unscored", "allow-not-run"}
 
 func (f *onceFlags) register(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false, "with --once: end with the exit code of the runs that end meanwhile, of several the first in the order of the table")
+	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false,
+		"with --once: end with the exit code of the runs that end meanwhile, of several the first in the order of the table")
 	titled(cmd.Flags(), titleVerdict)
 }
 
@@ -53,7 +55,8 @@ func (w *worked) event(e schemas.Event) {
 
 // ended reports the runs that were worked on and are final. It prints the verdict on each of them,
 // and writes the files that flags name. The error is the verdict of all runs if --exit-code is set.
-func (f *onceFlags) ended(cmd *cobra.Command, g *globals, s *runner.Store, w *workFlags, o runner.RunOptions, of *worked) error {
+func (f *onceFlags) ended(cmd *cobra.Command, g *globals, s *runner.Store, w *workFlags, o runner.RunOptions,
+	of *worked) error {
 	all, err := s.Runs(cmd.Context())
 	if err != nil {
 		return err
@@ -100,7 +103,9 @@ func (f *onceFlags) ended(cmd *cobra.Command, g *globals, s *runner.Store, w *wo
 		}
 	}
 	if w.junit != "" {
-		if err := writeFlag("junit", w.junit, func(to io.Writer) error { return report.MergeJUnit(to, documents) }); err != nil {
+		if err := writeFlag("junit", w.junit, func(to io.Writer) error {
+			return report.MergeJUnit(to, documents)
+		}); err != nil {
 			return err
 		}
 	}

@@ -96,7 +96,8 @@ func codeOf(err error) int {
 		}
 	}
 	walk(err)
-	for _, code := range []int{exitInternal, exitUsage, exitInterrupted, exitSuspended, exitFaulted, exitThreshold, exitUndecided} {
+	for _, code := range []int{exitInternal, exitUsage, exitInterrupted, exitSuspended, exitFaulted, exitThreshold,
+		exitUndecided} {
 		if slices.Contains(codes, code) {
 			return code
 		}

@@ -58,18 +58,27 @@ clients can go on when the gateway was started again; with --stdio they end with
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:0", "listen on `ADDRESS`; a port of 0 takes a free one")
-	f.BoolVar(&o.AllowRemote, "allow-remote", false, "let --listen name an address that other machines reach; there is no encryption, and the token is all that keeps strangers out")
+	f.BoolVar(&o.AllowRemote, "allow-remote", false,
+		"let --listen name an address that other machines reach; there is no encryption, and the token is all that keeps strangers out")
 	f.StringVar(&o.TokenFile, "token-file", "", "take the token from `FILE` instead of the one that is kept in the store")
-	f.BoolVar(&o.Aggregate, "aggregate", false, "serve the tools, prompts and resources of all servers at one endpoint more, "+standalone.AggregateName)
-	f.StringVar(&o.stdio, "stdio", "", "serve the server `NAME` on stdin and stdout instead of all over HTTP, or all of them at once if that is "+standalone.AggregateName)
-	f.DurationVar(&o.Tasks.TTL, "task-ttl", mcptasks.DefaultTaskTTL, "keep tasks for `TIME` whose client does not say for how long")
+	f.BoolVar(&o.Aggregate, "aggregate", false,
+		"serve the tools, prompts and resources of all servers at one endpoint more, "+standalone.AggregateName)
+	f.StringVar(&o.stdio, "stdio", "",
+		"serve the server `NAME` on stdin and stdout instead of all over HTTP, or all of them at once if that is "+standalone.AggregateName)
+	f.DurationVar(&o.Tasks.TTL, "task-ttl", mcptasks.DefaultTaskTTL,
+		"keep tasks for `TIME` whose client does not say for how long")
 	f.DurationVar(&o.Tasks.MaxTTL, "max-task-ttl", mcptasks.DefaultMaxTaskTTL, "keep no task for longer than `TIME`")
 	f.IntVar(&o.Tasks.Max, "max-tasks", mcptasks.DefaultMaxTasks, "keep at most `N` tasks")
-	f.IntVar(&o.Tasks.MaxPerSession, "max-tasks-per-session", mcptasks.DefaultMaxSessionTasks, "keep at most `N` tasks of one session")
-	f.IntVar(&o.MaxSessions, "max-sessions", 100, "have at most `N` sessions of one stdio server, each of which is a process")
-	f.StringVar(&o.RequestLog, "request-log", "", "add a line of JSON to `FILE` for every request, and every one that is refused; - is stderr")
-	f.BoolVar(&o.Tasks.Widen, "tasks-of-forbidden", false, "let clients call tools as tasks that forbid it, if their server has no tasks itself")
-	f.BoolVar(&o.Tasks.Strict, "require-task-capability", false, "refuse calls that need a task if a client of 2026-07-28 has not declared tasks, instead of waiting for it")
+	f.IntVar(&o.Tasks.MaxPerSession, "max-tasks-per-session", mcptasks.DefaultMaxSessionTasks,
+		"keep at most `N` tasks of one session")
+	f.IntVar(&o.MaxSessions, "max-sessions", 100,
+		"have at most `N` sessions of one stdio server, each of which is a process")
+	f.StringVar(&o.RequestLog, "request-log", "",
+		"add a line of JSON to `FILE` for every request, and every one that is refused; - is stderr")
+	f.BoolVar(&o.Tasks.Widen, "tasks-of-forbidden", false,
+		"let clients call tools as tasks that forbid it, if their server has no tasks itself")
+	f.BoolVar(&o.Tasks.Strict, "require-task-capability", false,
+		"refuse calls that need a task if a client of 2026-07-28 has not declared tasks, instead of waiting for it")
 	return cmd
 }
 

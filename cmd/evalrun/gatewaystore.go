@@ -21,6 +21,8 @@ func openGatewayStore(dir string) (*sqlite.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := sqlite.Open(dir, store.Options{Lease: lease, Warn: func(what string) { printf(os.Stderr, "evalrun: %s\n", redact.Line(what)) }})
+	st, err := sqlite.Open(dir, store.Options{Lease: lease, Warn: func(what string) {
+		printf(os.Stderr, "evalrun: %s\n", redact.Line(what))
+	}})
 	return st, internal(err)
 }

@@ -38,7 +38,8 @@ what it needs by itself; do it beforehand where a run has no network.`,
 	}
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&f.dir, "images", "", "keep images in `DIR`")
-	flags.StringVar(&f.builder, "builder", "", "build and pull with `PROGRAM`: podman, buildah or docker; else $EVALRUN_BUILDER, or the first that this machine has")
+	flags.StringVar(&f.builder, "builder", "",
+		"build and pull with `PROGRAM`: podman, buildah or docker; else $EVALRUN_BUILDER, or the first that this machine has")
 	cmd.AddCommand(f.list(g), f.build(g), f.pull(g), f.gc(g))
 	return cmd
 }
@@ -99,7 +100,8 @@ func printImages(cmd *cobra.Command, entries []image.Entry, cache int64) error {
 		case len(e.Kept) > 0:
 			use = "kept"
 		}
-		printf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", shortDigest(e.Digest), megabytes(e.Bytes), megabytes(e.OwnBytes), e.Used.Local().Format(time.DateTime), use, redact.Line(strings.Join(e.Of, ", ")))
+		printf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", shortDigest(e.Digest), megabytes(e.Bytes), megabytes(e.OwnBytes),
+			e.Used.Local().Format(time.DateTime), use, redact.Line(strings.Join(e.Of, ", ")))
 	}
 	if err := t.Flush(); err != nil {
 		return internal(err)
@@ -156,7 +158,8 @@ pulled.`,
 			return f.make(cmd, g, specs)
 		},
 	}
-	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "build Dockerfiles again, even if the image is there, or the task names one")
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false,
+		"build Dockerfiles again, even if the image is there, or the task names one")
 	return cmd
 }
 
@@ -214,7 +217,8 @@ func (f *imagesFlags) make(cmd *cobra.Command, g *globals, specs []image.Spec) e
 }
 
 // makeOne makes one image. It returns an error only for a failure of evalrun itself.
-func (f *imagesFlags) makeOne(ctx context.Context, cmd *cobra.Command, g *globals, im *image.Images, s image.Spec) (builtJSON, error) {
+func (f *imagesFlags) makeOne(ctx context.Context, cmd *cobra.Command, g *globals, im *image.Images,
+	s image.Spec) (builtJSON, error) {
 	progress := func(line string) {
 		if !g.quiet {
 			printf(cmd.ErrOrStderr(), "%s\n", redact.Line(line))
@@ -240,7 +244,8 @@ func printBuilt(cmd *cobra.Command, one builtJSON) {
 	case one.MadeMs == 0:
 		printf(stdout(cmd), "%s: %s, was there\n", redact.Line(one.Of), shortDigest(one.Digest))
 	default:
-		printf(stdout(cmd), "%s: %s, made in %s\n", redact.Line(one.Of), shortDigest(one.Digest), (time.Duration(one.MadeMs) * time.Millisecond).Round(100*time.Millisecond))
+		printf(stdout(cmd), "%s: %s, made in %s\n", redact.Line(one.Of), shortDigest(one.Digest),
+			(time.Duration(one.MadeMs) * time.Millisecond).Round(100*time.Millisecond))
 	}
 }
 
@@ -287,7 +292,8 @@ removed. --json prints an array of what was removed.`,
 }
 
 // collectServices removes the images of services while nobody builds one.
-func collectServices(ctx context.Context, im *image.Images, unusedSince time.Time, dryRun bool) ([]image.Entry, int64, error) {
+func collectServices(ctx context.Context, im *image.Images, unusedSince time.Time,
+	dryRun bool) ([]image.Entry, int64, error) {
 	removed, bytes, err := im.CollectServices(ctx, unusedSince, true)
 	if err != nil || dryRun || len(removed) == 0 {
 		return removed, bytes, err

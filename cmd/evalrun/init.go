@@ -53,7 +53,8 @@ is 2.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&template, "template", "", "what to write: `NAME` is one of the list above; by default what suits the folder")
+	f.StringVar(&template, "template", "",
+		"what to write: `NAME` is one of the list above; by default what suits the folder")
 	return cmd
 }
 

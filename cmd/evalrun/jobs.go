@@ -33,7 +33,8 @@ clients of an MCP Mesh registry speak, too.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f.register(cmd)
-	cmd.AddCommand(jobsSubmitCommand(g, f), jobsStatusCommand(g, f), jobsWaitCommand(g, f), jobsCancelCommand(g, f), jobsEventsCommand(g, f, false), jobsPostCommand(g, f), jobsEventsCommand(g, f, true))
+	cmd.AddCommand(jobsSubmitCommand(g, f), jobsStatusCommand(g, f), jobsWaitCommand(g, f), jobsCancelCommand(g, f),
+		jobsEventsCommand(g, f, false), jobsPostCommand(g, f), jobsEventsCommand(g, f, true))
 	return cmd
 }
 
@@ -149,12 +150,15 @@ func jobsSubmitCommand(g *globals, f *jobsFlags) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&payload, "payload", "", "a `FILE` with agent, epochs, evalIds and inputs, one JSON object; - is stdin")
+	flags.StringVar(&payload, "payload", "",
+		"a `FILE` with agent, epochs, evalIds and inputs, one JSON object; - is stdin")
 	flags.StringVar(&by, "by", "evalrun", "`WHO` submits it")
 	flags.StringVar(&key, "idempotency-key", "", "a submit with the same `KEY` makes no second job")
 	flags.IntVar(&retries, "max-retries", 0, "repeat a failed segment `N` times at most (default: as the set says)")
-	flags.StringSliceVar(&retryOn, "retry-on", nil, "the `CATEGORIES` of faults that are repeated, or * (default: as the set says)")
-	flags.DurationVar(&maxDuration, "max-duration", 0, "the working time of a rollout is `DURATION` at most (default: as the set says)")
+	flags.StringSliceVar(&retryOn, "retry-on", nil,
+		"the `CATEGORIES` of faults that are repeated, or * (default: as the set says)")
+	flags.DurationVar(&maxDuration, "max-duration", 0,
+		"the working time of a rollout is `DURATION` at most (default: as the set says)")
 	flags.DurationVar(&within, "within", 0, "the job fails if it has not ended in `DURATION`")
 	return cmd
 }
@@ -197,7 +201,8 @@ cancelled, and 75 if --timeout passed first.`,
 						wait = min(wait, timeout-time.Since(began)+time.Second)
 					}
 					var j shownJob
-					if err := c.send(ctx, "GET", fmt.Sprintf("%s?wait=%d", jobPath(args[0]), int(wait.Seconds())), nil, &j); err != nil {
+					if err := c.send(ctx, "GET", fmt.Sprintf("%s?wait=%d", jobPath(args[0]), int(wait.Seconds())), nil,
+						&j); err != nil {
 						return err
 					}
 					if j.ended() {
@@ -227,7 +232,8 @@ func jobsCancelCommand(g *globals, f *jobsFlags) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.with(cmd, g, false, func(c *jobsClient) error {
 				var out json.RawMessage
-				if err := c.sendUnrepeated(cmd.Context(), jobPath(args[0])+"/cancel", map[string]string{"reason": reason}, &out); err != nil {
+				if err := c.sendUnrepeated(cmd.Context(), jobPath(args[0])+"/cancel", map[string]string{"reason": reason},
+					&out); err != nil {
 					return err
 				}
 				if g.json {

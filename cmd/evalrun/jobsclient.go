@@ -37,7 +37,8 @@ type jobsFlags struct {
 
 func (f *jobsFlags) register(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&f.server, "server", "", "ask the evalrun serve at `URL` (default: $EVALRUN_SERVER, else the store itself)")
+	flags.StringVar(&f.server, "server", "",
+		"ask the evalrun serve at `URL` (default: $EVALRUN_SERVER, else the store itself)")
 	flags.StringVar(&f.tokenFile, "token-file", "", "the token for --server is in `FILE` (default: $EVALRUN_TOKEN)")
 	flags.StringVar(&f.config, "config", "", "without --server: submit eval sets of `FILE` (serve.yaml)")
 }
@@ -79,9 +80,11 @@ func (f *jobsFlags) remote(address string) (*jobsClient, error) {
 		token = strings.TrimSpace(string(data))
 	}
 	if token == "" {
-		return nil, usageError("a server needs a token: give its file with --token-file, or set EVALRUN_TOKEN; evalrun token new makes one")
+		return nil,
+			usageError("a server needs a token: give its file with --token-file, or set EVALRUN_TOKEN; evalrun token new makes one")
 	}
-	return &jobsClient{url: strings.TrimSuffix(address, "/"), token: token, http: &http.Client{Timeout: jobsWait + 30*time.Second}}, nil
+	return &jobsClient{url: strings.TrimSuffix(address, "/"), token: token,
+		http: &http.Client{Timeout: jobsWait + 30*time.Second}}, nil
 }
 
 // inProcess answers requests with a handler of this process, in the name of the store's owner.
@@ -98,7 +101,8 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
-	return &http.Response{StatusCode: answer.status, Header: answer.header, Body: io.NopCloser(&answer.body), Request: r}, nil
+	return &http.Response{StatusCode: answer.status, Header: answer.header, Body: io.NopCloser(&answer.body),
+		Request: r}, nil
 }
 
 // answer keeps the response that a handler writes.
@@ -153,7 +157,8 @@ func (c *jobsClient) sendUnrepeated(ctx context.Context, path string, body, out 
 }
 
 // sendOnce sends a request once. With an error it reports whether a retry may help.
-func (c *jobsClient) sendOnce(ctx context.Context, method, path string, body []byte, out any, header []string) (again bool, err error) {
+func (c *jobsClient) sendOnce(ctx context.Context, method, path string, body []byte, out any,
+	header []string) (again bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
 	if err != nil {
 		return false, usageError("%w", err)

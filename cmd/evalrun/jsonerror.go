@@ -40,7 +40,8 @@ func newErrorJSON(err error, text string) (out errorJSON) {
 		several = input.Problems{one}
 	}
 	for _, p := range several {
-		out.Error.Problems = append(out.Error.Problems, problemJSON{redact.Line(p.File), p.Line, p.Column, redact.Line(p.Key), redact.Line(p.Message)})
+		out.Error.Problems = append(out.Error.Problems,
+			problemJSON{redact.Line(p.File), p.Line, p.Column, redact.Line(p.Key), redact.Line(p.Message)})
 	}
 	return out
 }

@@ -27,8 +27,10 @@ type runJSON struct {
 
 func newRunJSON(r runner.Run) runJSON {
 	c := r.Counts
-	out := runJSON{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName, Status: string(r.Status), Final: r.Final,
-		CreatedAt: r.CreatedAt, Rollouts: map[string]int{"total": c.Total, "pending": c.Pending, "running": c.Running, "suspended": c.Suspended,
+	out := runJSON{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName,
+		Status: string(r.Status), Final: r.Final,
+		CreatedAt: r.CreatedAt,
+		Rollouts: map[string]int{"total": c.Total, "pending": c.Pending, "running": c.Running, "suspended": c.Suspended,
 			"evaluating": c.Evaluating, "scoring": c.Scoring, "completed": c.Completed, "faulted": c.Faulted, "cancelled": c.Cancelled}}
 	if r.Final {
 		out.FinishedAt = &r.FinishedAt
@@ -95,13 +97,15 @@ func listCommand(g *globals) *cobra.Command {
 					if j.Verdict == runner.Finished {
 						gateless++
 					}
-					printf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", r.ID, listStatus(r), word, r.Counts.Completed, r.Counts.Suspended, r.Counts.Faulted,
+					printf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", r.ID, listStatus(r), word, r.Counts.Completed,
+						r.Counts.Suspended, r.Counts.Faulted,
 						r.Counts.Total, r.CreatedAt.Local().Format(time.DateTime), redact.Line(r.EvaluationSetName))
 				}
 				if err := t.Flush(); err != nil || gateless == 0 {
 					return err
 				}
-				printf(stdout(cmd), "%s: the run has no gate. Neither a threshold of its set nor --fail-under says whether its scores are good enough.\n", noVerdict)
+				printf(stdout(cmd),
+					"%s: the run has no gate. Neither a threshold of its set nor --fail-under says whether its scores are good enough.\n", noVerdict)
 				return nil
 			})
 		},

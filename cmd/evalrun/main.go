@@ -80,13 +80,16 @@ the rollout resumes where it stopped, and is scored.
 	g.register(root)
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return g.check(cmd) }
-	addGroup(root, "Run", initCommand(g), validateCommand(g), runCommand(g), resumeCommand(g), executorCommand(g), cancelCommand(g))
-	addGroup(root, "Answer questions and jobs", triggersCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"), deliverCommand(g), rateCommand(g))
+	addGroup(root, "Run", initCommand(g), validateCommand(g), runCommand(g), resumeCommand(g), executorCommand(g),
+		cancelCommand(g))
+	addGroup(root, "Answer questions and jobs", triggersCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"),
+		deliverCommand(g), rateCommand(g))
 	addGroup(root, "Results", listCommand(g), showCommand(g), logsCommand(g), viewCommand(g), reportCommand(g))
 	addGroup(root, "Compare and score", compareCommand(g), calibrateCommand(g), scoreCommand(g))
 	addGroup(root, "Services", serveCommand(g), tokenCommand(g), jobsCommand(g), gatewayCommand(g))
 	addGroup(root, "Tasks and agents", taskCommand(g), imagesCommand(g), probeCommand(g))
-	addGroup(root, "Store and program", packCommand(g), pruneCommand(g), rmCommand(g), unpackCommand(g), completionCommand(), versionCommand(g))
+	addGroup(root, "Store and program", packCommand(g), pruneCommand(g), rmCommand(g), unpackCommand(g),
+		completionCommand(), versionCommand(g))
 	root.SetHelpCommandGroupID("Store and program")
 	root.AddCommand(supervisorCommand(), bridgeCommand(), probeServerCommand())
 	root.SetUsageFunc(printUsage)

@@ -19,7 +19,8 @@ type oracleFlags struct {
 
 func (o *oracleFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.sandbox.Isolation, "isolation", runner.IsolationImage, "with --oracle: run the tasks in `KIND`: image, bwrap or process")
+	f.StringVar(&o.sandbox.Isolation, "isolation", runner.IsolationImage,
+		"with --oracle: run the tasks in `KIND`: image, bwrap or process")
 	f.IntVarP(&o.watch.concurrency, "concurrency", "j", runner.DefaultConcurrency, "with --oracle: run `N` tasks at once")
 	o.watch.registerEnv(cmd, "with --oracle: ")
 }
@@ -44,7 +45,8 @@ func (o *oracleFlags) run(cmd *cobra.Command, g *globals, dirs []string) error {
 	}
 	open.MustExist = false
 	out := &output{stderr: cmd.ErrOrStderr(), quiet: true}
-	ctx, drain, stop := out.endOnSignals(cmd.Context(), "interrupted: letting the running agents finish; once more ends them, the run can be resumed either way",
+	ctx, drain, stop := out.endOnSignals(cmd.Context(),
+		"interrupted: letting the running agents finish; once more ends them, the run can be resumed either way",
 		"ending the running agents")
 	defer stop()
 	opts.Drain, opts.Log, opts.Notice = drain, out, out.say
@@ -67,7 +69,8 @@ func judge(cmd *cobra.Command, g *globals, checks []runner.OracleCheck) error {
 		}
 		total++
 		if c.Suspicious != "" {
-			printf(cmd.ErrOrStderr(), "%s: with %s: suspicious 0, the tests may have lacked what they need: %s\n", c.Task, c.Agent, redact.Line(c.Suspicious))
+			printf(cmd.ErrOrStderr(), "%s: with %s: suspicious 0, the tests may have lacked what they need: %s\n", c.Task,
+				c.Agent, redact.Line(c.Suspicious))
 		}
 		switch {
 		case c.OK():

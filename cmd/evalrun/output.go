@@ -49,7 +49,8 @@ type output struct {
 }
 
 func (w *watchFlags) newOutput(cmd *cobra.Command, g *globals, s *runner.Store, v runner.Variables) (*output, error) {
-	o := &output{store: s, variables: v, stderr: cmd.ErrOrStderr(), stdout: stdout(cmd), json: g.json, quiet: g.quiet, agents: w.concurrency}
+	o := &output{store: s, variables: v, stderr: cmd.ErrOrStderr(), stdout: stdout(cmd), json: g.json, quiet: g.quiet,
+		agents: w.concurrency}
 	if w.events != "" {
 		f, err := os.OpenFile(w.events, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 		if err != nil {

@@ -29,7 +29,8 @@ func (f *runFlags) preview(cmd *cobra.Command, g *globals, set *runner.EvalSet) 
 			if p.NotRunnable != "" {
 				name += " (not runnable: " + redact.Line(p.NotRunnable) + ")"
 			}
-			printf(t, "%s\t%s\t%s\t%s\t%s\n", redact.Line(p.EvaluationID), redact.Line(p.Agent), strconv.Itoa(p.Epoch), redact.Line(strings.Join(p.Tags, ",")), name)
+			printf(t, "%s\t%s\t%s\t%s\t%s\n", redact.Line(p.EvaluationID), redact.Line(p.Agent), strconv.Itoa(p.Epoch),
+				redact.Line(strings.Join(p.Tags, ",")), name)
 		}
 		if err := t.Flush(); err != nil || g.quiet {
 			return err

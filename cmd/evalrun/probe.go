@@ -44,7 +44,8 @@ Checks:
 		RunE: func(cmd *cobra.Command, args []string) error { return runProbe(cmd, g, o, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Isolation, "isolation", sandbox.IsolationBwrap, "run the agent in `KIND`: bwrap (a file tree and processes of its own, this machine's network; Linux), or process (plain folders)")
+	f.StringVar(&o.Isolation, "isolation", sandbox.IsolationBwrap,
+		"run the agent in `KIND`: bwrap (a file tree and processes of its own, this machine's network; Linux), or process (plain folders)")
 	f.StringSliceVar(&o.Only, "only", nil, "make only the checks `NAME,...`, after initialize")
 	f.DurationVar(&o.Timeout, "timeout", probe.DefaultTimeout, "end each check after `DURATION`")
 	return cmd
@@ -68,7 +69,8 @@ func runProbe(cmd *cobra.Command, g *globals, o probe.Options, name string) erro
 	}
 	for _, c := range o.Only {
 		if known := probe.Names(); !slices.Contains(known, c) {
-			return usageError("--only: there is no check %q%s; there are %s", c, input.Suggest(c, known), strings.Join(known, ", "))
+			return usageError("--only: there is no check %q%s; there are %s", c, input.Suggest(c, known),
+				strings.Join(known, ", "))
 		}
 	}
 	var err error
@@ -129,9 +131,13 @@ func probedAgent(cmd *cobra.Command, name string) (agent.Entry, string, error) {
 	if !ok {
 		data, err := input.ReadFile(name, input.MaxFile)
 		if err != nil {
-			known := slices.DeleteFunc(agent.Names(), func(name string) bool { e, _ := agent.Registered(name); return !probe.Supports(e) })
-			return e, "", usageError("expected the name of one of the registry's agents (%s), or a file with an agent entry; %w%s",
-				strings.Join(known, ", "), input.Unreadable(name, err), input.Suggest(name, known))
+			known := slices.DeleteFunc(agent.Names(), func(name string) bool {
+				e, _ := agent.Registered(name)
+				return !probe.Supports(e)
+			})
+			return e, "",
+				usageError("expected the name of one of the registry's agents (%s), or a file with an agent entry; %w%s",
+					strings.Join(known, ", "), input.Unreadable(name, err), input.Suggest(name, known))
 		}
 		n, err := input.Parse(name, data)
 		if err != nil {
@@ -148,7 +154,8 @@ func probedAgent(cmd *cobra.Command, name string) (agent.Entry, string, error) {
 		dir = filepath.Dir(name)
 	}
 	if !probe.Supports(e) {
-		return e, "", usageError("%s: agents of type %q do not speak the Agent Client Protocol; there is nothing to probe", name, e.Type)
+		return e, "", usageError("%s: agents of type %q do not speak the Agent Client Protocol; there is nothing to probe",
+			name, e.Type)
 	}
 	dir, err := filepath.Abs(dir)
 	return e, dir, internal(err)

@@ -44,7 +44,8 @@ always refused. Results documents that were written elsewhere (-o) stay.`,
 						continue
 					}
 					if !run.Final && !f.open {
-						return usageError("run %s is not final (%s); cancel it first (evalrun cancel %s), or give --force", run.ID, openCounts(run.Counts), shellQuote(run.ID))
+						return usageError("run %s is not final (%s); cancel it first (evalrun cancel %s), or give --force", run.ID,
+							openCounts(run.Counts), shellQuote(run.ID))
 					}
 					chosen = append(chosen, run)
 				}
@@ -152,7 +153,8 @@ func (g *globals) remove(cmd *cobra.Command, s *runner.Store, runs []runner.Run,
 		if f.dryRun {
 			what = "would remove"
 		}
-		printf(stdout(cmd), "%s %s  %s  %s  %s\n", what, run.ID, run.Status, run.CreatedAt.Local().Format(time.DateTime), redact.Line(run.EvaluationSetName))
+		printf(stdout(cmd), "%s %s  %s  %s  %s\n", what, run.ID, run.Status, run.CreatedAt.Local().Format(time.DateTime),
+			redact.Line(run.EvaluationSetName))
 	}
 	if g.json {
 		problems = append(problems, printJSON(cmd, removed))
@@ -168,7 +170,8 @@ func openCounts(c runner.Counts) string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{c.Running, "running"}, {c.Suspended, "suspended"}, {c.Pending, "pending"}, {c.Evaluating, "being evaluated"}, {c.Scoring, "waiting for a score"}} {
+	}{{c.Running, "running"}, {c.Suspended, "suspended"}, {c.Pending, "pending"}, {c.Evaluating, "being evaluated"},
+		{c.Scoring, "waiting for a score"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}

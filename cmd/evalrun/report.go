@@ -40,7 +40,8 @@ FILE.jsonl or without -o one a line. Both have what agents said only if the stor
 				return usageError("expected either --json or --format %s, got both", format)
 			}
 			if !slices.Contains(reportFormats, format) {
-				return usageError("--format: expected one of %s, got %q%s", strings.Join(reportFormats, ", "), format, input.Suggest(format, reportFormats))
+				return usageError("--format: expected one of %s, got %q%s", strings.Join(reportFormats, ", "), format,
+					input.Suggest(format, reportFormats))
 			}
 			if err := page.check(format); err != nil {
 				return err

@@ -21,8 +21,10 @@ type htmlFlags struct{ web.ReportOptions }
 
 func (o *htmlFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.Full, "full", false, "with --format html: leave long values whole")
-	f.BoolVar(&o.FailedOnly, "failed-only", false, "with --format html: details only of rollouts that have not passed, or in which an evaluator failed")
-	f.BoolVar(&o.RedactIO, "redact-io", false, "with --format html: leave out inputs and outputs of the agents, and what evaluators say of them")
+	f.BoolVar(&o.FailedOnly, "failed-only", false,
+		"with --format html: details only of rollouts that have not passed, or in which an evaluator failed")
+	f.BoolVar(&o.RedactIO, "redact-io", false,
+		"with --format html: leave out inputs and outputs of the agents, and what evaluators say of them")
 }
 
 func (o *htmlFlags) check(format string) error {

@@ -60,35 +60,47 @@ with a time to live, unless --detach is given.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.load.Agents, "agent", nil, "run `NAME|FILE`: one of the set's agents, one of the registry, or the agent entry in a file, instead of all that the set names (repeatable)")
-	fl.StringVarP(&f.dataset, "dataset", "d", "", "run the tasks of `REGISTRY#NAME@VERSION`: a data set of a registry file, as Harbor publishes them")
+	fl.StringArrayVar(&f.load.Agents, "agent", nil,
+		"run `NAME|FILE`: one of the set's agents, one of the registry, or the agent entry in a file, instead of all that the set names (repeatable)")
+	fl.StringVarP(&f.dataset, "dataset", "d", "",
+		"run the tasks of `REGISTRY#NAME@VERSION`: a data set of a registry file, as Harbor publishes them")
 	fl.StringSliceVar(&f.load.EvalIDs, "eval-id", nil, "run only the evaluations `ID,...`")
-	fl.StringVar(&f.load.Filter, "filter", "", "run only the evaluations whose id or name matches `PATTERN`, a glob or a part of it")
+	fl.StringVar(&f.load.Filter, "filter", "",
+		"run only the evaluations whose id or name matches `PATTERN`, a glob or a part of it")
 	fl.StringSliceVar(&f.load.Tags, "tag", nil, "run only the evaluations that have one of the tags `TAG,...`")
 	fl.IntVar(&f.load.Limit, "limit", 0, "run only the first `N` of the chosen evaluations")
 	fl.IntVar(&f.load.Sample, "sample", 0, "run only `N` of the chosen evaluations, a random sample")
 	fl.Uint64Var(&f.load.Seed, "seed", 1, "with --sample: the same seed `S` chooses the same evaluations")
-	fl.StringVar(&f.create.FailedOf, "failed-of", "", "run the evaluations again that did not pass, faulted, or had a failed evaluator in `RUN`, separately for each agent")
+	fl.StringVar(&f.create.FailedOf, "failed-of", "",
+		"run the evaluations again that did not pass, faulted, or had a failed evaluator in `RUN`, separately for each agent")
 	fl.BoolVar(&f.create.LastFailed, "last-failed", false, "the same as --failed-of with the newest run of this eval set")
 	fl.StringVar(&f.create.RetryOf, "retry-of", "", "run the rollouts again that faulted in `RUN`")
 	fl.IntVar(&f.load.Epochs, "epochs", 0, "run each evaluation `N` times (default: as often as the set says, else once)")
-	fl.StringVar(&f.interval, "interval", "", "compute intervals by `gaffke|t`; t assumes that rare large losses would have been seen (default: as the set says, else gaffke)")
+	fl.StringVar(&f.interval, "interval", "",
+		"compute intervals by `gaffke|t`; t assumes that rare large losses would have been seen (default: as the set says, else gaffke)")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "only say what would be run; nothing is stored or started")
 	fl.BoolVar(&f.load.Strict, "strict", false, "treat unknown keys as errors")
-	fl.BoolVar(&f.load.AllowUnset, "allow-unset", false, "treat tasks whose variables were not passed as not runnable, instead of refusing the run")
+	fl.BoolVar(&f.load.AllowUnset, "allow-unset", false,
+		"treat tasks whose variables were not passed as not runnable, instead of refusing the run")
 	titled(fl, titleWhat)
 	fl.BoolVar(&f.rebuild, "rebuild", false, "build the Dockerfiles of tasks again, whatever images are there")
-	fl.BoolVar(&f.create.KeepWorkspaces, "keep-workspaces", false, "keep what the agents leave in their homes and workspaces when the run is final")
+	fl.BoolVar(&f.create.KeepWorkspaces, "keep-workspaces", false,
+		"keep what the agents leave in their homes and workspaces when the run is final")
 	titled(fl, titleAgents)
-	fl.StringVar(&f.load.JudgeModel, "judge-model", "", "ask the model `NAME` if a judge has no model of its own and the agent's model is not known (default: $EVALRUN_JUDGE_MODEL)")
+	fl.StringVar(&f.load.JudgeModel, "judge-model", "",
+		"ask the model `NAME` if a judge has no model of its own and the agent's model is not known (default: $EVALRUN_JUDGE_MODEL)")
 	fl.BoolVar(&f.load.NoJudgeCache, "no-judge-cache", false, "ask judges again what they were asked before")
-	fl.BoolVar(&f.load.JudgeBatch, "judge-batch", false, "ask judges in batches, at half the price; answers take up to 24 h")
+	fl.BoolVar(&f.load.JudgeBatch, "judge-batch", false,
+		"ask judges in batches, at half the price; answers take up to 24 h")
 	titled(fl, titleJudges)
 	fl.StringVar(&f.create.RunID, "run-id", "", "create the run with the id `ID`, or continue it if it exists")
-	fl.BoolVar(&f.create.AsPlanned, "as-planned", false, "with --run-id: continue the run as it was planned, even if the eval set has changed")
-	fl.BoolVar(&f.detach, "detach", false, "do not wait for results that their sources will forget; an executor or evalrun resume must fetch them in time")
+	fl.BoolVar(&f.create.AsPlanned, "as-planned", false,
+		"with --run-id: continue the run as it was planned, even if the eval set has changed")
+	fl.BoolVar(&f.detach, "detach", false,
+		"do not wait for results that their sources will forget; an executor or evalrun resume must fetch them in time")
 	titled(fl, titleWaiting)
-	fl.BoolVar(&f.create.FailFast, "fail-fast", false, "cancel what has not ended when a rollout has faulted, or has no score that passes (exit code 1 or 3)")
+	fl.BoolVar(&f.create.FailFast, "fail-fast", false,
+		"cancel what has not ended when a rollout has faulted, or has no score that passes (exit code 1 or 3)")
 	titled(fl, titleVerdict)
 	f.sandbox.register(cmd)
 	w.register(cmd)
@@ -97,7 +109,8 @@ with a time to live, unless --detach is given.`,
 
 func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []string) error {
 	o, err := w.options()
-	if err := errors.Join(err, f.check(cmd), w.refuseInputs(slices.Concat(paths, f.load.Agents, []string{f.sandbox.mcpConfig})...)); err != nil {
+	if err := errors.Join(err, f.check(cmd),
+		w.refuseInputs(slices.Concat(paths, f.load.Agents, []string{f.sandbox.mcpConfig})...)); err != nil {
 		return err
 	}
 	if f.create.Deadline, err = deadlineOfJob(); err != nil {
@@ -153,7 +166,8 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 		switch {
 		case g.quiet:
 		case run.New:
-			printf(cmd.ErrOrStderr(), "run %s of %s: %s\n", run.RunID, redact.Line(run.EvaluationSetName), counted(run.Rollouts, "rollout"))
+			printf(cmd.ErrOrStderr(), "run %s of %s: %s\n", run.RunID, redact.Line(run.EvaluationSetName),
+				counted(run.Rollouts, "rollout"))
 		default:
 			printf(cmd.ErrOrStderr(), "run %s exists: going on with it, as it was planned\n", run.RunID)
 		}
@@ -163,11 +177,12 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 
 // fetch brings the tasks of git repositories to this machine.
 func fetch(cmd *cobra.Command, g *globals, paths []string, dataset string) (*runner.Fetched, []string, error) {
-	fetched, local, err := runner.Fetch(cmd.Context(), paths, runner.FetchOptions{Dataset: dataset, Say: func(line string) {
-		if !g.quiet {
-			printf(cmd.ErrOrStderr(), "%s\n", redact.Line(line))
-		}
-	}})
+	fetched, local, err := runner.Fetch(cmd.Context(), paths,
+		runner.FetchOptions{Dataset: dataset, Say: func(line string) {
+			if !g.quiet {
+				printf(cmd.ErrOrStderr(), "%s\n", redact.Line(line))
+			}
+		}})
 	if err != nil {
 		return nil, nil, internal(err)
 	}
@@ -176,8 +191,10 @@ func fetch(cmd *cobra.Command, g *globals, paths []string, dataset string) (*run
 
 // repeated lists the flags of a run's stored command line that the command for repeating one
 // evaluation keeps.
-var repeated = []string{"store", "dataset", "strict", "epochs", "interval", "wait", "env", "env-file", "isolation", "mcp-config", "mcp",
-	"timeout-multiplier", "agent-timeout-multiplier", "verifier-timeout-multiplier", "environment-build-timeout-multiplier", "override-cpus", "override-memory-mb", "override-storage-mb",
+var repeated = []string{"store", "dataset", "strict", "epochs", "interval", "wait", "env", "env-file", "isolation",
+	"mcp-config", "mcp",
+	"timeout-multiplier", "agent-timeout-multiplier", "verifier-timeout-multiplier",
+	"environment-build-timeout-multiplier", "override-cpus", "override-memory-mb", "override-storage-mb",
 	"fail-under", "fail-on-error", "fail-on-evaluator-error", "allow-unscored", "allow-not-run", "allow-suspended"}
 
 // commandLine is how evalrun was called, without the flags that choose agents and evaluations, and
@@ -234,7 +251,8 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 		return err
 	}
 	if cmd.Flags().Changed("run-id") && f.create.RunID == "" {
-		return usageError("--run-id: expected up to 128 letters, digits, dots, hyphens and underscores, the first one a letter or a digit, got %q", "")
+		return usageError("--run-id: expected up to 128 letters, digits, dots, hyphens and underscores, the first one a letter or a digit, got %q",
+			"")
 	}
 	for flag, n := range map[string]int{"limit": f.load.Limit, "sample": f.load.Sample} {
 		if cmd.Flags().Changed(flag) && n < 1 {

@@ -37,12 +37,16 @@ Without it the evaluators are those of the run's plan.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, g, args[0]) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.score.Evaluators, "evaluators", "", "score with the evaluator of a `FILE|EVALSET`, or with the evaluators and criteria of an eval set")
+	fl.StringVar(&f.score.Evaluators, "evaluators", "",
+		"score with the evaluator of a `FILE|EVALSET`, or with the evaluators and criteria of an eval set")
 	fl.BoolVar(&f.score.Failed, "failed", false, "ask only evaluators that have failed or were not run")
-	fl.BoolVar(&f.score.Verifier, "verifier", false, "run only the verifiers of tasks again, with the tests as they are now, on what the agents have left (run --keep-workspaces)")
+	fl.BoolVar(&f.score.Verifier, "verifier", false,
+		"run only the verifiers of tasks again, with the tests as they are now, on what the agents have left (run --keep-workspaces)")
 	fl.BoolVar(&f.score.Completed, "completed", false, "of a run that is not final, score the rollouts that are completed")
-	fl.BoolVar(&f.score.WithoutWorkspaces, "without-workspaces", false, "ask command evaluators although the workspaces of the agents were not kept")
-	fl.StringVar(&f.score.JudgeModel, "judge-model", "", "ask the model `NAME` if a judge has no model of its own and the agent's model is not known (default: $EVALRUN_JUDGE_MODEL)")
+	fl.BoolVar(&f.score.WithoutWorkspaces, "without-workspaces", false,
+		"ask command evaluators although the workspaces of the agents were not kept")
+	fl.StringVar(&f.score.JudgeModel, "judge-model", "",
+		"ask the model `NAME` if a judge has no model of its own and the agent's model is not known (default: $EVALRUN_JUDGE_MODEL)")
 	fl.BoolVar(&f.score.NoJudgeCache, "no-judge-cache", false, "ask judges again what they were asked before")
 	fl.IntVarP(&f.concurrency, "concurrency", "j", runner.DefaultConcurrency, "score `N` rollouts at once")
 	f.registerVerdict(cmd)
@@ -69,7 +73,8 @@ func (f *scoreFlags) run(cmd *cobra.Command, g *globals, name string) error {
 		if err != nil {
 			return err
 		}
-		ctx, drain, stop := out.endOnSignals(cmd.Context(), "interrupted: letting the running evaluators finish; once more ends them, the same command goes on either way", "ending the running evaluators")
+		ctx, drain, stop := out.endOnSignals(cmd.Context(),
+			"interrupted: letting the running evaluators finish; once more ends them, the same command goes on either way", "ending the running evaluators")
 		defer stop()
 		f.score.Concurrency, f.score.Variables, f.score.Accept, f.score.FailUnder, f.score.Document = o.Concurrency, o.Variables, o.Accept, o.FailUnder, f.output
 		f.score.Drain, f.score.Notice, f.score.Log = drain, out.say, out
@@ -85,7 +90,8 @@ func (f *scoreFlags) run(cmd *cobra.Command, g *globals, name string) error {
 			return internal(err)
 		}
 		if scored.Number > 0 && !g.quiet {
-			printf(cmd.ErrOrStderr(), "rescoring %d: %d of %d rollouts scored again\n", scored.Number, scored.Scored, scored.Scored+scored.NotScored+scored.Due)
+			printf(cmd.ErrOrStderr(), "rescoring %d: %d of %d rollouts scored again\n", scored.Number, scored.Scored,
+				scored.Scored+scored.NotScored+scored.Due)
 		}
 		if verdict != nil && out.showsTable() {
 			return &exitError{codeOf(verdict), nil} // the table has shown the reason

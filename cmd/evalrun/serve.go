@@ -58,7 +58,8 @@ even after a kill -9.`,
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "offer the agents, jobs and eval sets of `FILE` (serve.yaml)")
 	f.BoolVar(&o.noExecutor, "no-executor", false, "only take requests; an evalrun executor elsewhere executes the runs")
-	f.DurationVar(&o.retention, "job-retention", jobs.DefaultRetention, "forget jobs of /jobs `DURATION` after their end; their runs stay; 0 keeps them")
+	f.DurationVar(&o.retention, "job-retention", jobs.DefaultRetention,
+		"forget jobs of /jobs `DURATION` after their end; their runs stay; 0 keeps them")
 	f.Float64Var(&o.rate, "rate", serve.DefaultRate, "take at most `N` requests a second of each token")
 	return cmd
 }
@@ -88,7 +89,8 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
-	server, err := serve.New(serve.Options{Service: svc.Service, PublicURL: o.address.public, Rate: o.rate, Person: userName(), Ready: x.ready, Audit: audit, Log: log})
+	server, err := serve.New(serve.Options{Service: svc.Service, PublicURL: o.address.public, Rate: o.rate,
+		Person: userName(), Ready: x.ready, Audit: audit, Log: log})
 	if err != nil {
 		return internal(err)
 	}
@@ -96,7 +98,8 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 	if err != nil {
 		return err
 	}
-	ctx, drain, stop := out.endOnSignals(cmd.Context(), "stopping: letting the running agents finish; once more ends them", "")
+	ctx, drain, stop := out.endOnSignals(cmd.Context(), "stopping: letting the running agents finish; once more ends them",
+		"")
 	defer stop()
 	if !g.quiet {
 		out.say("serving " + o.address.url(ln.Addr()))
@@ -114,9 +117,10 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 	work.Go(func() {
 		defer close(ended)
 		defer stopProviding() // until then it tells the mesh which jobs have ended
-		executed = x.run(ctx, s, runner.ExecuteOptions{Options: runner.Options{Concurrency: o.concurrency, Variables: svc.variables, Drain: drain,
-			Events: out.event, Notice: out.say, Log: out, PublicURL: o.address.url(ln.Addr()), Telemetry: telemetry,
-			Notifications: svc.notifications()}})
+		executed = x.run(ctx, s,
+			runner.ExecuteOptions{Options: runner.Options{Concurrency: o.concurrency, Variables: svc.variables, Drain: drain,
+				Events: out.event, Notice: out.say, Log: out, PublicURL: o.address.url(ln.Addr()), Telemetry: telemetry,
+				Notifications: svc.notifications()}})
 	})
 	keeping, stopKeeping := context.WithCancel(ctx)
 	work.Go(func() { jobs.Keep(keeping, svc.Service, o.retention, log) })
@@ -230,11 +234,14 @@ type serveAddress struct {
 
 func (a *serveAddress) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&a.listen, "listen", "127.0.0.1:8484", "listen on `ADDRESS`; a port of 0 takes a free one. Other machines reach it only with --tls-cert, or with --behind-proxy")
-	f.StringVar(&a.publicURL, "public-url", "", "the `URL` under which others reach the server, for webhooks and for checks of the host")
+	f.StringVar(&a.listen, "listen", "127.0.0.1:8484",
+		"listen on `ADDRESS`; a port of 0 takes a free one. Other machines reach it only with --tls-cert, or with --behind-proxy")
+	f.StringVar(&a.publicURL, "public-url", "",
+		"the `URL` under which others reach the server, for webhooks and for checks of the host")
 	f.StringVar(&a.cert, "tls-cert", "", "serve HTTPS with the certificates of `FILE` (PEM)")
 	f.StringVar(&a.key, "tls-key", "", "the key of --tls-cert: `FILE` (PEM)")
-	f.BoolVar(&a.behindProxy, "behind-proxy", false, "listen on other addresses without TLS, because a proxy in front of the server does TLS; needs --public-url")
+	f.BoolVar(&a.behindProxy, "behind-proxy", false,
+		"listen on other addresses without TLS, because a proxy in front of the server does TLS; needs --public-url")
 }
 
 // check makes sure that nobody can listen in.
@@ -244,7 +251,8 @@ func (a *serveAddress) check() error {
 	}
 	if a.publicURL != "" {
 		u, err := url.Parse(a.publicURL)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" ||
+			u.User != nil {
 			return usageError("--public-url: expected a URL such as https://evals.example.com, got %q", a.publicURL)
 		}
 		a.public = u
@@ -256,8 +264,10 @@ func (a *serveAddress) check() error {
 	if a.behindProxy && a.public == nil {
 		return usageError("--behind-proxy needs --public-url, the URL of the proxy")
 	}
-	if ip, err := netip.ParseAddr(host); (err != nil || !ip.IsLoopback()) && host != "localhost" && a.cert == "" && !a.behindProxy {
-		return usageError("--listen %s: other machines would reach it without encryption; give --tls-cert and --tls-key, or --behind-proxy", a.listen)
+	if ip, err := netip.ParseAddr(host); (err != nil || !ip.IsLoopback()) && host != "localhost" && a.cert == "" &&
+		!a.behindProxy {
+		return usageError("--listen %s: other machines would reach it without encryption; give --tls-cert and --tls-key, or --behind-proxy",
+			a.listen)
 	}
 	return nil
 }

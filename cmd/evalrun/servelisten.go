@@ -21,7 +21,8 @@ func (a *serveAddress) open() (net.Listener, error) {
 	if a.cert == "" {
 		return ln, nil
 	}
-	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}), nil
+	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"http/1.1"}}), nil
 }
 
 // url is the URL at which callers reach the server.

@@ -37,7 +37,9 @@ was expected and what came, input, output, times and files.`,
 				return internal(runner.OpenReport(args[0], func(r *runner.Report) error { return show(r, nil, args[0]) }))
 			}
 			return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error {
-				err := s.Report(cmd.Context(), run.ID, runner.Variables{}, func(r *runner.Report) error { return show(r, s, run.ID) })
+				err := s.Report(cmd.Context(), run.ID, runner.Variables{}, func(r *runner.Report) error {
+					return show(r, s, run.ID)
+				})
 				if err != nil || g.json || len(args) == 2 {
 					return err
 				}

@@ -92,7 +92,8 @@ func tokenNewCommand(g *globals) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&name, "name", "", "what the token is for: its `NAME`")
-	f.StringVar(&scope, "scope", "read", "what its bearer may do: `SCOPES` of read, run, deliver and admin, with commas between them")
+	f.StringVar(&scope, "scope", "read",
+		"what its bearer may do: `SCOPES` of read, run, deliver and admin, with commas between them")
 	f.DurationVar(&ttl, "ttl", 0, "let it expire after `DURATION` (720h); it does not without")
 	return cmd
 }
@@ -122,7 +123,8 @@ func tokenListCommand(g *globals) *cobra.Command {
 					if d.ExpiresAt != nil {
 						expires = d.ExpiresAt.Local().Format(time.DateTime)
 					}
-					printf(w, "%s\t%s\t%s\t%s\t%s\n", d.ID, d.Name, strings.Join(d.Scopes, ","), d.CreatedAt.Local().Format(time.DateTime), expires)
+					printf(w, "%s\t%s\t%s\t%s\t%s\n", d.ID, d.Name, strings.Join(d.Scopes, ","),
+						d.CreatedAt.Local().Format(time.DateTime), expires)
 				}
 				return internal(w.Flush())
 			})
@@ -156,7 +158,8 @@ func auditToken(s *runner.Store, action, id string) error {
 	if err != nil {
 		return internal(err)
 	}
-	return internal(errors.Join(audit.Write(serve.AuditLine{Time: time.Now().UTC(), Action: action, Object: id}), file.Close()))
+	return internal(errors.Join(audit.Write(serve.AuditLine{Time: time.Now().UTC(), Action: action, Object: id}),
+		file.Close()))
 }
 
 func tokensOf(s *runner.Store) store.AccessTokens {

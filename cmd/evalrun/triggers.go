@@ -21,7 +21,9 @@ func triggersCommand(g *globals) *cobra.Command {
 		Args:  between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error { return g.triggers(cmd, s, run.ID, all) })
+				return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error {
+					return g.triggers(cmd, s, run.ID, all)
+				})
 			}
 			return g.withStore(cmd, false, func(s *runner.Store) error { return g.triggers(cmd, s, "", all) })
 		},
@@ -72,14 +74,16 @@ func describeTrigger(s *runner.Store, t runner.Trigger, now time.Time) string {
 	}
 	if payload := []rune(redact.Line(string(t.Payload))); len(payload) > payloadWidth {
 		printf(&b, "    %s…\n", string(payload[:payloadWidth]))
-		printf(&b, "    %d characters more: %s triggers%s --json %s\n", len(payload)-payloadWidth, executable, storeFlag(s), t.RunID)
+		printf(&b, "    %d characters more: %s triggers%s --json %s\n", len(payload)-payloadWidth, executable, storeFlag(s),
+			t.RunID)
 	} else if len(payload) > 0 {
 		printf(&b, "    %s\n", string(payload))
 	}
 	if t.Note != "" {
 		printf(&b, "    note: %s\n", redact.Line(t.Note))
 	}
-	printf(&b, "    %s since %s (%s)", t.State, t.CreatedAt.Local().Format(time.DateTime), now.Sub(t.CreatedAt).Round(time.Second))
+	printf(&b, "    %s since %s (%s)", t.State, t.CreatedAt.Local().Format(time.DateTime),
+		now.Sub(t.CreatedAt).Round(time.Second))
 	if t.Deadline != nil {
 		printf(&b, ", until %s", t.Deadline.Local().Format(time.DateTime))
 	}
@@ -95,7 +99,8 @@ func describeTrigger(s *runner.Store, t runner.Trigger, now time.Time) string {
 		if d.Person != "" {
 			by += " (" + d.Person + ")"
 		}
-		printf(&b, "    %s: %s, by %s, at %s\n", d.Disposition, d.Status, redact.Line(by), d.ReceivedAt.Local().Format(time.DateTime))
+		printf(&b, "    %s: %s, by %s, at %s\n", d.Disposition, d.Status, redact.Line(by),
+			d.ReceivedAt.Local().Format(time.DateTime))
 	}
 	if t.Open {
 		printf(&b, "    %s\n", strings.Join(answers(s, t), "\n    "))
@@ -109,14 +114,16 @@ func answers(s *runner.Store, t runner.Trigger) []string {
 	switch t.Answer {
 	case runner.AnswerPoll:
 		if t.Elsewhere {
-			return []string{"its job runs on the machine " + redact.Line(t.Machine) + ", where evalrun asks it: " + resumeLine(s, t.RunID),
+			return []string{"its job runs on the machine " + redact.Line(t.Machine) + ", where evalrun asks it: " +
+				resumeLine(s, t.RunID),
 				"   or: " + executable + " deliver" + flag + " " + t.TriggerID + " --force --fail MESSAGE, if that machine is gone"}
 		}
 		return []string{"evalrun asks it: " + resumeLine(s, t.RunID)}
 	case runner.AnswerRating:
 		return []string{"answer: " + executable + " rate" + flag + " " + t.TriggerID + " VALUE --reason REASON"}
 	case runner.AnswerDecision:
-		return []string{"answer: " + executable + " approve" + flag + " " + t.TriggerID, "    or: " + executable + " deny" + flag + " " + t.TriggerID}
+		return []string{"answer: " + executable + " approve" + flag + " " + t.TriggerID,
+			"    or: " + executable + " deny" + flag + " " + t.TriggerID}
 	}
 	return []string{"answer: " + executable + " deliver" + flag + " " + t.TriggerID + " --payload FILE"}
 }

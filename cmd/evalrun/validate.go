@@ -64,7 +64,8 @@ reward 1 and an agent that does nothing 0.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.Strict, "strict", false, "treat warnings as errors")
 	f.StringVarP(&dataset, "dataset", "d", "", "check the tasks of `REGISTRY#NAME@VERSION`, a data set of a registry file")
-	f.BoolVar(&oracle.wanted, "oracle", false, "run the tasks with their own solutions, and with an agent that does nothing")
+	f.BoolVar(&oracle.wanted, "oracle", false,
+		"run the tasks with their own solutions, and with an agent that does nothing")
 	oracle.register(cmd)
 	return cmd
 }

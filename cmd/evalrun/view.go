@@ -30,7 +30,9 @@ works once and is opened in a browser. view executes nothing itself; Ctrl-C ends
 			if len(args) == 0 {
 				return g.withStore(cmd, false, func(s *runner.Store) error { return o.show(cmd, g, s, "/") })
 			}
-			return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error { return o.show(cmd, g, s, "/runs/"+run.ID) })
+			return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error {
+				return o.show(cmd, g, s, "/runs/"+run.ID)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -54,7 +56,8 @@ func (o *viewFlags) show(cmd *cobra.Command, g *globals, s *runner.Store, page s
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-	server, err := serve.New(serve.Options{Service: service.New(s, service.Config{}, service.Options{}), Person: cmp.Or(o.as, userName()), Log: log})
+	server, err := serve.New(serve.Options{Service: service.New(s, service.Config{}, service.Options{}),
+		Person: cmp.Or(o.as, userName()), Log: log})
 	if err != nil {
 		return internal(err)
 	}

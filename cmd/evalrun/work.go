@@ -14,7 +14,8 @@ import (
 )
 
 // work works on a run, prints the reports, and returns the verdict on the run as an error.
-func (w *workFlags) work(cmd *cobra.Command, g *globals, s *runner.Store, runID string, o runner.RunOptions, resume bool) error {
+func (w *workFlags) work(cmd *cobra.Command, g *globals, s *runner.Store, runID string, o runner.RunOptions,
+	resume bool) error {
 	out, err := w.newOutput(cmd, g, s, o.Variables)
 	if err != nil {
 		return err
@@ -26,7 +27,8 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *runner.Store, runID 
 	if err := out.showProgress(cmd.Context(), run); err != nil {
 		return err
 	}
-	ctx, drain, stop := out.endOnSignals(cmd.Context(), "interrupted: letting the running agents finish; once more ends them, the run can be resumed either way",
+	ctx, drain, stop := out.endOnSignals(cmd.Context(),
+		"interrupted: letting the running agents finish; once more ends them, the run can be resumed either way",
 		"ending the running agents")
 	defer stop()
 	o.Drain, o.Events, o.Notice, o.Log = drain, out.event, out.say, out
@@ -52,7 +54,8 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *runner.Store, runID 
 
 // endOnSignals lets the running agents finish at the first SIGINT or SIGTERM, and ends them at the
 // second. It prints the text for each, unless that is empty. The third ends the process at once.
-func (o *output) endOnSignals(parent context.Context, first, second string) (ctx context.Context, drain <-chan struct{}, stop func()) {
+func (o *output) endOnSignals(parent context.Context, first,
+	second string) (ctx context.Context, drain <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	draining := make(chan struct{})
 	stopSignals := onSignals(func(count int) {

@@ -31,8 +31,10 @@ func (w *watchFlags) register(cmd *cobra.Command) {
 	f.IntVarP(&w.concurrency, "concurrency", "j", runner.DefaultConcurrency, "run `N` agents at once")
 	w.registerEnv(cmd, "")
 	titled(f, titleAgents)
-	f.StringVar(&w.events, "events", "", "append the events of all processes to `FILE` while the command runs (JSON Lines)")
-	f.StringVar(&w.otlp, "otlp", "", "send traces and metrics to the OpenTelemetry collector at `URL` (OTLP over HTTP, as http://localhost:4318); env: to that of $OTEL_EXPORTER_OTLP_ENDPOINT")
+	f.StringVar(&w.events, "events", "",
+		"append the events of all processes to `FILE` while the command runs (JSON Lines)")
+	f.StringVar(&w.otlp, "otlp", "",
+		"send traces and metrics to the OpenTelemetry collector at `URL` (OTLP over HTTP, as http://localhost:4318); env: to that of $OTEL_EXPORTER_OTLP_ENDPOINT")
 	f.BoolVar(&w.otlpContent, "otlp-content", false, "with --otlp: also send inputs and outputs")
 	titled(f, titleWritten)
 }
@@ -59,7 +61,8 @@ func (w *watchFlags) registerEnv(cmd *cobra.Command, when string) {
 		f.StringArrayVar(&w.envFiles, "env-file", nil, when+"pass the variables of `FILE` (repeatable)")
 		return
 	}
-	f.StringArrayVar(&w.env, "env", nil, "pass the environment variable `NAME`: ${NAME} gives its value, which is redacted (repeatable)")
+	f.StringArrayVar(&w.env, "env", nil,
+		"pass the environment variable `NAME`: ${NAME} gives its value, which is redacted (repeatable)")
 	f.StringArrayVar(&w.envFiles, "env-file", nil, "pass the variables of `FILE`, lines of NAME=VALUE (repeatable)")
 }
 
@@ -99,7 +102,8 @@ func (w *waitFlag) Set(value string) error {
 func (w *workFlags) waitArgs(args cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, words []string) error {
 		for _, word := range words {
-			if value := waitFlag(word); w.wait != "" && (value == waitAll || value == waitJobs) && !input.IsFile(word) && !tasks.IsDir(word) {
+			if value := waitFlag(word); w.wait != "" && (value == waitAll || value == waitJobs) && !input.IsFile(word) &&
+				!tasks.IsDir(word) {
 				return usageError("--wait %s: expected one word, --wait=%s", word, word)
 			}
 		}
@@ -140,7 +144,8 @@ func (w *workFlags) registerVerdict(cmd *cobra.Command) {
 	w.registerReports(cmd)
 	w.registerAccept(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "judge the thresholds even if rollouts are suspended: exit code 1 if one is not met, 5 if one is undecided, else 0")
+	f.BoolVar(&w.allowSuspended, "allow-suspended", false,
+		"judge the thresholds even if rollouts are suspended: exit code 1 if one is not met, 5 if one is undecided, else 0")
 	titled(f, titleVerdict)
 }
 
@@ -148,7 +153,8 @@ func (w *workFlags) registerVerdict(cmd *cobra.Command) {
 func (w *workFlags) registerReports(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&w.junit, "junit", "", "write JUnit XML to `FILE`")
-	f.StringVar(&w.summary, "summary", "", "write a Markdown summary to `FILE` ($GITHUB_STEP_SUMMARY gets one if it is set)")
+	f.StringVar(&w.summary, "summary", "",
+		"write a Markdown summary to `FILE` ($GITHUB_STEP_SUMMARY gets one if it is set)")
 	w.failures.register(cmd)
 	titled(f, titleWritten)
 }
@@ -156,11 +162,14 @@ func (w *workFlags) registerReports(cmd *cobra.Command) {
 // registerAccept registers the flags that say what is accepted of a run that has ended.
 func (w *workFlags) registerAccept(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&w.failUnder, "fail-under", nil, "fail if the score is less than `N`, from 0 to 1, or that of one evaluator (EVALUATOR=N); takes the place of the set's threshold (repeatable)")
+	f.StringArrayVar(&w.failUnder, "fail-under", nil,
+		"fail if the score is less than `N`, from 0 to 1, or that of one evaluator (EVALUATOR=N); takes the place of the set's threshold (repeatable)")
 	f.StringVar(&w.failOnError, "fail-on-error", "0", "let `N` rollouts fault, or a share P%")
-	f.StringVar(&w.failOnEvaluatorError, "fail-on-evaluator-error", "0", "let evaluators fail `N` times, or in a share P% of what they were to score")
+	f.StringVar(&w.failOnEvaluatorError, "fail-on-evaluator-error", "0",
+		"let evaluators fail `N` times, or in a share P% of what they were to score")
 	f.BoolVar(&w.allowUnscored, "allow-unscored", false, "accept evaluations that no evaluator could score")
-	f.BoolVar(&w.allowNotRun, "allow-not-run", false, "accept evaluators that were not run (no key, no Python, not supported), and judge the thresholds without them")
+	f.BoolVar(&w.allowNotRun, "allow-not-run", false,
+		"accept evaluators that were not run (no key, no Python, not supported), and judge the thresholds without them")
 	titled(f, titleVerdict)
 }
 
@@ -182,7 +191,8 @@ func (w *workFlags) options() (o runner.RunOptions, err error) {
 			return o, err
 		}
 	}
-	o = runner.RunOptions{Options: runner.Options{Concurrency: w.concurrency}, Wait: w.wait == waitAll, WaitJobs: w.wait == waitJobs, WaitTimeout: w.waitTimeout, Document: w.output,
+	o = runner.RunOptions{Options: runner.Options{Concurrency: w.concurrency}, Wait: w.wait == waitAll,
+		WaitJobs: w.wait == waitJobs, WaitTimeout: w.waitTimeout, Document: w.output,
 		Accept: runner.Accept{Unscored: w.allowUnscored, NotRun: w.allowNotRun, Suspended: w.allowSuspended}}
 	var err1, err2, err3, err4 error
 	o.Accept.Faulted, err1 = tolerance("fail-on-error", w.failOnError)

@@ -23,7 +23,8 @@ var ErrInvalid = errors.New("the token is not valid")
 
 // New makes a token and records it in the store, which never learns its secret part: the returned
 // token cannot be had again. A zero time means that it never expires.
-func New(ctx context.Context, st store.AccessTokens, name string, scopes []Scope, expires time.Time) (token string, t store.AccessToken, err error) {
+func New(ctx context.Context, st store.AccessTokens, name string, scopes []Scope,
+	expires time.Time) (token string, t store.AccessToken, err error) {
 	for {
 		id, secret := strings.ToLower(rand.Text()[:idLength]), strings.ToLower(rand.Text()+rand.Text()[:6])
 		sum := sha256.Sum256([]byte(secret))

@@ -95,7 +95,8 @@ func (c *Commits) Dirty(ctx context.Context, dir string) *bool {
 	defer cancel()
 	now := changed{at: time.Now()}
 	// A monitor of the file system would be a program that the repository names.
-	out, err := exec.CommandContext(asking, "git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", dir, "status", "--porcelain", "--untracked-files=no", "--", ".").Output()
+	out, err := exec.CommandContext(asking, "git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", dir,
+		"status", "--porcelain", "--untracked-files=no", "--", ".").Output()
 	if err == nil {
 		now.dirty = new(len(out) > 0)
 	}

@@ -60,5 +60,6 @@ func (a *Audit) Write(line AuditLine) error {
 }
 
 func (a *Audit) write(now time.Time, x *exchange, action string) error {
-	return a.Write(AuditLine{Time: now.UTC(), Action: action, Object: x.object, Token: x.identity.ID, Name: x.identity.Name, Remote: x.remote, Status: x.status})
+	return a.Write(AuditLine{Time: now.UTC(), Action: action, Object: x.object, Token: x.identity.ID,
+		Name: x.identity.Name, Remote: x.remote, Status: x.status})
 }

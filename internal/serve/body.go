@@ -20,13 +20,15 @@ const maxBody = 32 << 20
 func readBody(r *http.Request) (json.RawMessage, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
-		return nil, problem(http.StatusUnsupportedMediaType, "unsupported-media-type", "expected the header Content-Type: application/json")
+		return nil, problem(http.StatusUnsupportedMediaType, "unsupported-media-type",
+			"expected the header Content-Type: application/json")
 	}
 	data, err := io.ReadAll(r.Body)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return nil, problem(http.StatusRequestEntityTooLarge, "body-too-large", fmt.Sprintf("expected at most %d MiB", maxBody>>20))
+		return nil, problem(http.StatusRequestEntityTooLarge, "body-too-large",
+			fmt.Sprintf("expected at most %d MiB", maxBody>>20))
 	case err != nil:
 		return nil, problem(http.StatusBadRequest, "incomplete-body", "the body ended before all of it had come")
 	case len(bytes.TrimSpace(data)) == 0:

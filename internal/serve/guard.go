@@ -23,7 +23,8 @@ type guard struct {
 }
 
 func newGuard(o *Options, q *rates, m *metrics, routes []Route) (*guard, error) {
-	g := &guard{o: o, metrics: m, mux: http.NewServeMux(), routes: map[string]Route{}, hosts: newHosts(o.PublicURL), origin: http.NewCrossOriginProtection(), rates: q, calls: newCalls(o.Service.Tokens(), o.Now)}
+	g := &guard{o: o, metrics: m, mux: http.NewServeMux(), routes: map[string]Route{}, hosts: newHosts(o.PublicURL),
+		origin: http.NewCrossOriginProtection(), rates: q, calls: newCalls(o.Service.Tokens(), o.Now)}
 	if u := o.PublicURL; u != nil {
 		if err := g.origin.AddTrustedOrigin(u.Scheme + "://" + u.Host); err != nil {
 			return nil, err
@@ -87,14 +88,16 @@ func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 }
 
 func invalidToken() *Problem {
-	return problem(http.StatusUnauthorized, "invalid-token", "the token is not valid: it was revoked or has expired, or it never was one")
+	return problem(http.StatusUnauthorized, "invalid-token",
+		"the token is not valid: it was revoked or has expired, or it never was one")
 }
 
 // admit identifies the caller, or says why the request is refused.
 func (g *guard) admit(r *http.Request, route Route, inPath string) (access.Identity, *Problem) {
 	var nobody access.Identity
 	if !g.hosts.allow(r.Host) {
-		return nobody, problem(http.StatusMisdirectedRequest, "wrong-host", "this server is not called that; reach it at its own address or its public URL")
+		return nobody, problem(http.StatusMisdirectedRequest, "wrong-host",
+			"this server is not called that; reach it at its own address or its public URL")
 	}
 	if g.foreign(r) {
 		return nobody, problem(http.StatusForbidden, "wrong-origin", "a page of another origin must not call this server")
@@ -105,11 +108,13 @@ func (g *guard) admit(r *http.Request, route Route, inPath string) (access.Ident
 	token, ok := tokenOf(r, route, inPath)
 	if !ok && route.Page {
 		if token, ok = cookieToken(r); !ok { // a browser that only opens a page is no attack, and is asked for a token
-			return nobody, problem(http.StatusUnauthorized, "no-token", "Give a token to see the pages of this server, or open the link that it printed when it started.")
+			return nobody, problem(http.StatusUnauthorized, "no-token",
+				"Give a token to see the pages of this server, or open the link that it printed when it started.")
 		}
 	}
 	if !ok {
-		return nobody, g.rates.failed(r, problem(http.StatusUnauthorized, "no-token", "expected the header Authorization: Bearer TOKEN; evalrun token new makes one"))
+		return nobody, g.rates.failed(r, problem(http.StatusUnauthorized, "no-token",
+			"expected the header Authorization: Bearer TOKEN; evalrun token new makes one"))
 	}
 	identity, err := access.Check(r.Context(), g.o.Service.Tokens(), token, g.o.Now())
 	switch {
@@ -119,9 +124,11 @@ func (g *guard) admit(r *http.Request, route Route, inPath string) (access.Ident
 		failed(r, err)
 		return nobody, problemOf(err)
 	case !g.rates.allow(identity.ID):
-		return identity, problem(http.StatusTooManyRequests, "too-many-requests", "this token sends more requests than it may; try again in a second")
+		return identity, problem(http.StatusTooManyRequests, "too-many-requests",
+			"this token sends more requests than it may; try again in a second")
 	case route.Scope != "" && !identity.May(route.Scope):
-		return identity, problem(http.StatusForbidden, "missing-scope", fmt.Sprintf("the token lacks the scope %s", route.Scope))
+		return identity, problem(http.StatusForbidden, "missing-scope",
+			fmt.Sprintf("the token lacks the scope %s", route.Scope))
 	}
 	return identity, nil
 }

@@ -25,16 +25,20 @@ func newMetrics(st store.Reader, streams *sse.Slots) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "evalrun_http_requests_total", Help: "Requests that have been answered, by route and status; those that were refused before a route was found have none.",
+			Name: "evalrun_http_requests_total",
+			Help: "Requests that have been answered, by route and status; those that were refused before a route was found have none.",
 		}, []string{"route", "status"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "evalrun_http_request_duration_seconds", Help: "How long requests took, with the time that they waited for something to happen.",
+			Name:    "evalrun_http_request_duration_seconds",
+			Help:    "How long requests took, with the time that they waited for something to happen.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}, []string{"route"}),
 	}
 	m.registry.MustRegister(m.requests, m.seconds, backlogCollector{st}, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "evalrun_http_event_streams", Help: "Open streams of server-sent events.",
-	}, func() float64 { return float64(streams.Taken()) }), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}, func() float64 {
+		return float64(streams.Taken())
+	}), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -53,7 +57,8 @@ type backlogCollector struct{ st store.Reader }
 
 var (
 	openRunsDesc = prometheus.NewDesc("evalrun_open_runs", "Runs that are not final.", nil, nil)
-	rolloutsDesc = prometheus.NewDesc("evalrun_rollouts", "Rollouts that can be worked on now (runnable), after a backoff (delayed), or are being worked on (held).", []string{"state"}, nil)
+	rolloutsDesc = prometheus.NewDesc("evalrun_rollouts",
+		"Rollouts that can be worked on now (runnable), after a backoff (delayed), or are being worked on (held).", []string{"state"}, nil)
 	triggersDesc = prometheus.NewDesc("evalrun_due_triggers", "Triggers that are to be looked after now.", nil, nil)
 )
 

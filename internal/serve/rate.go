@@ -35,7 +35,8 @@ type rates struct {
 }
 
 func newRates(o *Options) *rates {
-	return &rates{now: o.Now, limit: cmp.Or(o.Rate, DefaultRate), tokens: map[string]*rate.Limiter{}, failures: map[string]*rate.Limiter{}, log: newFailures(o)}
+	return &rates{now: o.Now, limit: cmp.Or(o.Rate, DefaultRate), tokens: map[string]*rate.Limiter{},
+		failures: map[string]*rate.Limiter{}, log: newFailures(o)}
 }
 
 // allow counts a request of a token.

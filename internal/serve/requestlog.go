@@ -73,6 +73,7 @@ func (f *failures) note(r *http.Request, address, reason string) {
 		f.skipped++
 		return
 	}
-	f.log.Warn("failed authentication", "reason", reason, "method", r.Method, "path", loggedPath(r), "remote", address, "skipped", f.skipped)
+	f.log.Warn("failed authentication", "reason", reason, "method", r.Method, "path", loggedPath(r), "remote", address,
+		"skipped", f.skipped)
 	f.skipped = 0
 }

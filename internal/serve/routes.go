@@ -59,12 +59,16 @@ func (s *Server) routes() ([]Route, error) {
 		{Pattern: "GET /v1/rollouts/{rolloutId}", Scope: access.Read, Handler: handle(rollouts.get)},
 		{Pattern: "GET /v1/triggers", Scope: access.Read, Handler: handle(triggers.list)},
 		{Pattern: "GET /v1/triggers/{triggerId}", Scope: access.Read, Handler: handle(triggers.get)},
-		{Pattern: "POST /v1/triggers/{triggerId}/deliver", Scope: access.Deliver, Audit: "deliver", Handler: handle(triggers.deliver)},
-		{Pattern: "POST /v1/triggers/{triggerId}/fail", Scope: access.Deliver, Audit: "deliver", Handler: handle(triggers.fail)},
-		{Pattern: "POST /v1/triggers/{triggerId}/cancel", Scope: access.Deliver, Audit: "deliver", Handler: handle(triggers.cancel)},
+		{Pattern: "POST /v1/triggers/{triggerId}/deliver", Scope: access.Deliver, Audit: "deliver",
+			Handler: handle(triggers.deliver)},
+		{Pattern: "POST /v1/triggers/{triggerId}/fail", Scope: access.Deliver, Audit: "deliver",
+			Handler: handle(triggers.fail)},
+		{Pattern: "POST /v1/triggers/{triggerId}/cancel", Scope: access.Deliver, Audit: "deliver",
+			Handler: handle(triggers.cancel)},
 		{Pattern: webhook.Path, Open: true, Audit: "deliver", Handler: webhooks},
 	}
-	h := jobs.New(jobs.Options{Service: s.o.Service, Grace: jobs.DefaultGrace, Draining: s.draining, About: about, Changed: s.changed, Now: s.o.Now, Log: s.o.Log})
+	h := jobs.New(jobs.Options{Service: s.o.Service, Grace: jobs.DefaultGrace, Draining: s.draining, About: about,
+		Changed: s.changed, Now: s.o.Now, Log: s.o.Log})
 	s.mcp = mcpserver.New(mcpserver.Options{Service: s.o.Service, Jobs: h, Changed: s.changed, Now: s.o.Now, Log: s.o.Log})
 	all = append(all, Route{Pattern: "/mcp", Handler: s.mcp})
 	all = append(all, s.pageRoutes()...)
@@ -77,7 +81,8 @@ func (s *Server) changed(ctx context.Context, action, object string) {
 		return
 	}
 	who := access.From(ctx)
-	line := AuditLine{Time: s.o.Now().UTC(), Action: action, Object: object, Token: who.ID, Name: who.Name, Remote: remote(ctx), Status: http.StatusOK}
+	line := AuditLine{Time: s.o.Now().UTC(), Action: action, Object: object, Token: who.ID, Name: who.Name,
+		Remote: remote(ctx), Status: http.StatusOK}
 	if err := s.o.Audit.Write(line); err != nil {
 		s.o.Log.Error("the audit log could not be written", "error", err)
 	}
@@ -86,7 +91,8 @@ func (s *Server) changed(ctx context.Context, action, object string) {
 // jobRoutes are the routes of the job interface.
 func jobRoutes(h http.Handler) (out []Route) {
 	for _, e := range jobs.Endpoints {
-		out = append(out, Route{Pattern: e.Pattern, Scope: e.Scope, Mesh: true, Audit: e.Audit, Refuse: jobs.Refuse, Handler: h})
+		out = append(out,
+			Route{Pattern: e.Pattern, Scope: e.Scope, Mesh: true, Audit: e.Audit, Refuse: jobs.Refuse, Handler: h})
 	}
 	return out
 }
@@ -100,7 +106,8 @@ func (s *Server) pageRoutes() []Route {
 	}
 	pages := web.New(web.Options{Service: s.o.Service, Draining: s.draining, About: about, Now: s.o.Now, Log: s.o.Log})
 	for _, e := range pages.Endpoints() {
-		out = append(out, Route{Pattern: e.Pattern, Scope: e.Scope, Open: e.Open, Page: true, Audit: e.Audit, Refuse: web.Refuse, Handler: e.Handler})
+		out = append(out, Route{Pattern: e.Pattern, Scope: e.Scope, Open: e.Open, Page: true, Audit: e.Audit,
+			Refuse: web.Refuse, Handler: e.Handler})
 	}
 	return out
 }

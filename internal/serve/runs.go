@@ -48,7 +48,8 @@ type counts struct {
 }
 
 func newRunDocument(r service.Run) runDocument {
-	d := runDocument{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName, Status: r.Status, Final: r.Final(),
+	d := runDocument{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName,
+		Status: r.Status, Final: r.Final(),
 		Revision: r.Revision, Seq: r.Seq, CreatedAt: r.CreatedAt, Counts: counts(r.Counts), RetryOf: r.RetryOf}
 	if r.Final() {
 		d.FinishedAt = &r.FinishedAt
@@ -73,21 +74,25 @@ type createRequest struct {
 const maxDurationMs = 10 * 365 * 24 * 3600 * 1000
 
 func (q createRequest) start() (service.StartRequest, error) {
-	out := service.StartRequest{Agents: q.Agents, EvalIDs: q.EvalIDs, Inputs: null(q.Inputs), MaxRetries: q.MaxRetries, RetryOn: q.RetryOn}
+	out := service.StartRequest{Agents: q.Agents, EvalIDs: q.EvalIDs, Inputs: null(q.Inputs), MaxRetries: q.MaxRetries,
+		RetryOn: q.RetryOn}
 	if q.MaxDurationMs < 0 || q.MaxDurationMs > maxDurationMs {
-		return out, problem(http.StatusUnprocessableEntity, "invalid-request", "maxDurationMs: expected milliseconds, at most those of ten years")
+		return out, problem(http.StatusUnprocessableEntity, "invalid-request",
+			"maxDurationMs: expected milliseconds, at most those of ten years")
 	}
 	out.MaxDuration = time.Duration(q.MaxDurationMs) * time.Millisecond
 	if q.Epochs != nil {
 		if out.Epochs = *q.Epochs; out.Epochs < 1 {
-			return out, problem(http.StatusUnprocessableEntity, "invalid-request", "epochs: expected a whole number of at least 1; leave it out to run as often as the set says")
+			return out, problem(http.StatusUnprocessableEntity, "invalid-request",
+				"epochs: expected a whole number of at least 1; leave it out to run as often as the set says")
 		}
 	}
 	switch text := bytes.TrimSpace(q.EvalSet); {
 	case len(text) > 0 && text[0] == '{':
 		out.Upload = q.EvalSet
 	case json.Unmarshal(q.EvalSet, &out.EvalSet) != nil || out.EvalSet == "":
-		return out, problem(http.StatusUnprocessableEntity, "invalid-request", "evalSet: expected the name of an eval set, or an eval set itself")
+		return out, problem(http.StatusUnprocessableEntity, "invalid-request",
+			"evalSet: expected the name of an eval set, or an eval set itself")
 	}
 	return out, nil
 }

@@ -78,11 +78,13 @@ func (s *sessions) open(w http.ResponseWriter, r *http.Request) error {
 			web.Refuse(w, http.StatusTooManyRequests, tooManyFailures)
 			return nil
 		}
-		web.Refuse(w, http.StatusUnauthorized, "This link was used before, or is of another start of the server: a link works once. Ask for a new one, or give a token.")
+		web.Refuse(w, http.StatusUnauthorized,
+			"This link was used before, or is of another start of the server: a link works once. Ask for a new one, or give a token.")
 		return nil
 	}
 	now := s.o.Now()
-	token, _, err := access.New(r.Context(), s.o.Service.Tokens(), cmp.Or(s.o.Person, "a browser, opened by a link"), linkScopes, now.Add(linkLife))
+	token, _, err := access.New(r.Context(), s.o.Service.Tokens(), cmp.Or(s.o.Person, "a browser, opened by a link"),
+		linkScopes, now.Add(linkLife))
 	if err != nil {
 		return err
 	}
@@ -114,12 +116,14 @@ func (s *sessions) login(w http.ResponseWriter, r *http.Request) error {
 
 // logout removes the cookie. The token stays valid.
 func (s *sessions) logout(w http.ResponseWriter, r *http.Request) {
-	http.SetCookie(w, &http.Cookie{Name: cookieOf(r), Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w,
+		&http.Cookie{Name: cookieOf(r), Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	web.Refuse(w, http.StatusUnauthorized, "You have left.")
 }
 
 func (s *sessions) enter(w http.ResponseWriter, r *http.Request, token string, until time.Time) {
-	http.SetCookie(w, &http.Cookie{Name: cookieOf(r), Value: token, Path: "/", Expires: until, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: s.isSecure(r)})
+	http.SetCookie(w, &http.Cookie{Name: cookieOf(r), Value: token, Path: "/", Expires: until, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode, Secure: s.isSecure(r)})
 	s.lead(w, r)
 }
 

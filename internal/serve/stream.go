@@ -16,11 +16,13 @@ const maxStreams = 256
 // stream sends events as they happen, until the last one of the run. A client that reconnects says
 // with Last-Event-ID where it was. 204 tells a client that has seen the last event not to
 // reconnect.
-func (a *eventsAPI) stream(w http.ResponseWriter, r *http.Request, events *service.Reader, after int64, types []schemas.EventType) error {
+func (a *eventsAPI) stream(w http.ResponseWriter, r *http.Request, events *service.Reader, after int64,
+	types []schemas.EventType) error {
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		n, err := strconv.ParseInt(last, 10, 64)
 		if err != nil || n < 0 {
-			return problem(http.StatusBadRequest, "invalid-parameter", "Last-Event-ID: expected the id of an event, got "+quoted(last))
+			return problem(http.StatusBadRequest, "invalid-parameter",
+				"Last-Event-ID: expected the id of an event, got "+quoted(last))
 		}
 		after = n
 	}

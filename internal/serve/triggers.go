@@ -23,7 +23,8 @@ type triggerList struct {
 
 func (a *triggersAPI) list(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "cursor", "limit", "runId", "rolloutId", "all")
-	want := store.TriggerQuery{RunID: q.text("runId"), RolloutID: q.text("rolloutId"), Limit: int(q.number("limit", pageSize, 1, maxPage))}
+	want := store.TriggerQuery{RunID: q.text("runId"), RolloutID: q.text("rolloutId"),
+		Limit: int(q.number("limit", pageSize, 1, maxPage))}
 	if all := q.flag("all"); all != nil {
 		want.All = *all
 	}
@@ -90,7 +91,8 @@ func (a *triggersAPI) deliver(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if body.Payload == nil {
-		return problem(http.StatusUnprocessableEntity, "invalid-request", "payload: expected what the agent is to get, as JSON")
+		return problem(http.StatusUnprocessableEntity, "invalid-request",
+			"payload: expected what the agent is to get, as JSON")
 	}
 	return a.handIn(w, r, runner.Delivery{Payload: body.Payload, Force: body.Force})
 }
@@ -124,7 +126,8 @@ func (a *triggersAPI) handIn(w http.ResponseWriter, r *http.Request, d runner.De
 	d.By, d.Person = "token "+caller.ID, caller.Name
 	got, err := a.service.Deliver(r.Context(), id, d)
 	if polled := new(runner.PolledError); errors.As(err, &polled) {
-		return problem(http.StatusConflict, "source-is-asked", "evalrun asks the source "+polled.Source+" itself for the result; force answers in its place")
+		return problem(http.StatusConflict, "source-is-asked",
+			"evalrun asks the source "+polled.Source+" itself for the result; force answers in its place")
 	}
 	if err != nil && got.Disposition != "" { // it was accepted; only a document is out of date
 		failed(r, err)

@@ -24,14 +24,16 @@ func (e *AnswerError) Error() string { return e.text }
 
 // Answer makes the delivery of an answer to a question of a job, which is named, or the only open
 // one. The error is an *AnswerError, store.ErrJobEnded, or one of the store.
-func (s *Service) Answer(ctx context.Context, jobID string, payload json.RawMessage, by string) (*store.Delivery, error) {
+func (s *Service) Answer(ctx context.Context, jobID string, payload json.RawMessage,
+	by string) (*store.Delivery, error) {
 	var given struct {
 		TriggerID string           `json:"triggerId"`
 		Value     *json.RawMessage `json:"value"`
 	}
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(payload, &keys) != nil || json.Unmarshal(payload, &given) != nil || keys["value"] == nil {
-		return nil, &AnswerError{true, `payload must be an object with "value", the answer, and with "triggerId" if several questions are open`}
+		return nil, &AnswerError{true,
+			`payload must be an object with "value", the answer, and with "triggerId" if several questions are open`}
 	}
 	job, err := s.st.Job(ctx, jobID)
 	if err != nil {
@@ -52,7 +54,9 @@ func (s *Service) Answer(ctx context.Context, jobID string, payload json.RawMess
 	id := given.TriggerID
 	switch {
 	case id == "" && len(open) > 1:
-		return nil, &AnswerError{false, fmt.Sprintf("%d questions of the job are open; name one of them as payload.triggerId: %s", len(open), strings.Join(open, ", "))}
+		return nil, &AnswerError{false,
+			fmt.Sprintf("%d questions of the job are open; name one of them as payload.triggerId: %s", len(open),
+				strings.Join(open, ", "))}
 	case id == "" && len(open) == 1:
 		id = open[0]
 	case !slices.Contains(open, id):

@@ -22,7 +22,8 @@ type loader struct {
 
 // load reads the eval set of a request.
 func (l *loader) load(q StartRequest) (*runner.EvalSet, error) {
-	o := runner.LoadOptions{Agents: q.Agents, EvalIDs: q.EvalIDs, Epochs: q.Epochs, Retries: q.MaxRetries, RetryOn: q.RetryOn, Timeout: q.MaxDuration,
+	o := runner.LoadOptions{Agents: q.Agents, EvalIDs: q.EvalIDs, Epochs: q.Epochs, Retries: q.MaxRetries,
+		RetryOn: q.RetryOn, Timeout: q.MaxDuration,
 		Inputs: q.Inputs, Sandbox: l.o.Sandbox, Variables: l.o.Variables, Catalog: &l.cfg.Catalog}
 	var paths []string
 	if q.Upload != nil {

@@ -48,8 +48,10 @@ func parseMesh(r *input.Reader, n *input.Node, sets EvalSets) *Mesh {
 		return nil
 	}
 	f := r.Object(n)
-	m := &Mesh{Registry: f.RequiredString("registry"), Name: f.String("name", defaultMeshName), MaxJobs: f.Int("maxJobs", defaultMeshJobs, 1, maxMeshJobs)}
-	if u, err := url.Parse(m.Registry); m.Registry != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
+	m := &Mesh{Registry: f.RequiredString("registry"), Name: f.String("name", defaultMeshName),
+		MaxJobs: f.Int("maxJobs", defaultMeshJobs, 1, maxMeshJobs)}
+	if u, err := url.Parse(m.Registry); m.Registry != "" &&
+		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
 		r.Errorf(f.Get("registry"), "expected the URL of a registry such as http://127.0.0.1:8000, got %q", m.Registry)
 	}
 	if !meshAgentPattern.MatchString(m.Name) {
@@ -71,7 +73,8 @@ func parseMesh(r *input.Reader, n *input.Node, sets EvalSets) *Mesh {
 func parseCapability(r *input.Reader, m input.Member, sets EvalSets) MeshCapability {
 	c := MeshCapability{Name: m.Key}
 	if !meshCapabilityPattern.MatchString(m.Key) {
-		r.Errorf(m.Value, "expected the name of a capability, of letters, digits, dots, hyphens and underscores, got %q", m.Key)
+		r.Errorf(m.Value, "expected the name of a capability, of letters, digits, dots, hyphens and underscores, got %q",
+			m.Key)
 	}
 	f := r.Object(m.Value)
 	c.EvalSet = f.String("evalSet", "")

@@ -33,7 +33,8 @@ func ReadJobPayload(data json.RawMessage, name string) (q StartRequest, err erro
 	}
 	switch {
 	case name != "" && p.EvalSet != "":
-		return q, fmt.Errorf(`submitted_payload: unknown field "evalSet": the job runs the eval set %s; expected %s`, name, expected)
+		return q, fmt.Errorf(`submitted_payload: unknown field "evalSet": the job runs the eval set %s; expected %s`, name,
+			expected)
 	case name == "" && p.EvalSet == "":
 		return q, fmt.Errorf("submitted_payload: expected %s", expected)
 	case p.Epochs != nil && *p.Epochs < 1:

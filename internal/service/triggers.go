@@ -23,7 +23,8 @@ func (s *Service) Trigger(ctx context.Context, id string) (runner.Trigger, error
 }
 
 // ListTriggers returns triggers, redacted, and the place of the last one of them.
-func (s *Service) ListTriggers(ctx context.Context, q store.TriggerQuery) (out []runner.Trigger, last int64, err error) {
+func (s *Service) ListTriggers(ctx context.Context,
+	q store.TriggerQuery) (out []runner.Trigger, last int64, err error) {
 	if q.RunID != "" {
 		if _, err := s.st.Run(ctx, q.RunID); err != nil {
 			return nil, 0, err

@@ -71,7 +71,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	triggerID, known := h.key.Trigger(token)
 	if !known && h.o.Unknown != nil && !h.o.Unknown(r) {
 		w.Header().Set("Retry-After", "1")
-		problem(w, http.StatusTooManyRequests, "too-many-requests", "too many webhooks were guessed from this address; try again in a second")
+		problem(w, http.StatusTooManyRequests, "too-many-requests",
+			"too many webhooks were guessed from this address; try again in a second")
 		return
 	}
 	if !known || rest != "" && rest != "fail" {
@@ -171,7 +172,8 @@ func notFound(w http.ResponseWriter) {
 
 // problem writes an error as RFC 9457 defines it.
 func problem(w http.ResponseWriter, status int, word, detail string) {
-	answer(w, "application/problem+json", status, map[string]any{"type": "urn:evalrun:problem:" + word, "title": http.StatusText(status), "status": status, "detail": detail})
+	answer(w, "application/problem+json", status, map[string]any{"type": "urn:evalrun:problem:" + word,
+		"title": http.StatusText(status), "status": status, "detail": detail})
 }
 
 func answer(w http.ResponseWriter, contentType string, status int, body any) {

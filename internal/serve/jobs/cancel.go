@@ -38,5 +38,6 @@ func (h *handler) readOnly(r *http.Request, id string, err error) error {
 	if findErr != nil {
 		return err
 	}
-	return &requestError{http.StatusConflict, "job " + id + " is a rollout, which can only be read here; its run is " + rollout.RolloutOf}
+	return &requestError{http.StatusConflict,
+		"job " + id + " is a rollout, which can only be read here; its run is " + rollout.RolloutOf}
 }

@@ -52,13 +52,15 @@ func (h *handler) post(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	if len(body) > maxEvent {
-		return response{}, &requestError{http.StatusRequestEntityTooLarge, fmt.Sprintf("an event has at most %d bytes", maxEvent)}
+		return response{}, &requestError{http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("an event has at most %d bytes", maxEvent)}
 	}
 	if q.Type = strings.TrimSpace(q.Type); q.Type == "" {
 		return response{}, badRequest("type is required")
 	}
 	by := access.From(r.Context())
-	e := store.JobEvent{JobID: r.PathValue("id"), Type: q.Type, Payload: notNull(q.Payload), PostedBy: cmp.Or(by.Name, tokenOf(by))}
+	e := store.JobEvent{JobID: r.PathValue("id"), Type: q.Type, Payload: notNull(q.Payload),
+		PostedBy: cmp.Or(by.Name, tokenOf(by))}
 	if q.TraceContext != nil {
 		var raw struct {
 			Trace json.RawMessage `json:"trace_context"`

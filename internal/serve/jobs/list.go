@@ -19,7 +19,8 @@ const (
 	maxJobs     = 200
 )
 
-var statuses = []store.JobStatus{store.JobWorking, store.JobInputRequired, store.JobCompleted, store.JobFailed, store.JobCancelled}
+var statuses = []store.JobStatus{store.JobWorking, store.JobInputRequired, store.JobCompleted, store.JobFailed,
+	store.JobCancelled}
 
 // list returns the submitted jobs, the newest first.
 func (h *handler) list(r *http.Request) (response, error) {
@@ -74,7 +75,9 @@ func jobFilter(q url.Values) (f store.JobFilter, err error) {
 		for one := range strings.SplitSeq(value, ",") {
 			status := store.JobStatus(strings.TrimSpace(one))
 			if !slices.Contains(statuses, status) {
-				return f, badRequest(fmt.Sprintf("invalid status %q: must be one of working,input_required,completed,failed,cancelled", status))
+				return f,
+					badRequest(fmt.Sprintf("invalid status %q: must be one of working,input_required,completed,failed,cancelled",
+						status))
 			}
 			f.Statuses = append(f.Statuses, status)
 		}

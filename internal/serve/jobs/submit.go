@@ -76,7 +76,8 @@ func (h *handler) submit(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	if len(raw.Payload) > maxPayload {
-		return response{}, &requestError{http.StatusRequestEntityTooLarge, fmt.Sprintf("submitted_payload has at most %d bytes", maxPayload)}
+		return response{}, &requestError{http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("submitted_payload has at most %d bytes", maxPayload)}
 	}
 	start, err := service.ReadJobPayload(raw.Payload, q.Capability)
 	if err != nil {
@@ -95,7 +96,8 @@ func (h *handler) submit(r *http.Request) (response, error) {
 	h.o.About(r, started.RunID)
 	job, err := h.st.Job(r.Context(), started.RunID)
 	if errors.Is(err, store.ErrNotFound) {
-		return response{}, &requestError{http.StatusConflict, "the job of this idempotency key has ended and was forgotten; its run is " + started.RunID}
+		return response{}, &requestError{http.StatusConflict,
+			"the job of this idempotency key has ended and was forgotten; its run is " + started.RunID}
 	}
 	if err != nil {
 		return response{}, err
@@ -109,7 +111,8 @@ func (h *handler) submit(r *http.Request) (response, error) {
 
 // complete adds the fields of the request beside the payload to the run that is the job.
 func (q *CreateJobRequest) complete(start *service.StartRequest, payload json.RawMessage) {
-	start.Job = &store.NewJob{Capability: q.Capability, SubmittedBy: q.SubmittedBy, Payload: payload, MaxRetries: q.MaxRetries}
+	start.Job = &store.NewJob{Capability: q.Capability, SubmittedBy: q.SubmittedBy, Payload: payload,
+		MaxRetries: q.MaxRetries}
 	if q.MaxDuration != nil {
 		start.Job.MaxDuration = time.Duration(*q.MaxDuration) * time.Second
 	}

@@ -104,7 +104,8 @@ func (h *handler) waitEvents(ctx context.Context, id string, q logQuery, log sto
 }
 
 // readStatus reads a job whose status may have changed.
-func (h *handler) readStatus(ctx context.Context, id string, known store.Job) (now store.Job, moved, last bool, err error) {
+func (h *handler) readStatus(ctx context.Context, id string,
+	known store.Job) (now store.Job, moved, last bool, err error) {
 	now, err = h.find(ctx, id)
 	return now, now.Status != known.Status, now.Status.IsTerminal(), err
 }

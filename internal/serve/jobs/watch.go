@@ -30,7 +30,8 @@ type watch[T any] struct {
 	err   error
 }
 
-func newWatches[T any](changed func(string) <-chan struct{}, read func(context.Context, string, T) (T, bool, bool, error)) *watches[T] {
+func newWatches[T any](changed func(string) <-chan struct{},
+	read func(context.Context, string, T) (T, bool, bool, error)) *watches[T] {
 	return &watches[T]{changed: changed, read: read, open: map[string]*watch[T]{}}
 }
 

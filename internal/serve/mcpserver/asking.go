@@ -32,7 +32,8 @@ type asking struct {
 }
 
 func newAsking(questions *questions, q *request, asTask bool) *asking {
-	return &asking{questions: questions, q: q, asTask: asTask, able: q.mayAnswer() && mcp.Supports(q.capabilities(), mcp.AskElicitation), answered: make(chan error, 1)}
+	return &asking{questions: questions, q: q, asTask: asTask,
+		able: q.mayAnswer() && mcp.Supports(q.capabilities(), mcp.AskElicitation), answered: make(chan error, 1)}
 }
 
 // update withdraws a question that somebody else has answered, and asks the next one.

@@ -31,7 +31,8 @@ const largestComparison = 50
 type comparisons struct{ service *service.Service }
 
 func (c *comparisons) tools() []tool {
-	return []tool{{name: "compare", scope: access.Read, description: compareDescription, schema: compareSchema, annotations: reads, call: c.compare}}
+	return []tool{{name: "compare", scope: access.Read, description: compareDescription, schema: compareSchema,
+		annotations: reads, call: c.compare}}
 }
 
 // compareArguments are the arguments of compare.
@@ -74,8 +75,9 @@ func (c *comparisons) compare(ctx context.Context, _ *request, arguments json.Ra
 	if err != nil {
 		return nil, err
 	}
-	d, err := runner.Compare(baseline, candidate, compare.Options{By: a.By, NoWorseThan: a.NoWorseThan, BetterThan: a.BetterThan,
-		AllowDifferentSets: a.AllowDifferentSets, Settings: stats.DefaultSettings})
+	d, err := runner.Compare(baseline, candidate,
+		compare.Options{By: a.By, NoWorseThan: a.NoWorseThan, BetterThan: a.BetterThan,
+			AllowDifferentSets: a.AllowDifferentSets, Settings: stats.DefaultSettings})
 	if errors.Is(err, compare.ErrNoPairs) {
 		return nil, &argumentError{err.Error()}
 	}

@@ -31,7 +31,8 @@ type deliveries struct {
 }
 
 func (d *deliveries) tools() []tool {
-	return []tool{{name: "deliver", scope: access.Deliver, description: deliverDescription, schema: deliverSchema, annotations: changes, call: d.deliver}}
+	return []tool{{name: "deliver", scope: access.Deliver, description: deliverDescription, schema: deliverSchema,
+		annotations: changes, call: d.deliver}}
 }
 
 // deliverArguments are the arguments of deliver.
@@ -102,11 +103,13 @@ func (d *deliveries) deliver(ctx context.Context, q *request, arguments json.Raw
 	t, err := d.st.Trigger(ctx, a.TriggerID)
 	switch {
 	case errors.Is(err, store.ErrNotFound), err == nil && t.ID != a.TriggerID:
-		return nil, &argumentError{"there is no trigger " + a.TriggerID + "; list_triggers lists those that wait, with their whole ids"}
+		return nil, &argumentError{"there is no trigger " + a.TriggerID +
+			"; list_triggers lists those that wait, with their whole ids"}
 	case err != nil:
 		return nil, err
 	case t.Type == store.TriggerTask && !q.mayAnswer():
-		return nil, &argumentError{"trigger " + t.ID + " asks a person, and the caller is an agent: an agent does not answer questions"}
+		return nil, &argumentError{"trigger " + t.ID +
+			" asks a person, and the caller is an agent: an agent does not answer questions"}
 	}
 	receipt, err := d.handIn(ctx, q, t.ID, what)
 	if err != nil {
@@ -116,7 +119,8 @@ func (d *deliveries) deliver(ctx context.Context, q *request, arguments json.Raw
 }
 
 // handIn delivers in the name of the caller.
-func (d *deliveries) handIn(ctx context.Context, q *request, triggerID string, what runner.Delivery) (runner.Receipt, error) {
+func (d *deliveries) handIn(ctx context.Context, q *request, triggerID string,
+	what runner.Delivery) (runner.Receipt, error) {
 	what.By, what.Person = owner(q.caller), q.caller.Name
 	receipt, err := d.service.Deliver(ctx, triggerID, what)
 	if err == nil {

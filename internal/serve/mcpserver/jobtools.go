@@ -30,9 +30,12 @@ type jobTools struct {
 
 func (j *jobTools) tools() []tool {
 	return []tool{
-		{name: "__mesh_job_status", scope: access.Read, description: statusDescription, schema: jobSchema, annotations: reads, call: j.status},
-		{name: "__mesh_job_result", scope: access.Read, description: resultDescription, schema: jobSchema, annotations: reads, call: j.result},
-		{name: "__mesh_job_cancel", scope: access.Run, description: cancelDescription, schema: cancelSchema, annotations: ends, call: j.cancel},
+		{name: "__mesh_job_status", scope: access.Read, description: statusDescription, schema: jobSchema, annotations: reads,
+			call: j.status},
+		{name: "__mesh_job_result", scope: access.Read, description: resultDescription, schema: jobSchema, annotations: reads,
+			call: j.result},
+		{name: "__mesh_job_cancel", scope: access.Run, description: cancelDescription, schema: cancelSchema,
+			annotations: ends, call: j.cancel},
 	}
 }
 
@@ -91,7 +94,8 @@ func (j *jobTools) cancel(ctx context.Context, _ *request, arguments json.RawMes
 		return nil, err
 	}
 	j.changed(ctx, "cancel", a.JobID)
-	return jsonobj.Object{{Key: "ok", Value: json.RawMessage("true")}, {Key: "job_id", Value: jsonobj.Quote(a.JobID)}}.JSON(), nil
+	return jsonobj.Object{{Key: "ok", Value: json.RawMessage("true")},
+		{Key: "job_id", Value: jsonobj.Quote(a.JobID)}}.JSON(), nil
 }
 
 // ask sends the job interface a request about a job. The model gets the reason of a refusal.

@@ -61,7 +61,8 @@ func (one *subscription) serve(ctx context.Context) (json.RawMessage, error) {
 		}
 		subscribed = subscribed.Set("taskIds", list)
 	}
-	acknowledged := jsonobj.Object{{Key: "notifications", Value: subscribed.JSON()}, {Key: "_meta", Value: one.meta.JSON()}}
+	acknowledged := jsonobj.Object{{Key: "notifications", Value: subscribed.JSON()},
+		{Key: "_meta", Value: one.meta.JSON()}}
 	if one.q.Notify(mcp.NoteAcknowledged, acknowledged.JSON()) == nil {
 		var telling sync.WaitGroup
 		for _, id := range one.ids {

@@ -29,8 +29,10 @@ type lists struct {
 
 func (l *lists) tools() []tool {
 	return []tool{
-		{name: "list_runs", scope: access.Read, description: runsDescription, schema: runsSchema, annotations: reads, call: l.runs},
-		{name: "list_triggers", scope: access.Read, description: triggersDescription, schema: triggersSchema, annotations: reads, call: l.triggers},
+		{name: "list_runs", scope: access.Read, description: runsDescription, schema: runsSchema, annotations: reads,
+			call: l.runs},
+		{name: "list_triggers", scope: access.Read, description: triggersDescription, schema: triggersSchema,
+			annotations: reads, call: l.triggers},
 	}
 }
 
@@ -86,7 +88,8 @@ func (l *lists) runs(ctx context.Context, _ *request, arguments json.RawMessage)
 	}
 	for _, r := range found {
 		c := r.Counts
-		out.Runs = append(out.Runs, listedRun{r.ID, r.EvaluationSetName, r.Status, r.Final(), r.CreatedAt, c.Total, c.Suspended + c.Scoring, c.Completed, c.Faulted, c.Cancelled})
+		out.Runs = append(out.Runs, listedRun{r.ID, r.EvaluationSetName, r.Status, r.Final(), r.CreatedAt, c.Total,
+			c.Suspended + c.Scoring, c.Completed, c.Faulted, c.Cancelled})
 	}
 	return out, nil
 }
@@ -164,7 +167,8 @@ func (l *lists) triggers(ctx context.Context, _ *request, arguments json.RawMess
 }
 
 func newListedTrigger(t runner.Trigger) listedTrigger {
-	out := listedTrigger{t.TriggerID, t.RunID, t.RolloutID, t.EvaluationName, t.Type, t.Source, t.ItemKey, t.CreatedAt, t.Deadline, t.LastError, t.Payload, "deliver"}
+	out := listedTrigger{t.TriggerID, t.RunID, t.RolloutID, t.EvaluationName, t.Type, t.Source, t.ItemKey, t.CreatedAt,
+		t.Deadline, t.LastError, t.Payload, "deliver"}
 	if t.Answer == runner.AnswerPoll {
 		out.Answer = "wait"
 	}

@@ -80,10 +80,12 @@ func New(o Options) *Server {
 	runs := &runs{o.Service, results, tasks, o.Changed}
 	lists := &lists{o.Service, st}
 	jobs := &jobTools{o.Jobs, o.Changed}
-	tools := slices.Concat(runs.tools(), results.tools(), (&comparisons{o.Service}).tools(), lists.tools(), deliveries.tools(), jobs.tools())
+	tools := slices.Concat(runs.tools(), results.tools(), (&comparisons{o.Service}).tools(), lists.tools(),
+		deliveries.tools(), jobs.tools())
 	s := &Server{log: o.Log, sessions: newSessions(st, tasks), tasks: tasks, tools: &toolbox{tools, tasks, o.Log}}
 	// The guard has checked hosts and origins.
-	s.http = mcp.NewHTTPHandler(s, mcp.ServerOptions{Hosts: []string{"*"}, MaxMessage: maxMessage, IdleTimeout: sessionIdle, Restore: s.sessions.restore, Now: o.Now})
+	s.http = mcp.NewHTTPHandler(s, mcp.ServerOptions{Hosts: []string{"*"}, MaxMessage: maxMessage,
+		IdleTimeout: sessionIdle, Restore: s.sessions.restore, Now: o.Now})
 	return s
 }
 

@@ -86,12 +86,15 @@ type evaluatorScore struct {
 }
 
 func newRolloutResult(one *schemas.Rollout) rolloutResult {
-	out := rolloutResult{RolloutID: one.RolloutID, EvaluationID: one.EvaluationID, EvaluationName: one.EvaluationName, Agent: one.Agent,
+	out := rolloutResult{RolloutID: one.RolloutID, EvaluationID: one.EvaluationID, EvaluationName: one.EvaluationName,
+		Agent: one.Agent,
 		Epoch: one.Epoch, Status: one.Status, Score: one.Score, Error: one.Error}
 	for _, e := range one.EvaluationRunResults {
-		out.Evaluators = append(out.Evaluators, evaluatorScore{e.EvaluatorName, e.Result.Score, e.Result.Error, e.Result.NotRun})
+		out.Evaluators = append(out.Evaluators,
+			evaluatorScore{e.EvaluatorName, e.Result.Score, e.Result.Error, e.Result.NotRun})
 	}
-	if done := one.AgentExecutionOutput; done != nil && one.Status != schemas.StateSuspended && !jsonobj.IsNull(done.Result.Output) {
+	if done := one.AgentExecutionOutput; done != nil && one.Status != schemas.StateSuspended &&
+		!jsonobj.IsNull(done.Result.Output) {
 		if out.Output = done.Result.Output; len(out.Output) > maxOutput {
 			out.Output, out.OutputBytes = nil, len(out.Output)
 		}
@@ -114,7 +117,8 @@ func (p position) String() string {
 
 func parsePosition(cursor string) (p position, err error) {
 	for _, p.others = range []bool{false, true} {
-		if _, err = fmt.Sscanf(cursor, position{others: p.others}.String()[:7]+"%d", &p.index); err == nil && p.index >= 0 && p.String() == cursor {
+		if _, err = fmt.Sscanf(cursor, position{others: p.others}.String()[:7]+"%d", &p.index); err == nil && p.index >= 0 &&
+			p.String() == cursor {
 			return p, nil
 		}
 	}

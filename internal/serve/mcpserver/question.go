@@ -49,7 +49,8 @@ func (s *questions) answer(ctx context.Context, q *request, one question, respon
 	case given.Content.Approved == nil:
 		return mcp.Errorf(mcp.CodeInvalidParams, "the answer to %s: expected content.approved, true or false", one.triggerID)
 	}
-	if _, err := s.deliveries.handIn(ctx, q, one.triggerID, runner.Delivery{Payload: decision(*given.Content.Approved, given.Content.Reason)}); err != nil {
+	if _, err := s.deliveries.handIn(ctx, q, one.triggerID,
+		runner.Delivery{Payload: decision(*given.Content.Approved, given.Content.Reason)}); err != nil {
 		return internal(s.log, "handing in the answer", err)
 	}
 	return nil
@@ -60,7 +61,8 @@ type question struct{ triggerID, message string }
 
 // params are the params of an elicitation.
 func (one question) params() json.RawMessage {
-	return jsonobj.Object{{Key: "mode", Value: json.RawMessage(`"form"`)}, {Key: "message", Value: jsonobj.Quote(one.message)}, {Key: "requestedSchema", Value: decisionSchema}}.JSON()
+	return jsonobj.Object{{Key: "mode", Value: json.RawMessage(`"form"`)},
+		{Key: "message", Value: jsonobj.Quote(one.message)}, {Key: "requestedSchema", Value: decisionSchema}}.JSON()
 }
 
 // maxQuestion is how much is shown of a question without a title, in bytes.
@@ -92,7 +94,8 @@ var decisionSchema = json.RawMessage(`{"type":"object","required":["approved"],"
 func requests(asked []question) (out jsonobj.Object) {
 	out = jsonobj.Object{}
 	for _, one := range asked {
-		request := jsonobj.Object{{Key: "method", Value: jsonobj.Quote(mcp.AskElicitation)}, {Key: "params", Value: one.params()}}
+		request := jsonobj.Object{{Key: "method", Value: jsonobj.Quote(mcp.AskElicitation)},
+			{Key: "params", Value: one.params()}}
 		out = append(out, jsonobj.Member{Key: one.triggerID, Value: request.JSON()})
 	}
 	return out

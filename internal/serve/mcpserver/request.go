@@ -79,7 +79,8 @@ func (q *request) refusal(text string) json.RawMessage {
 // toolResult also has the document as text, for clients that know no structured results.
 func toolResult(document json.RawMessage, isError bool) jsonobj.Object {
 	content, _ := json.Marshal([]map[string]string{{"type": "text", "text": string(document)}}) // strings always marshal
-	o := jsonobj.Object{{Key: "content", Value: content}, {Key: "structuredContent", Value: document}, {Key: "isError", Value: json.RawMessage("false")}}
+	o := jsonobj.Object{{Key: "content", Value: content}, {Key: "structuredContent", Value: document},
+		{Key: "isError", Value: json.RawMessage("false")}}
 	if isError {
 		o = o.Set("isError", json.RawMessage("true"))
 	}

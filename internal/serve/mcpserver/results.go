@@ -42,7 +42,8 @@ type results struct {
 }
 
 func (r *results) tools() []tool {
-	return []tool{{name: "get_results", scope: access.Read, description: resultsDescription, schema: resultsSchema, annotations: reads, call: r.get}}
+	return []tool{{name: "get_results", scope: access.Read, description: resultsDescription, schema: resultsSchema,
+		annotations: reads, call: r.get}}
 }
 
 // resultsArguments are the arguments of get_results.
@@ -81,7 +82,8 @@ func (r *results) get(ctx context.Context, q *request, arguments json.RawMessage
 // await waits until a run is final, the time is over, the server is closed or a question is due.
 // Meanwhile it reports progress to the client, and asks the questions of the run, unless asking is
 // nil.
-func (r *results) await(ctx context.Context, q *request, runID string, limit time.Duration, asking *asking) (err error) {
+func (r *results) await(ctx context.Context, q *request, runID string, limit time.Duration,
+	asking *asking) (err error) {
 	defer func() {
 		if errors.Is(context.Cause(ctx), mcp.ErrShutdown) { // any error is due to the shutdown
 			err = nil
@@ -144,7 +146,8 @@ func (r *results) page(ctx context.Context, runID string, from position, limit i
 	}
 	err = r.service.Report(ctx, runID, func(report *runner.Report) error {
 		head := report.Head()
-		out = resultPage{RunID: head.RunID, EvaluationSetName: head.EvaluationSetName, Status: head.Status, Final: head.Final, Summary: head.Summary,
+		out = resultPage{RunID: head.RunID, EvaluationSetName: head.EvaluationSetName, Status: head.Status, Final: head.Final,
+			Summary: head.Summary,
 			Verdict: judged.Verdict, Reason: judged.Reason, Failed: []rolloutResult{}}
 		var next *position
 		for ; next == nil; from = (position{others: true}) {
@@ -190,7 +193,8 @@ func progress(token json.RawMessage, n int, run service.Run) json.RawMessage {
 	c := run.Counts
 	ended := c.Completed + c.Faulted + c.Cancelled
 	value := strconv.AppendFloat(nil, float64(ended)+1-1/float64(n+2), 'f', -1, 64)
-	message := fmt.Sprintf("run %s: %s; it goes on if this call ends, and get_results has its results", run.ID, standing(c))
+	message := fmt.Sprintf("run %s: %s; it goes on if this call ends, and get_results has its results", run.ID,
+		standing(c))
 	return jsonobj.Object{
 		{Key: "progressToken", Value: token}, {Key: "progress", Value: value},
 		{Key: "total", Value: strconv.AppendInt(nil, int64(c.Total+1), 10)}, {Key: "message", Value: jsonobj.Quote(message)},

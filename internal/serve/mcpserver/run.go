@@ -36,7 +36,8 @@ type runs struct {
 }
 
 func (r *runs) tools() []tool {
-	return []tool{{name: "run_eval_set", scope: access.Run, description: runDescription, schema: runSchema, annotations: changes, call: r.run, start: r.startTask}}
+	return []tool{{name: "run_eval_set", scope: access.Run, description: runDescription, schema: runSchema,
+		annotations: changes, call: r.run, start: r.startTask}}
 }
 
 // runArguments are the arguments of run_eval_set.
@@ -55,7 +56,8 @@ func readRun(arguments json.RawMessage) (a runArguments, err error) {
 		return a, err
 	}
 	if a.Epochs != nil && *a.Epochs < 1 {
-		return a, &argumentError{"epochs: expected a whole number of at least 1; leave it out to run as often as the set says"}
+		return a,
+			&argumentError{"epochs: expected a whole number of at least 1; leave it out to run as often as the set says"}
 	}
 	return a, checkWait(a.WaitSeconds)
 }

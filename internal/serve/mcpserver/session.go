@@ -90,7 +90,8 @@ func (one *session) watch(id string) {
 func (one *session) tell(id string) {
 	ctx := one.ctx
 	one.telling.Go(func() {
-		q := &request{Request: &mcp.Request{Session: one.wire, Era: mcp.Legacy}, caller: one.caller, agent: one.agent.Load(), session: one}
+		q := &request{Request: &mcp.Request{Session: one.wire, Era: mcp.Legacy}, caller: one.caller, agent: one.agent.Load(),
+			session: one}
 		ended := one.tasks.follow(ctx, q, id, func(t taskwire.Task) {
 			if one.note(id, t) {
 				_ = one.wire.Notify(mcp.NoteTaskStatus, t.Legacy()) // a client that has gone needs no notification

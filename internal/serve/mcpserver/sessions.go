@@ -32,8 +32,9 @@ func newSessions(st records, tasks *tasks) *sessions {
 // open records a session that is being opened.
 func (s *sessions) open(ctx context.Context, q *request, version string, params jsonobj.Object) error {
 	capabilities := params.Object("capabilities")
-	err := s.st.PutMCPSession(ctx, store.MCPSession{ID: q.Session.ID(), Access: sessionAccess, Endpoint: q.caller.ID, Version: version,
-		Capabilities: capabilities.JSON(), Info: params.Get("clientInfo")})
+	err := s.st.PutMCPSession(ctx,
+		store.MCPSession{ID: q.Session.ID(), Access: sessionAccess, Endpoint: q.caller.ID, Version: version,
+			Capabilities: capabilities.JSON(), Info: params.Get("clientInfo")})
 	if err != nil {
 		return err
 	}
@@ -78,7 +79,8 @@ func (s *sessions) restore(ctx context.Context, wire *mcp.Session) (version stri
 	if l, ok := ctx.Value(listenerKey{}).(*listener); ok {
 		l.leave = one.listen()
 	}
-	open, err := s.st.ListJobs(ctx, store.JobFilter{SubmittedBy: owner(caller), Statuses: []store.JobStatus{store.JobWorking, store.JobInputRequired}, Limit: maxTold})
+	open, err := s.st.ListJobs(ctx, store.JobFilter{SubmittedBy: owner(caller),
+		Statuses: []store.JobStatus{store.JobWorking, store.JobInputRequired}, Limit: maxTold})
 	if err == nil { // otherwise the client asks by itself
 		for _, j := range open {
 			one.watch(j.ID)

@@ -111,7 +111,8 @@ func (s *tasks) view(ctx context.Context, q *request, j store.Job) (t taskwire.T
 		return t, err
 	}
 	if len(asked) > 0 { // otherwise it has just been answered
-		t.Message = fmt.Sprintf("a person is asked: %s (trigger %s, to be answered with deliver)", asked[0].message, asked[0].triggerID)
+		t.Message = fmt.Sprintf("a person is asked: %s (trigger %s, to be answered with deliver)", asked[0].message,
+			asked[0].triggerID)
 	}
 	switch {
 	case !q.mayAnswer():
@@ -172,7 +173,8 @@ func (s *tasks) Task(ctx context.Context, r *mcp.Request, id string) (taskwire.T
 }
 
 // Tasks implements taskwire.Backend: the newest come first.
-func (s *tasks) Tasks(ctx context.Context, r *mcp.Request, cursor *string) (page []taskwire.Task, next string, err error) {
+func (s *tasks) Tasks(ctx context.Context, r *mcp.Request,
+	cursor *string) (page []taskwire.Task, next string, err error) {
 	q := newRequest(ctx, r)
 	f := store.JobFilter{SubmittedBy: owner(q.caller), Limit: taskPage + 1}
 	if cursor != nil {
@@ -275,7 +277,8 @@ func (s *tasks) Answer(ctx context.Context, r *mcp.Request, id string, responses
 		return err
 	}
 	if !q.mayAnswer() {
-		return mcp.Errorf(mcp.CodeInvalidParams, "the caller may not answer what a person is asked: the token lacks the scope deliver, or it is an agent's")
+		return mcp.Errorf(mcp.CodeInvalidParams,
+			"the caller may not answer what a person is asked: the token lacks the scope deliver, or it is an agent's")
 	}
 	asked, err := s.questions.open(ctx, id)
 	if err != nil {

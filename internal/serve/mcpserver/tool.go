@@ -137,7 +137,8 @@ func (b *toolbox) failed(q *request, t tool, err error) (json.RawMessage, error)
 	switch {
 	case errors.As(err, &said):
 		return nil, said
-	case errors.As(err, &wrong), errors.As(err, &input), errors.Is(err, service.ErrConflict), errors.Is(err, store.ErrNotFound):
+	case errors.As(err, &wrong), errors.As(err, &input), errors.Is(err, service.ErrConflict),
+		errors.Is(err, store.ErrNotFound):
 		return q.refusal(err.Error()), nil
 	case ctxEnded(err):
 		return nil, err
@@ -163,7 +164,8 @@ func read(arguments json.RawMessage, into any) error {
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrong) && wrong.Field != "":
-		return &argumentError{wrong.Field + ": this cannot be a JSON " + wrong.Value + "; the tool's input schema says what is expected"}
+		return &argumentError{wrong.Field + ": this cannot be a JSON " + wrong.Value +
+			"; the tool's input schema says what is expected"}
 	case err != nil:
 		return &argumentError{"arguments: " + strings.TrimPrefix(err.Error(), "json: ")}
 	}

@@ -100,7 +100,8 @@ func (j *job) lastMirrored(ctx context.Context) (last int64, err error) {
 func (j *job) listen(ctx context.Context, epoch, after int64, said chan<- event) error {
 	pause := retryMin
 	for {
-		found, err := j.registry.events(ctx, j.id, cancelledEvent+","+answerEvent, after, epoch, max(j.renewal(), time.Second))
+		found, err := j.registry.events(ctx, j.id, cancelledEvent+","+answerEvent, after, epoch,
+			max(j.renewal(), time.Second))
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -170,7 +171,8 @@ func (j *job) answer(ctx context.Context, e event) error {
 	}
 	delivery, err := j.o.Service.Answer(ctx, j.runID, e.Payload, "mesh")
 	if err == nil {
-		_, err = st.PostJobEvent(ctx, store.JobEvent{JobID: j.runID, Type: answerEvent, Payload: e.Payload, PostedBy: "mesh", TraceContext: trace}, delivery)
+		_, err = st.PostJobEvent(ctx, store.JobEvent{JobID: j.runID, Type: answerEvent, Payload: e.Payload, PostedBy: "mesh",
+			TraceContext: trace}, delivery)
 	}
 	switch {
 	case err == nil:

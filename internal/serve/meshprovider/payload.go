@@ -51,7 +51,8 @@ func request(c service.MeshCapability, r row) (service.StartRequest, error) {
 		return q, err
 	}
 	q.By = submitter
-	q.Job = &store.NewJob{Capability: r.Capability, SubmittedBy: submitter + r.ID + ":" + r.SubmittedBy, Payload: r.Payload}
+	q.Job = &store.NewJob{Capability: r.Capability, SubmittedBy: submitter + r.ID + ":" + r.SubmittedBy,
+		Payload: r.Payload}
 	if r.MaxDuration != nil && *r.MaxDuration > 0 {
 		q.MaxDuration = time.Duration(min(*r.MaxDuration, maxSeconds)) * time.Second
 		q.Job.MaxDuration = q.MaxDuration

@@ -67,7 +67,8 @@ func Run(ctx context.Context, o Options) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &provider{o: o, registry: newRegistry(o.Mesh, o.Service.Runner().ID()), inHand: map[string]*job{}, room: make(chan struct{}, 1)}
+	p := &provider{o: o, registry: newRegistry(o.Mesh, o.Service.Runner().ID()), inHand: map[string]*job{},
+		room: make(chan struct{}, 1)}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {

@@ -80,7 +80,8 @@ func statusOf(err error) int {
 func isFinal(err error) bool { s := statusOf(err); return s >= 400 && s < 500 && s != 408 && s != 429 }
 
 // call sends a request, and reads its answer into a value if that is not nil.
-func (r *registry) call(ctx context.Context, method, path string, wait time.Duration, body, into any) (http.Header, int, error) {
+func (r *registry) call(ctx context.Context, method, path string, wait time.Duration, body,
+	into any) (http.Header, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+wait)
 	defer cancel()
 	var content io.Reader
@@ -170,7 +171,8 @@ func (r *registry) leave(ctx context.Context) {
 // claim claims a job of a capability, and returns its id; empty if there is none.
 func (r *registry) claim(ctx context.Context, capability string) (id string, err error) {
 	var found struct{ Claimed []struct{ ID string } }
-	_, _, err = r.call(ctx, http.MethodPost, "/jobs/claim", 0, map[string]string{"capability": capability, "instance_id": r.agent}, &found)
+	_, _, err = r.call(ctx, http.MethodPost, "/jobs/claim", 0,
+		map[string]string{"capability": capability, "instance_id": r.agent}, &found)
 	if err != nil || len(found.Claimed) == 0 {
 		return "", err
 	}
@@ -207,7 +209,8 @@ func (r *registry) row(ctx context.Context, id string) (j row, err error) {
 
 // owned returns the jobs that the registry has assigned to this agent.
 func (r *registry) owned(ctx context.Context) (ids []string, err error) {
-	query := url.Values{"owner_instance_id": {r.agent}, "status": {"working,input_required"}, "limit": {strconv.Itoa(ownedPage)}}
+	query := url.Values{"owner_instance_id": {r.agent}, "status": {"working,input_required"},
+		"limit": {strconv.Itoa(ownedPage)}}
 	for {
 		var page struct {
 			Jobs []row
@@ -244,7 +247,8 @@ func (r *registry) tell(ctx context.Context, d delta) (rejected string, err erro
 	var said struct {
 		Rejected []struct{ Reason string }
 	}
-	_, _, err = r.call(ctx, http.MethodPost, "/jobs/batch", 0, map[string]any{"instance_id": r.agent, "deltas": []delta{d}}, &said)
+	_, _, err = r.call(ctx, http.MethodPost, "/jobs/batch", 0,
+		map[string]any{"instance_id": r.agent, "deltas": []delta{d}}, &said)
 	if err != nil || len(said.Rejected) == 0 {
 		return "", err
 	}
@@ -253,7 +257,8 @@ func (r *registry) tell(ctx context.Context, d delta) (rejected string, err erro
 
 // release gives a job back, so that it is retried.
 func (r *registry) release(ctx context.Context, id, reason string) error {
-	_, _, err := r.call(ctx, http.MethodPost, "/jobs/"+url.PathEscape(id)+"/release", 0, map[string]string{"instance_id": r.agent, "reason": reason}, nil)
+	_, _, err := r.call(ctx, http.MethodPost, "/jobs/"+url.PathEscape(id)+"/release", 0,
+		map[string]string{"instance_id": r.agent, "reason": reason}, nil)
 	return err
 }
 
@@ -272,7 +277,8 @@ func (r *registry) post(ctx context.Context, id string, e event) error {
 
 // events returns the events of some types after a number. With an epoch that is not 0 the agent
 // reads them as the job's executor, which renews its lease, and waits for one.
-func (r *registry) events(ctx context.Context, id, types string, after, epoch int64, wait time.Duration) ([]event, error) {
+func (r *registry) events(ctx context.Context, id, types string, after, epoch int64,
+	wait time.Duration) ([]event, error) {
 	query := url.Values{"types": {types}, "after": {strconv.FormatInt(after, 10)}, "limit": {"500"}}
 	if epoch > 0 {
 		query.Set("instance_id", r.agent)
