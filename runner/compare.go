@@ -124,8 +124,8 @@ func OpenSide(path, agent string) (compare.Side, error) {
 func (r *Report) Side(agent string) (compare.Side, error) {
 	h := r.Head()
 	s := compare.Side{Agent: agent, Source: compare.Source{RunID: h.RunID, EvaluationSetName: h.EvaluationSetName,
-		EvaluationSetDigest: h.EvaluationSetDigest,
-		PlanDigest:          h.PlanDigest, Agents: []string{}, Final: h.Final}, About: about(h)}
+		EvaluationSetDigest: h.EvaluationSetDigest, PlanDigest: h.PlanDigest, Agents: []string{}, Final: h.Final},
+		About: about(h)}
 	if h.Statistics == nil {
 		return s, inputError("the results document of run %s has no statistics; write it anew from its store", h.RunID)
 	}
@@ -223,8 +223,7 @@ func setOf(s *summary.Summary) *eval.Set {
 
 // rolloutOf converts a rollout of a document to the form that statistics take.
 func rolloutOf(one *schemas.Rollout) summary.Rollout {
-	out := summary.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch,
-		State:      eval.State(one.Status),
+	out := summary.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, State: eval.State(one.Status),
 		Evaluation: &eval.Evaluation{ID: one.EvaluationID, Cluster: one.Cluster, Criteria: one.Criteria}}
 	if one.Usage != nil {
 		out.Usage = one.Usage.Models

@@ -103,8 +103,8 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 		return Created{}, inputError("nothing is started: the deadline of whoever asks for the run, %s, has passed",
 			o.Deadline.UTC().Format(time.RFC3339))
 	}
-	req.Origin.GitCommit, req.Origin.Version, req.Origin.Request = s.commits.Of(ctx,
-		req.BaseDir), s.opts.Version, o.Request
+	req.Origin.GitCommit, req.Origin.Version, req.Origin.Request =
+		s.commits.Of(ctx, req.BaseDir), s.opts.Version, o.Request
 	if req.Origin.GitCommit != "" {
 		req.Origin.GitDirty = s.commits.Dirty(ctx, req.BaseDir)
 	}

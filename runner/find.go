@@ -85,8 +85,8 @@ func candidates(found []Run) string {
 			b.WriteString("\n  and " + strconv.Itoa(len(found)-most) + " more")
 			break
 		}
-		b.WriteString(strings.TrimRight("\n  "+r.ID+"  "+r.CreatedAt.Local().Format(time.DateTime)+"  "+redact.Line(r.EvaluationSetName),
-			" "))
+		b.WriteString(strings.TrimRight(
+			"\n  "+r.ID+"  "+r.CreatedAt.Local().Format(time.DateTime)+"  "+redact.Line(r.EvaluationSetName), " "))
 	}
 	return b.String()
 }

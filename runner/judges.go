@@ -72,7 +72,8 @@ func warnOfOwnModels(r *input.Reader, evaluator string, models []string, agents 
 		for _, model := range models {
 			if own != "" && (model == own || model == "" || model == eval.SameAsAgent) {
 				r.Problems = append(r.Problems, input.Problem{Warning: true, Message: fmt.Sprintf(
-					"the evaluator %s judges the agent %s by its own model, %s; models tend to prefer what they have written themselves, so that another one is a fairer judge", evaluator, a.Name, own)})
+					"the evaluator %s judges the agent %s by its own model, %s; models tend to prefer what they have written themselves, so that another one is a fairer judge",
+					evaluator, a.Name, own)})
 				break
 			}
 		}

@@ -100,8 +100,7 @@ func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Red
 			return err
 		}
 		out = append(out, notify.Message{ID: notify.MessageID(e.RunID, e.Seq, part), Kind: kind,
-			Source:  "/stores/" + l.s.ID() + "/runs/" + e.RunID,
-			Subject: subject, Type: typ, Time: e.Time, Data: red.JSON(data)})
+			Source: "/stores/" + l.s.ID() + "/runs/" + e.RunID, Subject: subject, Type: typ, Time: e.Time, Data: red.JSON(data)})
 		return nil
 	}
 	of := told{RunID: e.RunID, RolloutID: e.RolloutID, EvaluationSetID: plan.Set.ID, EvaluationSetName: plan.Set.Name}

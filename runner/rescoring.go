@@ -286,7 +286,8 @@ func (r *rescoring) takeSet(path string, planned []store.Evaluation) (change fun
 			if !sameJSON(e.Inputs, other.Inputs) {
 				r.changed = append(r.changed, e.ID)
 			}
-			e.Criteria, e.ExpectedOutput, e.ExpectedAgentBehavior = other.Criteria, other.ExpectedOutput, other.ExpectedAgentBehavior
+			e.Criteria, e.ExpectedOutput, e.ExpectedAgentBehavior =
+				other.Criteria, other.ExpectedOutput, other.ExpectedAgentBehavior
 		}
 	}, nil
 }

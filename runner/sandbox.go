@@ -97,8 +97,8 @@ func (o SandboxOptions) placeOf(t *tasks.Task) (can tasks.Capabilities, services
 		can.NoServices = err.Error()
 		return can, ""
 	}
-	return tasks.Capabilities{NoNetwork: true, FileTree: true, Images: true, Containers: true,
-		Services: true}, IsolationPodman
+	return tasks.Capabilities{NoNetwork: true, FileTree: true, Images: true, Containers: true, Services: true},
+		IsolationPodman
 }
 
 // composeGaps lists the parts of a task's compose file that cannot be run.

@@ -49,7 +49,8 @@ func (e *EvalSet) most() int {
 // neither options nor set name a run in it. The eval set stays as it is.
 func (e *EvalSet) request(ctx context.Context, s *Store, o CreateOptions) (plans.Request, error) {
 	req, set := e.req, *e.req.Set
-	req.Set, req.RunID, req.KeepWorkspaces, req.FailFast, req.Env = &set, o.RunID, o.KeepWorkspaces, o.FailFast, e.opts.Variables.names
+	req.Set, req.RunID, req.KeepWorkspaces, req.FailFast, req.Env =
+		&set, o.RunID, o.KeepWorkspaces, o.FailFast, e.opts.Variables.names
 	if err := (Notifications{Targets: req.Notify}).Check(e.opts.Variables); err != nil {
 		return req, err
 	}

@@ -131,8 +131,7 @@ func (e *EvalSet) taskEvaluation(dir string) (one eval.Evaluation, problems inpu
 		return one, problems, err
 	}
 	one = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref,
-		Tags:        tagsOf(t),
-		NotRunnable: notRunnable(t, can, e.opts.Variables.lookup)}
+		Tags: tagsOf(t), NotRunnable: notRunnable(t, can, e.opts.Variables.lookup)}
 	missing := t.Config.Missing(e.opts.Variables.lookup)
 	if missing != nil && e.opts.AllowUnset {
 		one.NotRunnable = strings.TrimPrefix(one.NotRunnable+"; "+strings.ReplaceAll(missing.Error(), "\n", "; "), "; ")

@@ -52,8 +52,7 @@ func (w work) exporting(ctx context.Context, runID string) (with work, finish fu
 	client := otlp.NewClient(t.endpoint, "evalrun/"+origin.Version, time.Now)
 	runs := plannedRuns{s: w.s, v: w.o.Variables, known: map[string]telemetry.Run{}}
 	w.exporter = telemetry.Start(telemetry.Options{Client: client, Store: w.s.st, Origin: origin, Content: t.content,
-		LeftOver: runID == "",
-		Planned:  runs.get, Head: runs.head, Notice: func(text string) { w.o.notice("%s", text) }})
+		LeftOver: runID == "", Planned: runs.get, Head: runs.head, Notice: func(text string) { w.o.notice("%s", text) }})
 	if runID != "" {
 		w.exporter.Changed(runID)
 	} else if open, err := w.s.st.OpenRuns(ctx); err == nil {

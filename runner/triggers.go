@@ -174,11 +174,11 @@ func newTrigger(t store.Trigger) Trigger {
 	var spec wait.Spec
 	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only marshalled specs
 	out := Trigger{TriggerID: t.ID, RunID: t.RunID, RolloutID: t.RolloutID, EvaluationID: t.EvaluationID,
-		EvaluationName: t.EvaluationName, Agent: t.Agent, Epoch: t.Epoch,
-		InterruptID: t.ShownID(), AskedBy: t.AskedBy, Type: t.Type, Source: t.Source, ItemKey: t.ItemKey,
-		FolderPath: t.FolderPath, State: string(t.State),
-		CreatedAt: t.CreatedAt, LastError: t.LastError, Machine: t.Machine, Elsewhere: t.Machine != "" &&
-			t.Machine != store.ThisMachine().Name, ExpiresAt: spec.ExpiresAt, Payload: spec.Visible(),
+		EvaluationName: t.EvaluationName, Agent: t.Agent, Epoch: t.Epoch, InterruptID: t.ShownID(), AskedBy: t.AskedBy,
+		Type: t.Type, Source: t.Source, ItemKey: t.ItemKey, FolderPath: t.FolderPath, State: string(t.State),
+		CreatedAt: t.CreatedAt, LastError: t.LastError, Machine: t.Machine,
+		Elsewhere: t.Machine != "" && t.Machine != store.ThisMachine().Name,
+		ExpiresAt: spec.ExpiresAt, Payload: spec.Visible(),
 		Open: t.State.IsOpen(), Failures: t.Failures, Checks: t.Checks, Answer: AnswerPayload}
 	out.Purpose, out.EvaluatorID = "agent", t.EvaluatorID
 	if t.EvaluatorID != "" {

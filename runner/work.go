@@ -190,8 +190,7 @@ func (w work) engine(runID string, agents int, stay bool) (*engine.Runner, error
 	}
 	return engine.New(engine.Options{WebhookURL: webhooks, Store: w.s.st, RunID: runID, Concurrency: agents, WorkDir: dir,
 		Executable: w.s.opts.Executable, Version: w.s.opts.Version, Resolve: w.o.Variables.resolve,
-		Secrets: w.o.Variables.secrets(),
-		Events:  w.tell, Logger: w.logger(w.red), Lease: w.s.opts.Lease, Stay: stay}), nil
+		Secrets: w.o.Variables.secrets(), Events: w.tell, Logger: w.logger(w.red), Lease: w.s.opts.Lease, Stay: stay}), nil
 }
 
 // tell passes an event to the exporter and to Options.Events.

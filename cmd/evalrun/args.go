@@ -67,8 +67,8 @@ func flagError(cmd *cobra.Command, err error) error {
 		return usageError("%w%s; see %s --help", err, near, cmd.CommandPath())
 	case errors.As(err, &invalid):
 		expected := map[string]string{"int": "a whole number", "duration": `a duration such as "30s" or "10m"`,
-			"bool": "true or false",
-			"age":  `an age such as "30d", "2w" or "12h"`, "N|all": "a number or all"}
+			"bool": "true or false", "age": `an age such as "30d", "2w" or "12h"`,
+			"N|all": "a number or all"}
 		f := invalid.GetFlag()
 		return usageError("--%s: expected %s, got %q", f.Name, cmp.Or(expected[f.Value.Type()], "another value"),
 			invalid.GetValue())

@@ -338,7 +338,8 @@ func jobsEventsCommand(g *globals, f *jobsFlags, follow bool) *cobra.Command {
 		},
 	}
 	if follow {
-		cmd.Use, cmd.Short = "watch JOB", "Print the log of a job as it grows, one JSON object a line, until the job has ended"
+		cmd.Use, cmd.Short = "watch JOB",
+			"Print the log of a job as it grows, one JSON object a line, until the job has ended"
 	}
 	cmd.Flags().Int64Var(&after, "after", 0, "begin after the event with the number `N`")
 	cmd.Flags().StringSliceVar(&types, "types", nil, "only events of these `TYPES`")

@@ -28,10 +28,10 @@ type runJSON struct {
 func newRunJSON(r runner.Run) runJSON {
 	c := r.Counts
 	out := runJSON{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName,
-		Status: string(r.Status), Final: r.Final,
-		CreatedAt: r.CreatedAt,
+		Status: string(r.Status), Final: r.Final, CreatedAt: r.CreatedAt,
 		Rollouts: map[string]int{"total": c.Total, "pending": c.Pending, "running": c.Running, "suspended": c.Suspended,
-			"evaluating": c.Evaluating, "scoring": c.Scoring, "completed": c.Completed, "faulted": c.Faulted, "cancelled": c.Cancelled}}
+			"evaluating": c.Evaluating, "scoring": c.Scoring, "completed": c.Completed, "faulted": c.Faulted,
+			"cancelled": c.Cancelled}}
 	if r.Final {
 		out.FinishedAt = &r.FinishedAt
 	}
@@ -105,7 +105,8 @@ func listCommand(g *globals) *cobra.Command {
 					return err
 				}
 				printf(stdout(cmd),
-					"%s: the run has no gate. Neither a threshold of its set nor --fail-under says whether its scores are good enough.\n", noVerdict)
+					"%s: the run has no gate. Neither a threshold of its set nor --fail-under says whether its scores are good enough.\n",
+					noVerdict)
 				return nil
 			})
 		},

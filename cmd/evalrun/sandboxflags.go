@@ -49,11 +49,13 @@ func (p *sandboxFlags) options() (runner.SandboxOptions, error) {
 	o := runner.SandboxOptions{Isolation: p.isolation, MCPConfig: p.mcpConfig, KeepImages: p.keepImages,
 		Overrides: p.overrides}
 	for name, given := range map[string]float64{
-		"timeout-multiplier": p.overrides.TimeoutMultiplier, "agent-timeout-multiplier": p.overrides.AgentTimeoutMultiplier,
+		"timeout-multiplier":                   p.overrides.TimeoutMultiplier,
+		"agent-timeout-multiplier":             p.overrides.AgentTimeoutMultiplier,
 		"verifier-timeout-multiplier":          p.overrides.VerifierTimeoutMultiplier,
 		"environment-build-timeout-multiplier": p.overrides.BuildTimeoutMultiplier,
-		"override-cpus":                        p.overrides.CPUs, "override-memory-mb": float64(p.overrides.MemoryMB),
-		"override-storage-mb": float64(p.overrides.StorageMB),
+		"override-cpus":                        p.overrides.CPUs,
+		"override-memory-mb":                   float64(p.overrides.MemoryMB),
+		"override-storage-mb":                  float64(p.overrides.StorageMB),
 	} {
 		if p.given(name) && !(given > 0 && given < 1e9) {
 			return o, usageError("--%s: expected a number above 0, got %v", name, given)

@@ -74,9 +74,11 @@ func (f *scoreFlags) run(cmd *cobra.Command, g *globals, name string) error {
 			return err
 		}
 		ctx, drain, stop := out.endOnSignals(cmd.Context(),
-			"interrupted: letting the running evaluators finish; once more ends them, the same command goes on either way", "ending the running evaluators")
+			"interrupted: letting the running evaluators finish; once more ends them, the same command goes on either way",
+			"ending the running evaluators")
 		defer stop()
-		f.score.Concurrency, f.score.Variables, f.score.Accept, f.score.FailUnder, f.score.Document = o.Concurrency, o.Variables, o.Accept, o.FailUnder, f.output
+		f.score.Concurrency, f.score.Variables, f.score.Accept, f.score.FailUnder, f.score.Document =
+			o.Concurrency, o.Variables, o.Accept, o.FailUnder, f.output
 		f.score.Drain, f.score.Notice, f.score.Log = drain, out.say, out
 		scored, err := s.Score(ctx, run.ID, f.score)
 		if errors.Is(err, runner.ErrMoved) || errors.As(err, new(*runner.InputError)) {

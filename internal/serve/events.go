@@ -27,10 +27,9 @@ type eventsAPI struct {
 
 // eventTypes are the types that a client may ask for.
 var eventTypes = []string{string(schemas.EventRunCreated), string(schemas.EventRolloutStarted),
-	string(schemas.EventRolloutSuspended),
-	string(schemas.EventTriggerDelivered), string(schemas.EventQuestionAsked), string(schemas.EventRolloutResumed),
-	string(schemas.EventRolloutRetried), string(schemas.EventRolloutScoring), string(schemas.EventRolloutEvaluated),
-	string(schemas.EventRolloutFinished), string(schemas.EventRunFinished), string(schemas.EventRunRescored)}
+	string(schemas.EventRolloutSuspended), string(schemas.EventTriggerDelivered), string(schemas.EventQuestionAsked),
+	string(schemas.EventRolloutResumed), string(schemas.EventRolloutRetried), string(schemas.EventRolloutScoring),
+	string(schemas.EventRolloutEvaluated), string(schemas.EventRolloutFinished), string(schemas.EventRunFinished), string(schemas.EventRunRescored)}
 
 // list answers with the events after a number, and waits for one if there is none.
 func (a *eventsAPI) list(w http.ResponseWriter, r *http.Request) error {

@@ -58,7 +58,8 @@ type backlogCollector struct{ st store.Reader }
 var (
 	openRunsDesc = prometheus.NewDesc("evalrun_open_runs", "Runs that are not final.", nil, nil)
 	rolloutsDesc = prometheus.NewDesc("evalrun_rollouts",
-		"Rollouts that can be worked on now (runnable), after a backoff (delayed), or are being worked on (held).", []string{"state"}, nil)
+		"Rollouts that can be worked on now (runnable), after a backoff (delayed), or are being worked on (held).",
+		[]string{"state"}, nil)
 	triggersDesc = prometheus.NewDesc("evalrun_due_triggers", "Triggers that are to be looked after now.", nil, nil)
 )
 

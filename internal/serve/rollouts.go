@@ -52,9 +52,8 @@ type clocks struct {
 
 func newRolloutDocument(o store.Rollout) rolloutDocument {
 	d := rolloutDocument{RolloutID: o.ID, RunID: o.RunID, EvaluationID: o.EvaluationID, EvaluationName: o.EvaluationName,
-		Agent: o.Agent, Epoch: o.Epoch,
-		State: o.State, Score: o.Score, Segments: o.Segment, Attempt: o.Attempt, Suspensions: o.Suspensions,
-		CreatedAt: o.CreatedAt, StateSince: o.StateSince,
+		Agent: o.Agent, Epoch: o.Epoch, State: o.State, Score: o.Score, Segments: o.Segment, Attempt: o.Attempt,
+		Suspensions: o.Suspensions, CreatedAt: o.CreatedAt, StateSince: o.StateSince,
 		Clocks: clocks{o.Clocks.Working.Milliseconds(), o.Clocks.Waiting.Milliseconds(), o.Clocks.Scoring.Milliseconds(),
 			o.Clocks.Queued.Milliseconds(), o.Clocks.Evaluating.Milliseconds()}}
 	if o.Fault != nil {

@@ -42,9 +42,9 @@ var refusedOfEvaluator = []string{"command", "provider", "baseUrl", "base_url", 
 // secret of the service is an error: an upload names agents, jobs and evaluators, and brings none.
 func (l *loader) upload(data json.RawMessage) (*runner.Upload, error) {
 	if len(data) > maxUpload {
-		return nil,
-			&runner.InputError{Err: fmt.Errorf("%s: expected at most %d MiB, got %d bytes; a larger eval set belongs into the folder of the named ones",
-				uploadName, maxUpload>>20, len(data))}
+		return nil, &runner.InputError{Err: fmt.Errorf(
+			"%s: expected at most %d MiB, got %d bytes; a larger eval set belongs into the folder of the named ones",
+			uploadName, maxUpload>>20, len(data))}
 	}
 	root, err := input.ParseJSON(uploadName, data)
 	if err != nil {

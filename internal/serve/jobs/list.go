@@ -76,8 +76,8 @@ func jobFilter(q url.Values) (f store.JobFilter, err error) {
 			status := store.JobStatus(strings.TrimSpace(one))
 			if !slices.Contains(statuses, status) {
 				return f,
-					badRequest(fmt.Sprintf("invalid status %q: must be one of working,input_required,completed,failed,cancelled",
-						status))
+					badRequest(fmt.Sprintf(
+						"invalid status %q: must be one of working,input_required,completed,failed,cancelled", status))
 			}
 			f.Statuses = append(f.Statuses, status)
 		}

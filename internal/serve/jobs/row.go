@@ -38,7 +38,8 @@ type row struct {
 func newRow(j store.Job, result json.RawMessage) row {
 	out := row{AttemptCount: j.Attempts, Capability: j.Capability, ClaimEpoch: j.Fence, Error: text(j.Error), ID: j.ID,
 		LeaseExpiresAt: seconds(j.LeaseUntil), OwnerInstanceID: text(j.Owner), Result: result, Status: j.Status,
-		SubmittedAt: j.SubmittedAt.Unix(), SubmittedBy: j.SubmittedBy, SubmittedPayload: j.Payload, TotalDeadline: seconds(j.Deadline)}
+		SubmittedAt: j.SubmittedAt.Unix(), SubmittedBy: j.SubmittedBy, SubmittedPayload: j.Payload,
+		TotalDeadline: seconds(j.Deadline)}
 	out.LastHeartbeatAt = seconds(j.RenewedAt)
 	if j.Status.IsTerminal() {
 		out.LastHeartbeatAt = seconds(j.EndedAt) // like the registry, which has no field of its own for it

@@ -74,8 +74,8 @@ func (s *Server) initialize(ctx context.Context, q *request) (json.RawMessage, e
 	if err := s.sessions.open(ctx, q, version, params); err != nil {
 		return nil, internal(s.log, "recording the session", err)
 	}
-	return hello(jsonobj.Object{{Key: "tasks", Value: taskwire.LegacyOffer}}).Set("protocolVersion",
-		jsonobj.Quote(version)).
+	return hello(jsonobj.Object{{Key: "tasks", Value: taskwire.LegacyOffer}}).
+		Set("protocolVersion", jsonobj.Quote(version)).
 		Set("serverInfo", mcp.Info()).Set("_meta", jsonobj.Object{idempotency}.JSON()).JSON(), nil
 }
 
@@ -83,7 +83,7 @@ func (s *Server) initialize(ctx context.Context, q *request) (json.RawMessage, e
 func discover() json.RawMessage {
 	versions, _ := json.Marshal(mcp.Versions) // strings always marshal
 	extensions := jsonobj.Object{{Key: mcp.ExtensionTasks, Value: mcp.EmptyObject}}
-	return complete(hello(jsonobj.Object{{Key: "extensions", Value: extensions.JSON()}}).Set("supportedVersions",
-		versions).
+	return complete(hello(jsonobj.Object{{Key: "extensions", Value: extensions.JSON()}}).
+		Set("supportedVersions", versions).
 		Set("ttlMs", json.RawMessage("0")).Set("cacheScope", json.RawMessage(`"private"`)), idempotency)
 }

@@ -163,7 +163,8 @@ func (r *results) page(ctx context.Context, runID string, from position, limit i
 	if !out.Final {
 		out.ComeBack = "the run goes on; call get_results with runId " + out.RunID + " and waitSeconds to wait for its end"
 		if out.Status == schemas.Suspended {
-			out.ComeBack = "the run is suspended, possibly for long; list_triggers says what it waits for, and get_results with runId " + out.RunID + " how it is"
+			out.ComeBack = "the run is suspended, possibly for long; list_triggers says what it waits for, and get_results with runId " +
+				out.RunID + " how it is"
 		}
 	}
 	return out, err
