@@ -86,7 +86,7 @@ type LoadOptions struct {
 	Catalog *Catalog
 }
 
-// EvalSet is what a run is planned from: evaluations, evaluators and agents, checked.
+// EvalSet is the input of a run's plan: evaluations, evaluators and agents, checked.
 type EvalSet struct {
 	// Warnings are oddities of the files that are not errors, one line each; empty if there are none.
 	// Load sets it even when it fails.

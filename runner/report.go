@@ -47,7 +47,7 @@ type Report struct {
 	Judgement *Judgement
 	// Accept is what the run may lack.
 	Accept Accept
-	// Verbose has the format uipath include what the agents did.
+	// Verbose has the format uipath include the actions of the agents.
 	Verbose bool
 	// Agent chooses the agent whose rollouts the format inspect has, if there are several.
 	Agent string

@@ -58,7 +58,7 @@ func (o SandboxOptions) others() string {
 	return o.isolation()
 }
 
-// capabilities are what the isolation can do for a task.
+// capabilities returns the capabilities of the isolation for a task.
 func (o SandboxOptions) capabilities() tasks.Capabilities {
 	isolated := o.others() != IsolationProcess
 	can := tasks.Capabilities{NoNetwork: isolated, FileTree: isolated}

@@ -40,7 +40,7 @@ type ScoreOptions struct {
 	WithoutWorkspaces bool
 	// Concurrency is how many rollouts are scored at once; 0 means DefaultConcurrency.
 	Concurrency int
-	// Variables are those that tasks may name. Their values are redacted.
+	// Variables are the variables that tasks may name. Their values are redacted.
 	Variables Variables
 	// JudgeModel is the model of judges that would ask the agent's own model, if that is not known.
 	// NoJudgeCache asks judges again for verdicts that are cached.

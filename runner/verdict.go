@@ -8,8 +8,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Verdict is what the state of a run means for the one who started it. Judgement has it with its
-// words.
+// Verdict is the result of a run for the person who started it. Judgement has it with its words.
 type (
 	Verdict   = verdict.Verdict
 	Judgement = verdict.Judgement

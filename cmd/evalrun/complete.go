@@ -16,7 +16,7 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// completionCommand prints what a shell needs to complete the command line.
+// completionCommand prints the script with which a shell completes the command line.
 func completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",

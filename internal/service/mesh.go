@@ -16,7 +16,7 @@ type Mesh struct {
 	Registry string
 	// Name is the name of the agent.
 	Name string
-	// Capabilities are what the agent provides.
+	// Capabilities are the capabilities that the agent provides.
 	Capabilities []MeshCapability
 	// MaxJobs is how many jobs are worked on at once. Jobs that only wait are not counted.
 	MaxJobs int
