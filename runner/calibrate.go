@@ -27,8 +27,9 @@ type CalibrateOptions struct {
 	calibrate.Options
 }
 
-// Calibrate compares evaluators of the run with labels that people gave. The error is an *InputError
-// about the labels or the evaluators, and calibrate.ErrNoPairs if no label has a verdict.
+// Calibrate compares evaluators of the run with labels that people gave. The error is an
+// *InputError about the labels or the evaluators, and calibrate.ErrNoPairs if no label has a
+// verdict.
 func (r *Report) Calibrate(o CalibrateOptions) (*calibrate.Document, error) {
 	h := r.Head()
 	if h.Statistics == nil {

@@ -22,13 +22,13 @@
 // goes on. Close Options.Drain to let running agents finish first. Several runs and executors may
 // work on a store at the same time, in one process or in many.
 //
-// An [*InputError] is about the input, and its text is for the person who gave it: it names an option
-// by the flag that evalrun has for it. Every other error is a failure of evalrun or of the machine.
-// A rollout that faults is no error but part of the result.
+// An [*InputError] is about the input, and its text is for the person who gave it: it names an
+// option by the flag that evalrun has for it. Every other error is a failure of evalrun or of the
+// machine. A rollout that faults is no error but part of the result.
 //
 // The package never prints, exits or changes the folder of the process, and it keeps nothing in
-// variables of its own. Do not write into a store's folder, and do not copy the folder while a process
-// works on it. A program other than evalrun must name evalrun in OpenOptions.Executable to run ACP
-// agents, tasks or local jobs. Do not show an agent's output without the redaction that events,
-// reports and documents of this package have had.
+// variables of its own. Do not write into a store's folder, and do not copy the folder while a
+// process works on it. A program other than evalrun must name evalrun in OpenOptions.Executable to
+// run ACP agents, tasks or local jobs. Do not show an agent's output without the redaction that
+// events, reports and documents of this package have had.
 package runner

@@ -21,7 +21,7 @@ type Fetched struct {
 	// datasetDirs.
 	dataset     *eval.TaskDataset
 	datasetDirs []string
-	// warnings are oddities of the registry.
+	// warnings are problems of the registry that are not errors.
 	warnings input.Problems
 }
 

@@ -88,7 +88,7 @@ type LoadOptions struct {
 
 // EvalSet is the input of a run's plan: evaluations, evaluators and agents, checked.
 type EvalSet struct {
-	// Warnings are oddities of the files that are not errors, one line each; empty if there are none.
+	// Warnings are problems of the files that are not errors, one line each; empty if there are none.
 	// Load sets it even when it fails.
 	Warnings string
 

@@ -29,8 +29,8 @@ const (
 )
 
 // Pack writes runs with all that belongs to them into one file, which must not exist. They stay in
-// the store as they are. A run that a process works on is refused. Pack calls notice with news for
-// the user.
+// the store as they are. A run that a process works on is refused. Pack calls notice with messages
+// for the user.
 func (s *Store) Pack(ctx context.Context, runs []Run, file string, notice func(text string)) (err error) {
 	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(err, inputError("%s exists already; give another name with -o", file))

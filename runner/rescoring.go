@@ -42,7 +42,7 @@ type rescoring struct {
 	changed         []string
 	// setJudges are the judges of a new eval set, nil if there is none.
 	setJudges *judge.Config
-	// notices are news for the user.
+	// notices are messages for the user.
 	notices []string
 }
 

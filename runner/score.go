@@ -48,8 +48,8 @@ type ScoreOptions struct {
 	NoJudgeCache bool
 	// Drain, when it is closed, lets the running evaluators finish and asks no other.
 	Drain <-chan struct{}
-	// Notice, if not nil, is called with news for the user. Log gets the log lines in place of
-	// OpenOptions.Log.
+	// Notice, if not nil, is called with messages that the user should see at once. Log gets the log
+	// lines in place of OpenOptions.Log.
 	Notice func(text string)
 	Log    io.Writer
 	// Document is a file that the results document is also written to.

@@ -223,7 +223,8 @@ func failedIn(ctx context.Context, st *sqlite.Store, runID string) (map[evaluati
 	return failed, err
 }
 
-// NamesRuns reports whether an evaluator compares with another run, so that a preview needs the store.
+// NamesRuns reports whether an evaluator compares with another run, so that a preview needs the
+// store.
 func (e *EvalSet) NamesRuns() bool { return comparesWithRuns(e.req.Set.Evaluators) }
 
 // Planned is a rollout that a run would have.

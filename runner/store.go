@@ -36,7 +36,7 @@ type Store struct {
 type OpenOptions struct {
 	// MustExist makes it an error if there is no store; otherwise Open makes one.
 	MustExist bool
-	// Warn, if not nil, is called with oddities of the store.
+	// Warn, if not nil, is called with warnings about the store.
 	Warn func(text string)
 	// Executable is the path of the program evalrun, which starts local jobs and sandboxes and
 	// connects agents that know no HTTP. Empty means the program of this process. Leave it empty

@@ -43,7 +43,7 @@ type Checked struct {
 	Notes   []tasks.Gap   `json:"notes,omitempty"`
 	Missing []MissingName `json:"missing,omitempty"`
 
-	// Err is the error and Warnings are oddities; nil and empty if there are none.
+	// Err is the error, and Warnings are the warnings; nil and empty if there are none.
 	Err      error  `json:"-"`
 	Warnings string `json:"-"`
 }

@@ -65,8 +65,8 @@ func (s *Store) JudgementOf(r Run) (j Judgement, ok bool) {
 	return verdict.Of(&head, Accept{}, ""), true
 }
 
-// CurrentHead is the head of the results document of a run, with its statistics, which may be large; ok
-// is false if the document is of an earlier revision.
+// CurrentHead is the head of the results document of a run, with its statistics, which may be
+// large; ok is false if the document is of an earlier revision.
 func (s *Store) CurrentHead(r Run) (head schemas.Head, ok bool) {
 	head, err := report.ReadStatistics(s.DocumentPath(r.ID))
 	return head, err == nil && head.RunID == r.ID && head.Revision == r.Revision && head.Statistics != nil

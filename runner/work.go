@@ -34,7 +34,8 @@ type Options struct {
 	// Events, if not nil, is called with every event of the runs that are worked on, redacted, in
 	// order and from one goroutine, whichever process made it.
 	Events func(schemas.Event)
-	// Notice, if not nil, is called with news for the user. It may be called from several goroutines.
+	// Notice, if not nil, is called with messages that the user should see at once. It may be called
+	// from several goroutines.
 	Notice func(text string)
 	// Log, if not nil, gets the log lines in place of OpenOptions.Log.
 	Log io.Writer
@@ -75,8 +76,8 @@ type Result struct {
 	Judgement
 }
 
-// Run works on a run until nothing can go on without waiting, or with Wait or WaitJobs for longer, and
-// brings its results document up to date.
+// Run works on a run until nothing can go on without waiting, or with Wait or WaitJobs for longer,
+// and brings its results document up to date.
 func (s *Store) Run(ctx context.Context, runID string, o RunOptions) (Result, error) {
 	return s.work(ctx, runID, o, false)
 }

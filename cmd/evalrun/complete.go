@@ -64,8 +64,8 @@ func (g *globals) complete(files bool, f completing) cobra.CompletionFunc {
 	}
 }
 
-// withCompletion completes the arguments that the usage of a command calls RUN, TRIGGER and so on, and
-// the flags that name a run.
+// withCompletion completes the arguments that the usage of a command calls RUN, TRIGGER and so on,
+// and the flags that name a run.
 func (g *globals) withCompletion(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		if strings.Contains(cmd.Use, "RUN") || strings.Contains(cmd.Use, "TRIGGER") {

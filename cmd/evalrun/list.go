@@ -49,8 +49,8 @@ func listStatus(r runner.Run) string {
 // noVerdict stands in lists for the verdict of a run that has none, or none yet.
 const noVerdict = "–"
 
-// listVerdict is the verdict on a run in a word or two, if the store's results document is up to date
-// and the run has ended or failed already.
+// listVerdict is the verdict on a run in a word or two, if the store's results document is up to
+// date and the run has ended or failed already.
 func listVerdict(s *runner.Store, r runner.Run) (j runner.Judgement, word string) {
 	j, ok := s.JudgementOf(r)
 	switch {

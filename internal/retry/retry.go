@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Temporary reports whether the same request may get another answer. It is for statuses other than
-// success. A conflict is temporary because it may be one with an earlier try.
+// Temporary reports whether the same request may be answered otherwise later. It is for statuses
+// other than success. A conflict is temporary because it may be one with an earlier try.
 func Temporary(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests:

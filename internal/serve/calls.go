@@ -58,7 +58,7 @@ func (c *calls) begin(ctx context.Context, tokenID string) (_ context.Context, d
 // revoked reports whether the context of a call has ended because its token is not valid any more.
 func revoked(ctx context.Context) bool { return errors.Is(context.Cause(ctx), access.ErrInvalid) }
 
-// arm has check called if there are calls. c.mu is held.
+// arm schedules check if there are calls. c.mu is held.
 func (c *calls) arm() {
 	if !c.armed && len(c.open) > 0 {
 		c.armed = true

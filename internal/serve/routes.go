@@ -112,7 +112,7 @@ func (s *Server) pageRoutes() []Route {
 	return out
 }
 
-// handle makes a handler of a function that returns the errors from before it has answered. If a
+// handle makes a handler of a function that returns an error if it failed before it answered. If a
 // request's token was revoked meanwhile, the guard answers it.
 func handle(f func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -30,7 +30,8 @@ type runDocument struct {
 	FinishedAt *time.Time `json:"finishedAt"`
 	Counts     counts     `json:"counts"`
 	RetryOf    string     `json:"retryOf,omitempty"`
-	// Warnings are oddities of an uploaded eval set, in the answer to its uploader.
+	// Warnings are problems of an uploaded eval set that are not errors, in the answer to its
+	// uploader.
 	Warnings []string `json:"warnings,omitempty"`
 }
 

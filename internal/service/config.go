@@ -23,7 +23,7 @@ type Config struct {
 	Notify notify.Targets
 	// Mesh, if not nil, is the mesh in which the service is an agent.
 	Mesh *Mesh
-	// Warnings are oddities of the file that are not errors, one line each.
+	// Warnings are problems of the file that are not errors, one line each.
 	Warnings string
 }
 

@@ -16,7 +16,8 @@ type Origin struct {
 	// known.
 	Folder     string
 	InCheckout bool
-	// Variables are the names of the environment variables that the run needs. Their values are not kept.
+	// Variables are the names of the environment variables that the run needs. Their values are not
+	// kept.
 	Variables []string
 }
 

@@ -59,7 +59,7 @@ type Started struct {
 	RunID string
 	// New says that this request created the run.
 	New bool
-	// Warnings are oddities of an uploaded eval set that are not errors, one line each.
+	// Warnings are problems of an uploaded eval set that are not errors, one line each.
 	Warnings []string
 }
 

@@ -16,7 +16,8 @@ import (
 // uploadName is the name of an uploaded eval set in messages.
 const uploadName = "upload.json"
 
-// maxUpload is how large an uploaded eval set may be, in bytes: as a tree it is a hundred times that.
+// maxUpload is how large an uploaded eval set may be, in bytes: as a tree it is a hundred times
+// that.
 const maxUpload = 4 << 20
 
 // largeUpload is the size from which on uploads are read one after the other, so that their trees

@@ -1,12 +1,12 @@
 // Package jobs is the path /jobs of evalrun serve: runs as long-running jobs, by the HTTP interface
 // that the registry of MCP Mesh has for its clients. A job is a run of a named eval set, which is
-// its capability, or for readers a single rollout. Executors do not claim jobs here: the requests of
-// that side are refused with 501.
+// its capability, or for readers a single rollout. Executors do not claim jobs here: the requests
+// of that side are refused with 501.
 //
 // [New] makes the handler. [Keep] enforces deadlines and forgets old jobs; one process that calls
-// it suffices, and several do no harm. The context of a request has its caller, as in package access.
-// The package knows the registry's wire format of runs and rollouts, and nothing of how they are
-// planned or executed. docs/compatibility.md lists the differences from the registry.
+// it suffices, and several do no harm. The context of a request has its caller, as in package
+// access. The package knows the registry's wire format of runs and rollouts, and nothing of how
+// they are planned or executed. docs/compatibility.md lists the differences from the registry.
 package jobs
 
 import (

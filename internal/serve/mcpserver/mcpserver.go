@@ -1,8 +1,8 @@
 // Package mcpserver is the path /mcp of evalrun serve: an MCP server, in both protocol eras, with
-// tools that start runs of eval sets, read their results and answer what they wait for. A run can be
-// started as an MCP task. That task is the job which the run was submitted as: it has the id of the
-// run, belongs to the token that started it, and needs no table and no goroutine, so it outlives
-// this process.
+// tools that start runs of eval sets, read their results and answer what they wait for. A run can
+// be started as an MCP task. That task is the job which the run was submitted as: it has the id of
+// the run, belongs to the token that started it, and needs no table and no goroutine, so it
+// outlives this process.
 //
 // The package knows MCP and package service. It knows nothing of how runs are planned or
 // executed, and it starts no agent.

@@ -34,7 +34,7 @@ type resultPage struct {
 	Others []rolloutResult `json:"others,omitempty"`
 	// NextCursor is for the rollouts that are not on the page.
 	NextCursor string `json:"nextCursor,omitempty"`
-	// Warnings are oddities of an uploaded eval set, for its uploader.
+	// Warnings are problems of an uploaded eval set that are not errors, for its uploader.
 	Warnings []string `json:"warnings,omitempty"`
 	// ComeBack is the advice for a run that is not final.
 	ComeBack string `json:"comeBack,omitempty"`

@@ -72,7 +72,7 @@ func (one *session) end() {
 	one.telling.Wait()
 }
 
-// watch has the client told of a task.
+// watch begins to tell the client of a task.
 func (one *session) watch(id string) {
 	one.mu.Lock()
 	defer one.mu.Unlock()

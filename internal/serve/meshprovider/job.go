@@ -364,7 +364,7 @@ func (j *job) end(ctx context.Context, run store.Job) (done bool, err error) {
 	return j.send(ctx, delta{Status: "failed", Error: reason})
 }
 
-// abandon cancels the run of a job that this agent has lost.
+// abandon cancels the run of a job that is not this agent's any more.
 func (j *job) abandon(ctx context.Context, reason string) error {
 	_, err := j.o.Service.Jobs().CancelJob(ctx, j.runID, reason, 0, wait.SourceExec)
 	if errors.Is(err, store.ErrJobEnded) || errors.Is(err, store.ErrNotFound) {

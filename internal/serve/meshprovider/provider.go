@@ -2,9 +2,9 @@
 // registers at the registry of the mesh, claims the jobs that others submit there, has each of them
 // done as a run, and reports their progress to the registry.
 //
-// A job is one run, by an idempotency key that is made of the job's id: however often it is claimed,
-// by this process or the next one, it continues the existing run. Reports are made from the store,
-// so that nothing is lost when this process or the registry is killed.
+// A job is one run, by an idempotency key that is made of the job's id: however often it is
+// claimed, by this process or the next one, it continues the existing run. Reports are made from
+// the store, so that nothing is lost when this process or the registry is killed.
 //
 // The package knows the wire of the registry for its executors. It knows nothing of the requests
 // that evalrun serve answers.
