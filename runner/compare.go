@@ -223,7 +223,8 @@ func setOf(s *summary.Summary) *eval.Set {
 
 // rolloutOf converts a rollout of a document to the form that statistics take.
 func rolloutOf(one *schemas.Rollout) summary.Rollout {
-	out := summary.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, State: eval.State(one.Status),
+	out := summary.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch,
+		State:      eval.State(one.Status),
 		Evaluation: &eval.Evaluation{ID: one.EvaluationID, Cluster: one.Cluster, Criteria: one.Criteria}}
 	if one.Usage != nil {
 		out.Usage = one.Usage.Models

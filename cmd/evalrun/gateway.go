@@ -64,7 +64,8 @@ clients can go on when the gateway was started again; with --stdio they end with
 	f.BoolVar(&o.Aggregate, "aggregate", false,
 		"serve the tools, prompts and resources of all servers at one endpoint more, "+standalone.AggregateName)
 	f.StringVar(&o.stdio, "stdio", "",
-		"serve the server `NAME` on stdin and stdout instead of all over HTTP, or all of them at once if that is "+standalone.AggregateName)
+		"serve the server `NAME` on stdin and stdout instead of all over HTTP, or all of them at once if that is "+
+			standalone.AggregateName)
 	f.DurationVar(&o.Tasks.TTL, "task-ttl", mcptasks.DefaultTaskTTL,
 		"keep tasks for `TIME` whose client does not say for how long")
 	f.DurationVar(&o.Tasks.MaxTTL, "max-task-ttl", mcptasks.DefaultMaxTaskTTL, "keep no task for longer than `TIME`")

@@ -29,7 +29,8 @@ type eventsAPI struct {
 var eventTypes = []string{string(schemas.EventRunCreated), string(schemas.EventRolloutStarted),
 	string(schemas.EventRolloutSuspended), string(schemas.EventTriggerDelivered), string(schemas.EventQuestionAsked),
 	string(schemas.EventRolloutResumed), string(schemas.EventRolloutRetried), string(schemas.EventRolloutScoring),
-	string(schemas.EventRolloutEvaluated), string(schemas.EventRolloutFinished), string(schemas.EventRunFinished), string(schemas.EventRunRescored)}
+	string(schemas.EventRolloutEvaluated), string(schemas.EventRolloutFinished), string(schemas.EventRunFinished),
+	string(schemas.EventRunRescored)}
 
 // list answers with the events after a number, and waits for one if there is none.
 func (a *eventsAPI) list(w http.ResponseWriter, r *http.Request) error {
