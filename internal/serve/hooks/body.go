@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// largeBody is the size up to which a body is read at once. maxLarge is how many larger bodies are
-	// in memory at the same time.
+	// largeBody is how many bytes of a body are read without a slot. maxLarge is how many larger
+	// bodies are in memory at once.
 	largeBody = 1 << 20
 	maxLarge  = 4
 	// maxDepth is how deep a payload may nest.
