@@ -6,16 +6,16 @@ import (
 
 // Comparison is a pair of values that an evaluator has compared and found wanting.
 type Comparison struct {
-	// Expected and Actual are JSON, as the evaluator has chosen them from criteria and output. Of
-	// calls of tools Expected are those that were not matched, and Actual beside each the call that
-	// comes nearest, null if there is none.
+	// Expected and Actual are JSON that the evaluator chose from the criteria and the output. For
+	// calls of tools Expected lists those that were not matched, and Actual holds beside each the call
+	// that comes nearest, null if there is none.
 	Expected json.RawMessage `json:"expected"`
 	Actual   json.RawMessage `json:"actual"`
-	// Relation is what was to hold between the two.
+	// Relation is the relation that the two values should have had.
 	Relation Relation `json:"relation"`
 }
 
-// Relation is what is to hold of an actual and an expected value.
+// Relation is the relation that an actual value should have to an expected one.
 type Relation string
 
 // The relations.

@@ -1,13 +1,13 @@
 package eval
 
-// Metrics are those of one class, or an average over classes.
+// Metrics are the metrics of one class, or their average over classes.
 type Metrics struct {
 	Precision float64 `json:"precision"`
 	Recall    float64 `json:"recall"`
 	FScore    float64 `json:"fScore"`
 }
 
-// Metric is the metric of a name, the F-score for any but precision and recall.
+// Metric returns the metric with a name: precision, recall, or the F-score for any other name.
 func (a Metrics) Metric(name string) float64 {
 	switch name {
 	case "precision":
@@ -30,7 +30,7 @@ type ClassMetrics struct {
 
 // DatasetResult is a set-level result of a classification.
 type DatasetResult struct {
-	// Score is the metric; of a confusion matrix the share of right predictions.
+	// Score is the metric; for a confusion matrix it is the share of right predictions.
 	Score   float64        `json:"score"`
 	Details DatasetDetails `json:"details"`
 }

@@ -19,42 +19,43 @@ type Definition struct {
 	// Config is the evaluator's configuration (`evaluatorConfig`; for a legacy file the whole
 	// file).
 	Config json.RawMessage `json:"config"`
-	// Dir is the folder relative to the eval set's own from which a command evaluator is run;
+	// Dir is the folder in which a command evaluator runs, relative to the eval set's own;
 	// slash-separated.
 	Dir string `json:"dir,omitempty"`
 	// NotRun says why the evaluator cannot be run here (an LLM judge without a model, a custom
 	// Python evaluator); empty if it can.
 	NotRun string `json:"notRun,omitempty"`
-	// Reference is the run with whose outputs the evaluator compares those that it scores, as it was
+	// Reference is the run whose outputs the evaluator compares with those that it scores, as it was
 	// found when the run was planned; nil if there is none.
 	Reference *ReferenceRun `json:"reference,omitempty"`
 }
 
 // TypeVerifier is the type of the evaluator that a set with tasks has: it runs a task's own
-// verifier, whose reward is its score. Package runner runs it, because it needs the rollout's
-// environment; it is no kind of package kinds.
+// verifier and takes its reward as the score. Package runner runs it, because it needs the
+// rollout's environment; package kinds has no such kind.
 const TypeVerifier = "verifier"
 
-// Verifier is its definition.
+// Verifier is the definition of the evaluator of type TypeVerifier.
 var Verifier = Definition{ID: "verifier", Name: "verifier", Type: TypeVerifier, Weight: 1}
 
-// VerifierDetails are the details of its results; a result without them has the reward alone.
+// VerifierDetails are the details of a verifier's result; a result without them has the reward
+// alone.
 type VerifierDetails struct {
-	// Details is what else the tests have said, an object, or null.
+	// Details is an object with further reports of the tests, or null.
 	Details json.RawMessage `json:"details"`
 	// Metrics are the other numbers that the tests have written.
 	Metrics map[string]float64 `json:"metrics"`
-	// Notes say what is missing of the task's artifacts.
+	// Notes say which parts of the task's artifacts are missing.
 	Notes []string `json:"notes,omitempty"`
-	// RewardName is the name of the number that the reward is, if that is one of the Metrics.
+	// RewardName is the name of the number that became the reward, if it is one of the Metrics.
 	RewardName string `json:"rewardName,omitempty"`
-	// Suspicious is a line of what the tests have printed, if they say 0 and it says that they could
-	// not get what they need. It changes no score.
+	// Suspicious is a line that the tests printed, if their reward is 0 and the line says that they
+	// could not get something that they need. It changes no score.
 	Suspicious string `json:"suspicious,omitempty"`
 }
 
-// Digest is the same for definitions that score in the same way. Which run a reference like "latest"
-// meant is no part of it.
+// Digest is the same for definitions that score in the same way. It does not depend on the run that
+// a reference like "latest" meant.
 func (d Definition) Digest() string {
 	d.Name, d.Weight, d.Reference = "", 0, nil
 	data, err := json.Marshal(d)
@@ -65,14 +66,14 @@ func (d Definition) Digest() string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// ReferenceRun is another run with whose outputs a judge compares those that it scores.
+// ReferenceRun is another run whose outputs a judge compares with those that it scores.
 type ReferenceRun struct {
-	// Run is the name of the run as an evaluator has it, or the id of the run that was meant.
+	// Run is the name of the run as an evaluator gives it, or the id of the run that was meant.
 	Run string `json:"run"`
-	// Agent is that of the run whose outputs are taken. If it is empty these are those of the agent
-	// with the same name, or of the only one that the run has.
+	// Agent is the agent whose outputs are taken. If it is empty, they are taken from the agent with
+	// the same name, or from the only one that the run has.
 	Agent string `json:"agent,omitempty"`
-	// Digest is that of the outputs, empty as long as they have not been looked for.
+	// Digest is the digest of the outputs, empty until they have been looked up.
 	Digest string `json:"digest,omitempty"`
 }
 

@@ -1,10 +1,10 @@
 // Package eval has the words of evaluation: eval sets and their evaluations, evaluators and their
-// results, what is asked of judges, the use of models, and the states of a rollout.
+// results, the questions to judges, the use of models, and the states of a rollout.
 //
-// It knows no kind of evaluator. Package evalset reads eval sets, package kinds makes an [Evaluator]
-// of a [Definition], and package summary folds results into means, intervals and pass rates, which
-// [Thresholds] judge. None of them runs an agent or knows a store; what an evaluator sees of a
-// rollout is a [Subject].
+// It knows no kind of evaluator. Package evalset reads eval sets, package kinds makes an
+// [Evaluator] from a [Definition], and package summary folds results into means, intervals and pass
+// rates, which [Thresholds] judge. None of them runs an agent or knows a store. An evaluator sees a
+// rollout as a [Subject].
 //
 // The formats are UiPath's, and so are the semantics of the deterministic evaluators, down to how
 // Python compares and prints values. They differ where UiPath's would harm others: an evaluator
@@ -20,47 +20,47 @@ import (
 )
 
 // Set is an eval set in the form in which evalrun runs it: migrated, its evaluators found, its
-// defaults filled in. It is stored with the run as JSON, so that a run is resumed with what it was
-// started with.
+// defaults filled in. It is stored with the run as JSON, so that a resumed run has the set that it
+// was started with.
 type Set struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	// Path is the file that the set was read from, as it was given.
 	Path string `json:"path"`
-	// Digest is that of the file, empty if there is none.
+	// Digest is the digest of the file, empty if there is none.
 	Digest      string       `json:"digest,omitempty"`
 	Evaluators  []Definition `json:"evaluators"`
 	Evaluations []Evaluation `json:"evaluations"`
-	// Epochs is how often each evaluation is run (1 if the set does not say), Reduce how the scores
-	// of its epochs become one.
+	// Epochs is how often each evaluation is run (1 if the set does not say). Reduce says how the
+	// scores of its epochs become one.
 	Epochs int     `json:"epochs"`
 	Reduce Reducer `json:"reduce"`
-	// Interval is how intervals are computed; empty for stats.Bounded.
+	// Interval is the method that computes intervals; empty means stats.Bounded.
 	Interval   stats.Method `json:"interval,omitempty"`
 	Limits     Limits       `json:"limits"`
 	Retry      Retry        `json:"retry"`
 	Thresholds Thresholds   `json:"thresholds"`
-	// Faults says for categories of faults whose they are ("agent" or "environment") where that is
-	// not as usual.
+	// Faults maps categories of faults to their owner ("agent" or "environment") where it is not the
+	// usual one.
 	Faults map[string]string `json:"faults,omitempty"`
-	// Prices are what the models of agents cost.
+	// Prices are the prices of the agents' models.
 	Prices Prices `json:"prices,omitempty"`
-	// Tags are those of every evaluation of the set, Metadata is an object for people and programs;
+	// Tags apply to every evaluation of the set. Metadata is an object for people and programs;
 	// nothing depends on it.
 	Tags     []string        `json:"tags,omitempty"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
-	// Dataset is the file of which each row is an evaluation, nil if there is none. Package dataset
-	// reads it.
+	// Dataset is the file whose rows are evaluations, nil if there is none. Package dataset reads it.
 	Dataset *Dataset `json:"dataset,omitempty"`
 	// Tasks are globs of task directories, relative to the set's folder.
 	Tasks []string `json:"tasks,omitempty"`
-	// TaskDataset is the data set of a registry that the set was made of, nil if there is none.
+	// TaskDataset is the data set of a registry from which the set was made, nil if there is none.
 	TaskDataset *TaskDataset `json:"taskDataset,omitempty"`
 
-	// DefaultCriteria are those that every evaluation gets for the evaluators for which it has none of
-	// its own. Those of the set's file have them already; [Set.AddDefaults] is for others.
+	// DefaultCriteria are the criteria that every evaluation gets for the evaluators for which it has
+	// none of its own. The evaluations of the set's file have them already; [Set.AddDefaults] gives
+	// them to others.
 	DefaultCriteria map[string]json.RawMessage `json:"-"`
-	// Node is the set as it stands in the file, for whoever finds something wrong with it later.
+	// Node is the set as it stands in the file, for problems that are found later.
 	Node *input.Node `json:"-"`
 	// Agents, Jobs, Notify and DatasetNode are the values of `agent`/`agents` (one node an agent),
 	// `jobs`, `notify` and `dataset` as they stand in the file; packages agent, wait, notify and
@@ -73,22 +73,22 @@ type Set struct {
 	Judges *input.Node `json:"-"`
 }
 
-// Dataset is a file of which each row is an evaluation of a set.
+// Dataset is a file whose rows are evaluations of a set.
 type Dataset struct {
 	// File is relative to the eval set's folder, slash-separated.
 	File string `json:"file"`
-	// Digest is that of the file when it was read, Rows the number of its rows.
+	// Digest is the digest of the file when it was read, Rows the number of its rows.
 	Digest string `json:"digest"`
 	Rows   int    `json:"rows"`
 }
 
-// TaskDataset is a data set of a registry, whose tasks a set has.
+// TaskDataset is a data set of a registry whose tasks a set has.
 type TaskDataset struct {
-	// Registry is the name of its file.
+	// Registry is the name of the registry's file.
 	Registry string `json:"registry,omitempty"`
 	Name     string `json:"name"`
 	Version  string `json:"version"`
-	// Metrics sum up the rewards: mean, sum, min, max, uv-script. Without any it is the mean.
+	// Metrics sum up the rewards: mean, sum, min, max, uv-script. If there are none, the mean does.
 	Metrics []string `json:"metrics,omitempty"`
 }
 
@@ -100,7 +100,7 @@ type Limits struct {
 	SegmentTimeout time.Duration `json:"segmentTimeoutNs,omitempty"`
 	// SuspendTimeout is how long one suspension may last, from its commit.
 	SuspendTimeout time.Duration `json:"suspendTimeoutNs,omitempty"`
-	// ScoreTimeout is how long an evaluator may wait for something, from the commit of that.
+	// ScoreTimeout is how long an evaluator may wait for something, from the commit of the wait.
 	ScoreTimeout time.Duration `json:"scoreTimeoutNs,omitempty"`
 	// EvaluatorTimeout is how long one command evaluator may take (default 5m).
 	EvaluatorTimeout time.Duration `json:"evaluatorTimeoutNs,omitempty"`
@@ -111,7 +111,7 @@ type Limits struct {
 	Suspensions int `json:"suspensions"`
 	// OutputBytes is how much an agent may print on stdout in one segment (default 16 MiB).
 	OutputBytes int64 `json:"outputBytes"`
-	// Tokens and Cost are what a rollout may use of models, in all segments together: input and
+	// Tokens and Cost limit how much a rollout may use of models, in all segments together: input and
 	// output tokens, and US dollars; 0 means no limit.
 	Tokens int64   `json:"tokens,omitempty"`
 	Cost   float64 `json:"cost,omitempty"`
@@ -121,10 +121,10 @@ type Limits struct {
 type Retry struct {
 	// Max counts the attempts of a segment beyond the first; 0 means none.
 	Max int `json:"max"`
-	// On are the fault categories that are repeated; "*" means every one.
+	// On lists the fault categories whose segments are repeated; "*" means every one.
 	On []string `json:"on,omitempty"`
-	// Backoff before the first repetition (default 1s); doubled for each further one up to
-	// MaxBackoff (default 1m).
+	// Backoff is the time before the first repetition (default 1s). It is doubled for each further
+	// one, up to MaxBackoff (default 1m).
 	Backoff    time.Duration `json:"backoffNs"`
 	MaxBackoff time.Duration `json:"maxBackoffNs"`
 }

@@ -28,7 +28,7 @@ type Evaluation struct {
 	// NotRunnable says why the evaluation cannot be run here (mocked tools, generated input); empty
 	// if it can.
 	NotRunnable string `json:"notRunnable,omitempty"`
-	// Task is the task directory that the evaluation is, nil if it is none.
+	// Task is the task directory of the evaluation, nil if it has none.
 	Task *Task `json:"task,omitempty"`
 	// References maps the id of an evaluator that compares with another run to the outputs that it
 	// compares with.
@@ -39,39 +39,39 @@ type Evaluation struct {
 type Task struct {
 	// Dir is relative to the eval set's folder, slash-separated.
 	Dir string `json:"dir"`
-	// Digest is that of the directory when the run was planned (see tasks.Digest).
+	// Digest is the digest of the directory when the run was planned (see tasks.Digest).
 	Digest string `json:"digest"`
 	// Image says that the task runs in its image.
 	Image bool `json:"image,omitempty"`
-	// Services is the engine, podman or docker, whose containers the task runs in because services
-	// of a compose file stand beside it; empty if it has none.
+	// Services is the engine, podman or docker, in whose containers the task runs because services of
+	// a compose file stand beside it; empty if it has none.
 	Services string `json:"services,omitempty"`
-	// Source is the address of the folder in a git repository that the task was fetched from, with
+	// Source is the address of the folder in the git repository from which the task was fetched, with
 	// the commit's full id; empty if it was not fetched.
 	Source string `json:"source,omitempty"`
-	// OfDataset says that it is one of the tasks of the set's TaskDataset.
+	// OfDataset says that the task is one of the set's TaskDataset.
 	OfDataset bool `json:"ofDataset,omitempty"`
 }
 
-// ReferenceOutput is what some rollouts of an evaluation are compared with.
+// ReferenceOutput is an output with which some rollouts of an evaluation are compared.
 type ReferenceOutput struct {
-	// Agent and Epoch are those of the rollouts that are compared with it; empty and 0 mean all.
+	// Agent and Epoch select the rollouts that are compared with it; empty and 0 mean all.
 	Agent string `json:"agent,omitempty"`
 	Epoch int    `json:"epoch,omitempty"`
-	// RolloutID is the rollout whose output it is, empty if there is none.
+	// RolloutID is the rollout that gave the output, empty if there is none.
 	RolloutID string          `json:"rolloutId,omitempty"`
 	Output    json.RawMessage `json:"output,omitempty"`
 	// Missing says why there is no output.
 	Missing string `json:"missing,omitempty"`
 }
 
-// guid is what UiPath takes for a GUID; such ids are lower-cased.
-// It is compiled on first use: that takes too long for the start of every process.
+// guid matches the ids that UiPath takes for GUIDs and lower-cases. It is compiled on first use:
+// that takes too long for the start of every process.
 var guid = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 })
 
-// CanonicalID is the id of an evaluation as it is compared: UiPath lower-cases GUIDs.
+// CanonicalID returns the form in which an evaluation's id is compared: UiPath lower-cases GUIDs.
 func CanonicalID(id string) string {
 	if guid().MatchString(id) {
 		return strings.ToLower(id)
@@ -79,8 +79,8 @@ func CanonicalID(id string) string {
 	return id
 }
 
-// ClusterOf is the group of evaluations that an evaluation belongs to: the one that it names, or
-// itself alone. It may be nil if nothing but its id is known.
+// ClusterOf returns the group to which an evaluation belongs: the one that it names, or itself
+// alone. The evaluation may be nil if nothing but its id is known.
 func ClusterOf(id string, e *Evaluation) string {
 	if e != nil && e.Cluster != "" {
 		return "cluster " + e.Cluster

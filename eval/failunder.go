@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// FailUnder are thresholds of a command line: the least mean score of an evaluator, by its id, and
-// under the empty id that of the set.
+// FailUnder holds the thresholds of a command line: the least mean score of an evaluator by its id,
+// and that of the set by the empty id.
 type FailUnder map[string]float64
 
 // ParseFailUnder reads minima such as 0.9 and evaluator=0.9.
@@ -49,8 +49,8 @@ func (u FailUnder) Check(s *Set) error {
 	return nil
 }
 
-// Under has these minima take the place of the thresholds of the same figures. Each is compared with
-// the figure itself.
+// Under replaces the thresholds of the same figures by these minima. Each is compared with the
+// figure itself.
 func (t *Thresholds) Under(u FailUnder) {
 	t.Evaluators = maps.Clone(t.Evaluators)
 	for id, least := range u {

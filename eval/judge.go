@@ -9,21 +9,22 @@ import (
 	"slices"
 )
 
-// Judge asks models what evaluators want to know of an agent's work. This package knows no network:
-// whoever evaluates puts an implementation into [Subject.Judge]. It is safe for concurrent use.
+// Judge puts the questions of evaluators about an agent's work to models. This package knows no
+// network: the caller of an evaluator sets an implementation in [Subject.Judge]. It is safe for
+// concurrent use.
 type Judge interface {
 	// Ask asks one question of one model. The error is a [*NotAsked] if no model can be asked here,
-	// and a [*JudgeError] if one was and has given no verdict; Answer.Call says then what was
+	// and a [*JudgeError] if a model was asked and gave no verdict; Answer.Call then says what was
 	// asked.
 	Ask(ctx context.Context, q Question) (Answer, error)
-	// Redact takes secrets out of a text that is going to be a part of a question.
+	// Redact removes secrets from a text before it becomes a part of a question.
 	Redact(text string) string
 }
 
 // SameAsAgent is the Question.Model that means the model of the agent which is judged.
 const SameAsAgent = "same-as-agent"
 
-// Question is what a model is asked.
+// Question is a question to a model.
 type Question struct {
 	EvaluatorID string
 	// Sample counts the questions that one evaluator asks about one rollout, from 0. Questions that
@@ -32,15 +33,15 @@ type Question struct {
 	// Model is its name, or SameAsAgent.
 	Model          string
 	System, Prompt string
-	// Tool is what the model has to call: its arguments are the verdict.
+	// Tool is the tool that the model has to call: its arguments are the verdict.
 	Tool Tool
 	// Temperature and Seed are not sent if nil, MaxTokens not if 0.
 	Temperature *float64
 	Seed        *int64
 	MaxTokens   int
-	// TemplateHash is that of the texts before they were filled.
+	// TemplateHash is the hash of the texts before they were filled.
 	TemplateHash string
-	// Check says what is wrong with the arguments of the tool.
+	// Check returns an error that says what is wrong with the arguments of the tool.
 	Check func(arguments json.RawMessage) error
 }
 
@@ -51,31 +52,31 @@ type Tool struct {
 	Schema      json.RawMessage
 }
 
-// Answer is what a model has said.
+// Answer is the answer of a model.
 type Answer struct {
-	// Arguments are those of the tool; they have passed Question.Check.
+	// Arguments are the arguments of the tool; they have passed Question.Check.
 	Arguments json.RawMessage
 	Call      JudgeCall
 }
 
-// JudgeCall is one question with what has become of it, as results show it. It holds no secret and
-// no text.
+// JudgeCall is one question with its outcome, as results show it. It holds no secret and no text.
 type JudgeCall struct {
 	Provider string `json:"provider"`
-	// API is chat, responses or messages, Host that of its URL.
+	// API is chat, responses or messages, Host the host of its URL.
 	API  string `json:"api"`
 	Host string `json:"host"`
-	// Model is the one that was asked for, ModelReturned the one that says it has answered.
+	// Model is the model that was asked for, ModelReturned the one that says it has answered.
 	Model             string `json:"model"`
 	ModelReturned     string `json:"modelReturned,omitempty"`
 	SystemFingerprint string `json:"systemFingerprint,omitempty"`
-	// Temperature and Seed are as they were configured. Dropped names the parameters that the
-	// provider would not have.
+	// Temperature and Seed are as they were configured. Dropped names the parameters that the provider
+	// did not accept.
 	Temperature *float64 `json:"temperature"`
 	Seed        *int64   `json:"seed"`
 	MaxTokens   int      `json:"maxTokens,omitempty"`
 	Dropped     []string `json:"dropped,omitempty"`
-	// PromptHash is of the texts as they were sent, TemplateHash of those before they were filled.
+	// PromptHash is the hash of the texts as they were sent, TemplateHash that of the texts before
+	// they were filled.
 	PromptHash   string `json:"promptHash"`
 	TemplateHash string `json:"templateHash"`
 	RequestID    string `json:"requestId,omitempty"`
@@ -92,11 +93,11 @@ type JudgeCall struct {
 	// Batch is the provider's id of the batch in which the question was asked. If it had no answer
 	// there it was asked again, and Attempts is not 0.
 	Batch string `json:"batch,omitempty"`
-	// PaidTwice says that an answer was paid for which was no verdict, and then another one. Usage is
-	// that of both.
+	// PaidTwice says that an answer that was no verdict was paid for, and then another one. Usage
+	// covers both.
 	PaidTwice bool `json:"paidTwice,omitempty"`
-	// Usage is nil if the provider has not said. That of an answer from the cache is what was used
-	// when it was first given, at a cost of 0.
+	// Usage is nil if the provider did not report it. For an answer from the cache it is the usage
+	// when the answer was first given, at a cost of 0.
 	Usage     *Usage `json:"usage"`
 	LatencyMs int64  `json:"latencyMs"`
 }
@@ -108,7 +109,7 @@ const (
 	LabelTie = "tie"
 )
 
-// Judged says how a result came about that models have given.
+// Judged says how models came to a result.
 type Judged struct {
 	// Fingerprint is the same for results of the same templates, models and parameters.
 	Fingerprint string      `json:"fingerprint"`
@@ -116,7 +117,7 @@ type Judged struct {
 	// Reduce is how several verdicts became one: mean, median or majority.
 	Reduce string `json:"reduce"`
 	// Spread is the standard deviation of the verdicts' scores, Agreement the share of the verdicts
-	// that are the reduced one; nil if there is none.
+	// that equal the reduced one; nil if there is none.
 	Spread    *float64 `json:"spread"`
 	Agreement *float64 `json:"agreement"`
 }
@@ -143,11 +144,11 @@ const (
 	JudgeTruncated   JudgeCategory = "judge-truncated"
 	JudgeInvalid     JudgeCategory = "judge-invalid"
 	JudgeBudget      JudgeCategory = "judge-budget"
-	// JudgeExpired is an evaluator that has waited in vain until limits.scoreTimeout.
+	// JudgeExpired is the category of an evaluator that waited in vain until limits.scoreTimeout.
 	JudgeExpired JudgeCategory = "judge-expired"
 )
 
-// JudgeError is a judge that has given no verdict.
+// JudgeError is the error of a judge that gave no verdict.
 type JudgeError struct {
 	Category JudgeCategory
 	Message  string
@@ -166,7 +167,7 @@ type NotAsked struct{ Reason string }
 // Error implements error.
 func (e *NotAsked) Error() string { return e.Reason }
 
-// CostOf is what verdicts have cost together, nil if that is not known of all of them.
+// CostOf returns the cost of all verdicts together, nil if it is not known of one of them.
 func CostOf(verdicts []JudgeCall) *float64 {
 	sum := 0.0
 	for _, c := range verdicts {

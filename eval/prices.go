@@ -9,7 +9,7 @@ import (
 // MaxPrice is more than any model costs.
 const MaxPrice = 1e9
 
-// Price is what a million tokens of a model cost, in US dollars.
+// Price is the price of a million tokens of a model, in US dollars.
 type Price struct {
 	Input float64 `json:"input"`
 	// CachedInput is the price of input that comes from a cache; without one the cost of such input
@@ -62,9 +62,9 @@ func fitsPattern(pattern, text string) bool {
 	return strings.HasSuffix(text, last)
 }
 
-// Priced is a usage with its cost. What it says itself counts; else the cost is not known if there
-// is no price for the model, or none for cached input where there is some. It is incomplete if the
-// tokens of a call are missing.
+// Priced returns a usage with its cost. A cost that the usage has already counts. Otherwise the
+// cost is not known if there is no price for the model, or none for cached input where there is
+// some. It is incomplete if the tokens of a call are missing.
 func (p Prices) Priced(u Usage) Usage {
 	if u.Cost != nil {
 		return u
@@ -83,7 +83,7 @@ func (p Prices) Priced(u Usage) Usage {
 	return u
 }
 
-// PricedAll are usages with their costs.
+// PricedAll returns usages with their costs.
 func (p Prices) PricedAll(all []Usage) []Usage {
 	out := make([]Usage, len(all))
 	for i, u := range all {

@@ -5,26 +5,25 @@ import (
 	"time"
 )
 
-// Result is what one evaluator says of one rollout. Score is nil if the evaluator was not run,
-// which NotRun says, or if it failed, which Error says. Where the agent's output or the criteria do
+// Result is the result of one evaluator for one rollout. Score is nil if the evaluator was not run,
+// which NotRun says, or if it failed, which Error says. If the agent's output or the criteria do
 // not fit the evaluator (wrong path, missing criteria, unknown class), Error says so and Score is
 // 0.
 type Result struct {
 	EvaluatorID   string `json:"evaluatorId"`
 	EvaluatorName string `json:"evaluatorName"`
-	// Score on the evaluator's own scale: 0 to 1, of legacy evaluators 0 to 100.
+	// Score is on the evaluator's own scale: 0 to 1, or 0 to 100 for legacy evaluators.
 	Score *float64 `json:"score"`
 	// Scale is 1 or 100: the score that means perfect.
 	Scale float64 `json:"scale"`
-	// Ratings are those of the people who were asked; the score was made of them.
+	// Ratings are the ratings of the people who were asked; the score was made of them.
 	Ratings []Rating `json:"ratings,omitempty"`
 	// Details is a string or an object, nil if the evaluator has none.
 	Details json.RawMessage `json:"details,omitempty"`
-	// Comparison is what the evaluator has compared, nil if it compares nothing or the score is the
-	// best.
+	// Comparison holds the values that the evaluator compared, nil if it compares nothing or the score
+	// is the best.
 	Comparison *Comparison `json:"comparison,omitempty"`
-	// Error says what went wrong. ErrorCategory says it in one word of a judge that has given no
-	// verdict.
+	// Error says what went wrong. ErrorCategory says it in one word if a judge gave no verdict.
 	Error         string        `json:"error,omitempty"`
 	ErrorCategory JudgeCategory `json:"errorCategory,omitempty"`
 	// NotRun says why there is no score.
@@ -33,8 +32,8 @@ type Result struct {
 	Line bool `json:"line,omitempty"`
 	// Judge says how the result came about; nil if no model was asked.
 	Judge *Judged `json:"judge,omitempty"`
-	// StartedAt is when the evaluator was asked, of one that has waited the last time; zero if it was
-	// not run. Duration is how long it then took.
+	// StartedAt is when the evaluator was asked; for one that waited, the last time. It is zero if the
+	// evaluator was not run. Duration is how long it then took.
 	StartedAt time.Time     `json:"startedAt,omitzero"`
 	Duration  time.Duration `json:"durationNs"`
 }
@@ -51,17 +50,17 @@ func (r Result) Normalized() *float64 {
 	return &score
 }
 
-// Failed says that the evaluator itself failed, so that there is no score.
+// Failed reports whether the evaluator itself failed, so that there is no score.
 func (r Result) Failed() bool { return r.Score == nil && r.Error != "" }
 
-// Rating is what one person said of a rollout.
+// Rating is the rating of a rollout by one person.
 type Rating struct {
-	// Rater is who has answered, if that was said.
+	// Rater names the person, if that was said.
 	Rater string `json:"rater,omitempty"`
-	// Score is from 0 to 1; of a label it is 1 if the label passes.
+	// Score is from 0 to 1; for a label it is 1 if the label passes.
 	Score float64 `json:"score"`
 	Label string  `json:"label,omitempty"`
-	// Justification is why.
+	// Justification is the person's reason.
 	Justification string    `json:"justification,omitempty"`
 	At            time.Time `json:"at"`
 }

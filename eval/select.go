@@ -18,20 +18,20 @@ import (
 // eval set.
 const maxChosen = input.MaxFile
 
-// Wanted says which evaluations of a set are wanted. What is empty or 0 leaves all.
+// Wanted says which evaluations of a set are wanted. Fields that are empty or 0 exclude none.
 type Wanted struct {
 	// IDs are compared without regard to case, as UiPath does. Pattern is a glob as of path.Match, or
-	// else a plain substring, over id and name. Of Tags an evaluation must have one, its own or the
+	// else a plain substring, over id and name. An evaluation must have one of Tags, its own or the
 	// set's.
 	IDs     []string
 	Pattern string
 	Tags    []string
-	// Limit or Sample is how many will be taken in the end, Sample by Seed (see Set.Sample).
+	// Limit or Sample is how many evaluations are taken in the end, Sample by Seed (see Set.Sample).
 	Limit  int
 	Sample int
 	Seed   uint64
-	// AtOnce applies Limit or Sample to what is added, so that no more than that is kept. It is wrong
-	// where something else chooses before them.
+	// AtOnce applies Limit or Sample while evaluations are added, so that no more than that are kept.
+	// It is wrong if something else chooses before them.
 	AtOnce bool
 }
 
@@ -41,17 +41,18 @@ type Choice struct {
 	Wanted
 	set    *Set
 	chosen []Evaluation
-	// ids are the wanted ids in lower case, with whether they were there; names are the ids, and tags
-	// the tags of what was added, for messages: no more than some thousands.
+	// ids maps the wanted ids, in lower case, to whether they were there. names and tags are those of
+	// the added evaluations, for messages: no more than some thousands.
 	ids     map[string]bool
 	names   []string
 	tags    map[string]bool
 	added   int
 	matched int // how many had a wanted id and match the pattern
 	dropped bool
-	// best are the evaluations of a sample that is drawn at once, the last of them by rank first.
+	// best holds the evaluations of a sample that is drawn at once, the one with the highest rank
+	// first.
 	best drawing
-	// size is about how much memory the chosen ones take, in bytes, and most how much they may.
+	// size is about how much memory the chosen evaluations take, in bytes; most is how much they may.
 	size, most int
 }
 
@@ -67,7 +68,7 @@ func (s *Set) Choose(w Wanted) (*Choice, error) {
 	return c, nil
 }
 
-// Add offers an evaluation. The error says that too many were chosen to be kept.
+// Add offers an evaluation. It is an error if too many were chosen to be kept.
 func (c *Choice) Add(e Evaluation) error {
 	c.added++
 	switch {
@@ -159,8 +160,8 @@ func (c *Choice) tooMany(n int) error {
 		"have; choose fewer, with --limit or --sample", n, c.most>>20)
 }
 
-// drop applies the limit or the sample before everything was added, since what is chosen needs too
-// much memory.
+// drop applies the limit or the sample before everything was added, because the chosen evaluations
+// need too much memory.
 func (c *Choice) drop() error {
 	c.dropped = c.Limit > 0 || c.Sample > 0
 	some := Set{Evaluations: c.chosen}
@@ -179,8 +180,8 @@ func (c *Choice) drop() error {
 	return nil
 }
 
-// Done gives what was chosen, in the order in which it was added. An id or a tag that nothing has is
-// an error that names the nearest one, and so is a pattern that matches nothing.
+// Done returns the chosen evaluations in the order in which they were added. An id or a tag that
+// nothing has is an error that names the nearest one, and so is a pattern that matches nothing.
 func (c *Choice) Done() ([]Evaluation, error) {
 	var unknown []string
 	for _, id := range c.IDs {
@@ -214,15 +215,14 @@ func (c *Choice) Done() ([]Evaluation, error) {
 	return c.chosen, nil
 }
 
-// Added is how many evaluations were added. Dropped says that Limit or Sample have been applied
-// already, because there were so many.
+// Added returns how many evaluations were added.
 func (c *Choice) Added() int { return c.added }
 
-// Dropped is described with Added.
+// Dropped reports whether Limit or Sample have been applied already, because there were so many.
 func (c *Choice) Dropped() bool { return c.dropped }
 
-// Sample keeps n evaluations by chance, in the order of the set. The same seed chooses the same ones
-// of the same set, whatever their order; where the set has changed, as many of them as possible.
+// Sample keeps n evaluations by chance, in the order of the set. The same seed chooses the same
+// ones of the same set, whatever their order; if the set has changed, as many of them as possible.
 func (s *Set) Sample(n int, seed uint64) {
 	if n >= len(s.Evaluations) {
 		return
@@ -262,7 +262,7 @@ func sizeOf(e Evaluation) int {
 	return n
 }
 
-// abridged lists so many ids for a message, not thousands of them.
+// abridged lists ids for a message: the first ones, and how many more of all there are.
 func abridged(ids []string, all int) string {
 	const most = 20
 	if len(ids) > most {

@@ -11,7 +11,7 @@ const (
 	StateRunning    State = "running"
 	StateSuspended  State = "suspended"
 	StateEvaluating State = "evaluating"
-	// StateScoring is that of a rollout whose agent has finished, and of whose evaluators one waits.
+	// StateScoring means that the rollout's agent has finished, and that one of its evaluators waits.
 	StateScoring   State = "scoring"
 	StateCompleted State = "completed"
 	StateFaulted   State = "faulted"

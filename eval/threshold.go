@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 )
 
-// How a threshold is judged, and of how many agents: see Threshold.
+// These constants say how a threshold is judged, and of how many agents: see Threshold.
 const (
 	ByPoint        = "point"
 	ByInterval     = "interval"
@@ -12,15 +12,15 @@ const (
 	AgentsTogether = "together"
 )
 
-// Thresholds are what a run must reach. A nil threshold is not judged.
+// Thresholds are the least figures that a run must reach. A nil threshold is not judged.
 type Thresholds struct {
-	// Score is that of the mean score of the set, with the agent's own faults as 0.
+	// Score is the threshold of the set's mean score, with the agent's own faults as 0.
 	// ScoreWithFaulted is its old name.
 	Score            *Threshold `json:"score,omitempty"`
 	ScoreWithFaulted *Threshold `json:"scoreWithFaulted,omitempty"`
-	// PassRate is that of the share of epochs that pass, averaged over the evaluations.
+	// PassRate is the threshold of the share of epochs that pass, averaged over the evaluations.
 	PassRate *Threshold `json:"passRate,omitempty"`
-	// Evaluators holds those of the mean scores of single evaluators, by id.
+	// Evaluators holds the thresholds of the mean scores of single evaluators, by id.
 	Evaluators map[string]Threshold `json:"evaluators,omitempty"`
 	// Pass is the score from which on a rollout passes (default 1).
 	Pass float64 `json:"pass"`

@@ -16,8 +16,8 @@ type TooFew struct {
 }
 
 // TooFew lists the thresholds that no result of the set can meet. The set may have further tasks,
-// which are not among its evaluations yet. Of Student's t nothing can be said where a score may be
-// neither 0 nor 1: two that are nearly equal may be enough.
+// which are not among its evaluations yet. With Student's t nothing can be said where a score may
+// be neither 0 nor 1: two that are nearly equal may be enough.
 func (s *Set) TooFew(tasks int) (out []TooFew) {
 	check := func(t *Threshold, asked func(*Evaluation) bool, tasks int, key ...string) {
 		if t == nil || t.By != ByInterval || t.Agents == AgentsTogether { // it depends on how many agents there will be
@@ -27,7 +27,7 @@ func (s *Set) TooFew(tasks int) (out []TooFew) {
 			return
 		}
 		n := 0
-		var passing stats.Sample // all that is asked, and passes
+		var passing stats.Sample // all evaluations that are asked, as if they passed
 		add := func(cluster string) {
 			n++
 			passing.Add(cluster, 1)
@@ -41,7 +41,7 @@ func (s *Set) TooFew(tasks int) (out []TooFew) {
 			add(fmt.Sprint("task ", i))
 		}
 		if n == 0 {
-			passing.Add("", 1) // to know how many there would have to be
+			passing.Add("", 1) // so that Needed can tell how many there would have to be
 		}
 		if needed := passing.Needed(t.Min, s.Interval); n < needed {
 			out = append(out, TooFew{key, *t, needed, n})

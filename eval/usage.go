@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Usage is what calls of models have used: those of one model, or all of them where Model is empty.
+// Usage is the usage of one model, or of all of them if Model is empty.
 type Usage struct {
 	// Model is the name under which the model was asked for.
 	Model string `json:"model,omitempty"`
@@ -19,18 +19,18 @@ type Usage struct {
 	Cost *float64 `json:"cost"`
 	// CostIncomplete says that Cost leaves out a part whose cost is not known.
 	CostIncomplete bool `json:"costIncomplete,omitempty"`
-	// Unmetered counts the calls that have not said what they used: their tokens are missing.
+	// Unmetered counts the calls that did not report their usage: their tokens are missing.
 	Unmetered int `json:"unmetered,omitempty"`
 }
 
-// Tokens are those of input and output together.
+// Tokens returns the tokens of input and output together.
 func (u Usage) Tokens() int64 { return u.InputTokens + u.OutputTokens }
 
 // CostKnown reports whether Cost is the cost of everything.
 func (u Usage) CostKnown() bool { return u.Cost != nil && !u.CostIncomplete }
 
-// Plus is the sum of two usages, under the name of the first. A cost that is known of one of them
-// alone is incomplete.
+// Plus returns the sum of two usages, under the name of the first. If only one of the costs is
+// known, the sum is incomplete.
 func (u Usage) Plus(more Usage) Usage {
 	u.InputTokens += more.InputTokens
 	u.CachedInputTokens += more.CachedInputTokens
@@ -48,11 +48,11 @@ func (u Usage) Plus(more Usage) Usage {
 	return u
 }
 
-// RoundCost keeps a sum of decimal numbers one.
+// RoundCost rounds a sum of decimal numbers, so that it stays one.
 func RoundCost(cost float64) float64 { return math.Round(cost*1e12) / 1e12 }
 
-// MergeUsage sums usages by model, in the order of the models' names. Those that are given are not
-// changed.
+// MergeUsage sums usages by model, in the order of the models' names. It does not change its
+// arguments.
 func MergeUsage(all ...Usage) []Usage {
 	out := slices.Clone(all)
 	slices.SortStableFunc(out, func(a, b Usage) int { return cmp.Compare(a.Model, b.Model) })

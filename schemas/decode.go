@@ -44,8 +44,8 @@ func Decode(r io.Reader) (*Results, error) {
 	return out, nil
 }
 
-// Failed are the rollouts that have faulted, or whose score is below the one from which on a
-// rollout passes. Those that wait, were cancelled or have no score are not among them.
+// Failed returns the rollouts that have faulted, or whose score is too low to pass. Rollouts that
+// wait, were cancelled or have no score are not among them.
 func (r *Results) Failed() []*Rollout {
 	pass := 1.0
 	if r.Statistics != nil {
@@ -60,8 +60,8 @@ func (r *Results) Failed() []*Rollout {
 	return out
 }
 
-// Tolerance is how far a score may be below the one from which on a rollout passes: it may be a rounded
-// mean of perfect scores.
+// Tolerance is how far a score may be below the least that passes, because it may be a rounded mean
+// of perfect scores.
 const Tolerance = 1e-9
 
 // Failed reports whether the rollout has faulted, or has a score below pass.

@@ -19,7 +19,7 @@ type Event struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// EventType says what has happened, and of which type the data is.
+// EventType says what has happened, and so which type the data has.
 type EventType string
 
 // The types of events.
@@ -132,7 +132,7 @@ type SuspendTrigger struct {
 	Deadline    *time.Time `json:"deadline,omitempty"`
 }
 
-// TriggerDelivered says that what a rollout waits for has arrived.
+// TriggerDelivered says that a delivery has arrived for a trigger of a rollout.
 type TriggerDelivered struct {
 	TriggerID   string `json:"triggerId"`
 	InterruptID string `json:"interruptId"`
@@ -140,7 +140,7 @@ type TriggerDelivered struct {
 	EvaluatorID string `json:"evaluatorId,omitempty"`
 	// Status is successful, faulted, cancelled or expired.
 	Status string `json:"status"`
-	// By says what has delivered it, Person who answered, where that is known.
+	// By says what delivered it, Person who answered, if that is known.
 	By     string `json:"by"`
 	Person string `json:"person,omitempty"`
 }
@@ -157,7 +157,7 @@ type QuestionAsked struct {
 	Deadline *time.Time `json:"deadline,omitempty"`
 }
 
-// RolloutResumed says that a segment began with what had arrived.
+// RolloutResumed says that a segment began with the deliveries that had arrived.
 type RolloutResumed struct {
 	Segment    int      `json:"segment"`
 	Attempt    int      `json:"attempt"`
@@ -167,7 +167,7 @@ type RolloutResumed struct {
 // RolloutRetried says that a segment failed and will be repeated.
 type RolloutRetried struct {
 	Segment int `json:"segment"`
-	// Attempt is the one to come, AfterMs the time until then.
+	// Attempt is the number of the next attempt, AfterMs the time until then.
 	Attempt int   `json:"attempt"`
 	AfterMs int64 `json:"afterMs,omitempty"`
 	// Fault is nil if evalrun itself was interrupted.
@@ -179,8 +179,8 @@ type RolloutEvaluated struct {
 	Score *float64 `json:"score"`
 }
 
-// RolloutFinished says that a rollout has come to a terminal state. For one that was never started, of
-// which no RolloutStarted tells, it says which rollout that is.
+// RolloutFinished says that a rollout has come to a terminal state. A rollout that was never
+// started has no RolloutStarted, and so this event also says which rollout it is.
 type RolloutFinished struct {
 	State State    `json:"state"`
 	Score *float64 `json:"score"`
@@ -203,7 +203,7 @@ type RunFinished struct {
 // RunRescored says that the completed rollouts of a run were scored again. It is the only event that
 // may come after RunFinished.
 type RunRescored struct {
-	// Number is that of the rescoring.
+	// Number is the number of the rescoring.
 	Number int `json:"number"`
 	// Scored counts the rollouts with new results, NotScored those that were left as they were.
 	Scored    int `json:"scored"`

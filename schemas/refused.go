@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// RefusedConnections are the connections that an agent was refused, because where they were to lead
-// is not among its task's allowed_hosts.
+// RefusedConnections are the connections that an agent was refused, because their target is not
+// among its task's allowed_hosts.
 type RefusedConnections struct {
 	// Total is how many there were.
 	Total int `json:"total"`
-	// Hosts is where they were to lead, the most frequent first. It has no more than MostRefusedHosts.
+	// Hosts are their targets, the most frequent first, no more than MostRefusedHosts.
 	Hosts []RefusedHost `json:"hosts"`
 }
 
-// RefusedHost is where connections were to lead that were refused.
+// RefusedHost is a host to which connections were refused.
 type RefusedHost struct {
 	// Host is as the agent named it, with the port if it gave one.
 	Host        string `json:"host"`
@@ -30,7 +30,7 @@ const MostRefusedHosts = 20
 // shownRefused is how many hosts are named in a sentence.
 const shownRefused = 5
 
-// Plus is the sum of the connections of two times. Either may be nil.
+// Plus returns the sum of two counts of connections. Either may be nil.
 func (r *RefusedConnections) Plus(more *RefusedConnections) *RefusedConnections {
 	if r == nil || more == nil {
 		return cmp.Or(r, more)
@@ -49,7 +49,7 @@ func (r *RefusedConnections) Plus(more *RefusedConnections) *RefusedConnections 
 	return sum
 }
 
-// String says it in one line; empty if there were none.
+// String returns the connections in one line; empty if there were none.
 func (r *RefusedConnections) String() string {
 	if r == nil || r.Total == 0 {
 		return ""

@@ -21,14 +21,14 @@ type Results struct {
 	DatasetEvaluatorResults map[string]eval.DatasetResult `json:"datasetEvaluatorResults"`
 }
 
-// Head is what a results document says before its rollouts.
+// Head is the part of a results document that comes before its rollouts.
 type Head struct {
 	SchemaVersion string `json:"schemaVersion"`
 	RunID         string `json:"runId"`
 	StoreID       string `json:"storeId"`
 	// StorePath is the store's folder relative to the document's, slash-separated.
 	StorePath string `json:"storePath"`
-	// Revision is that of the run in its store.
+	// Revision is the revision of the run in its store.
 	Revision int64 `json:"revision"`
 	// Final says that no rollout can change any more.
 	Final             bool   `json:"final"`
@@ -38,10 +38,10 @@ type Head struct {
 	// empty for task directories alone.
 	EvaluationSetPath   string `json:"evaluationSetPath,omitempty"`
 	EvaluationSetDigest string `json:"evaluationSetDigest,omitempty"`
-	// Dataset is the file of which each row is an evaluation, nil if there is none.
+	// Dataset is the file whose rows are evaluations, nil if there is none.
 	Dataset *eval.Dataset `json:"dataset,omitempty"`
-	// EvalIDs and Filter are what the eval set was narrowed with, RetryOf the run whose faulted
-	// rollouts were run again.
+	// EvalIDs and Filter narrowed the eval set. RetryOf is the run whose faulted rollouts were run
+	// again.
 	EvalIDs []string `json:"evalIds,omitempty"`
 	Filter  string   `json:"filter,omitempty"`
 	RetryOf string   `json:"retryOf,omitempty"`
@@ -50,20 +50,21 @@ type Head struct {
 	// Tags and Metadata are the eval set's.
 	Tags     []string        `json:"tags,omitempty"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
-	// CommandLine is what the run was started with, without what chooses agents and evaluations and
-	// without outputs; empty if it was not started from a command line.
+	// CommandLine is the command line that started the run, without the choice of agents and
+	// evaluations and without outputs; empty if it was not started from a command line.
 	CommandLine []string `json:"commandLine,omitempty"`
-	// FailFast says that what had not ended was cancelled when a rollout had failed.
+	// FailFast says that a failed rollout cancelled those that had not ended.
 	FailFast bool `json:"failFast,omitempty"`
-	// TaskOverrides are what the limits of tasks were changed with; nil if they were not.
+	// TaskOverrides are the changes to the limits of tasks; nil if there are none.
 	TaskOverrides *TaskOverrides `json:"taskOverrides,omitempty"`
 	// PlanDigest is the same for runs of the same evaluations, evaluators, agents, jobs and
 	// thresholds.
 	PlanDigest string `json:"planDigest,omitempty"`
-	// GitCommit was checked out where the eval set is, and EvalrunVersion planned the run.
+	// GitCommit is the commit that was checked out where the eval set is, EvalrunVersion the version
+	// that planned the run.
 	GitCommit string `json:"gitCommit,omitempty"`
-	// GitDirty says whether files of the eval set's folder then differed from GitCommit, those left
-	// aside that git does not know; nil if that is not known.
+	// GitDirty says whether files of the eval set's folder then differed from GitCommit, leaving aside
+	// those that git does not know; nil if that is not known.
 	GitDirty       *bool      `json:"gitDirty,omitempty"`
 	EvalrunVersion string     `json:"evalrunVersion,omitempty"`
 	StartedAt      *time.Time `json:"startedAt,omitempty"`
@@ -80,17 +81,17 @@ type Head struct {
 
 // Rescoring is one time that completed rollouts of a run were scored again.
 type Rescoring struct {
-	// Number counts them from 1.
+	// Number counts the rescorings from 1.
 	Number int `json:"number"`
 	// EvaluatorsDigest is the same for the same evaluators and criteria.
 	EvaluatorsDigest string `json:"evaluatorsDigest"`
-	// File is the evaluator file or eval set that they were read from, relative to the document's
-	// folder, slash-separated, and FileDigest that of the file. They are empty if the evaluators
-	// are those that the run was planned with, or were in force.
+	// File is the evaluator file or eval set from which they were read, relative to the document's
+	// folder, slash-separated, and FileDigest its digest. They are empty if the evaluators are those
+	// with which the run was planned, or which were in force.
 	File       string `json:"file,omitempty"`
 	FileDigest string `json:"fileDigest,omitempty"`
-	// Only names the evaluators that were asked, if not all were; Failed says that those were that
-	// had failed.
+	// Only names the evaluators that were asked, if not all were. Failed says that only those that had
+	// failed were asked.
 	Only           []string  `json:"only,omitempty"`
 	Failed         bool      `json:"failed,omitempty"`
 	EvalrunVersion string    `json:"evalrunVersion,omitempty"`
@@ -104,24 +105,25 @@ type Rescoring struct {
 	NotScored int `json:"notScored"`
 }
 
-// Selection says what a run has of its eval set, and what was left out.
+// Selection says which part of its eval set a run has, and how it was chosen.
 type Selection struct {
-	// Tags were asked for; FailedOf is the run of which only what had failed was run again.
+	// Tags were asked for. FailedOf is the run of which only the failures were run again.
 	Tags     []string `json:"tags,omitempty"`
 	FailedOf string   `json:"failedOf,omitempty"`
-	// Limit is how many evaluations were taken at most, the first ones, and Sample how many were
-	// taken by chance, with Seed.
+	// Limit is how many evaluations were taken at most, from the start of the set. Sample is how many
+	// were taken by chance, with Seed.
 	Limit  int     `json:"limit,omitempty"`
 	Sample int     `json:"sample,omitempty"`
 	Seed   *uint64 `json:"seed,omitempty"`
-	// Evaluations and Rollouts were planned, of so many that the whole set has.
+	// Evaluations and Rollouts count what was planned, OfEvaluations and OfRollouts what the whole set
+	// has.
 	Evaluations   int `json:"evaluations"`
 	OfEvaluations int `json:"ofEvaluations"`
 	Rollouts      int `json:"rollouts"`
 	OfRollouts    int `json:"ofRollouts"`
 }
 
-// Status is how a run stands.
+// Status is the status of a run.
 type Status string
 
 // The statuses of a run; the first that holds is its status.
@@ -140,11 +142,12 @@ type Agent struct {
 	Command []string `json:"command,omitempty"`
 	// Model is the model's name, where evalrun is told it.
 	Model string `json:"model,omitempty"`
-	// Option is the value of --agent that has named it, empty if the eval set did.
+	// Option is the value of --agent that named it, empty if the eval set did.
 	Option string `json:"option,omitempty"`
 }
 
-// Summary counts rollouts, and says what the score is. Of several agents each has its own.
+// Summary counts rollouts and holds the score. With several agents, each has its own score in
+// Agents.
 type Summary struct {
 	Total     int `json:"total"`
 	Completed int `json:"completed"`
@@ -160,7 +163,7 @@ type Summary struct {
 	Agents         []AgentScore `json:"agents,omitempty"`
 }
 
-// ScoreWithFaulted is what Summary.ScoreOf says.
+// ScoreWithFaulted is the value of Summary.ScoreOf.
 const ScoreWithFaulted = "withFaulted"
 
 // AgentScore is the score of one agent of several.
@@ -170,12 +173,12 @@ type AgentScore struct {
 	ScoreCompleted *float64 `json:"scoreCompleted"`
 }
 
-// TaskOverrides are what the limits of a run's tasks were changed with. They are tasks.Overrides.
+// TaskOverrides are the changes to the limits of a run's tasks. They are tasks.Overrides.
 type TaskOverrides struct {
 	// TimeoutMultiplier multiplies every time limit that has no multiplier of its own; 0 is 1.
 	TimeoutMultiplier float64 `json:"timeoutMultiplier,omitempty"`
-	// AgentTimeoutMultiplier is that of agent.timeout_sec, VerifierTimeoutMultiplier that of
-	// verifier.timeout_sec, and BuildTimeoutMultiplier that of environment.build_timeout_sec.
+	// AgentTimeoutMultiplier multiplies agent.timeout_sec, VerifierTimeoutMultiplier
+	// verifier.timeout_sec, and BuildTimeoutMultiplier environment.build_timeout_sec.
 	AgentTimeoutMultiplier    float64 `json:"agentTimeoutMultiplier,omitempty"`
 	VerifierTimeoutMultiplier float64 `json:"verifierTimeoutMultiplier,omitempty"`
 	BuildTimeoutMultiplier    float64 `json:"buildTimeoutMultiplier,omitempty"`

@@ -17,41 +17,42 @@ type Rollout struct {
 	Status         State    `json:"status"`
 	Score          *float64 `json:"score"`
 	Error          *Fault   `json:"error"`
-	// FaultOwner is agent, if the fault is a failure of the agent, or environment, if it is missing
+	// FaultOwner is "agent" if the fault is a failure of the agent, "environment" if it is missing
 	// data.
 	FaultOwner string       `json:"faultOwner,omitempty"`
 	ResumedBy  []Resumption `json:"resumedBy"`
 	// MCPServers has a verdict for each server that was declared for the agent.
 	MCPServers []MCPServer `json:"mcpServers"`
-	// Isolation of the agent's processes: "none" for a function agent.
+	// Isolation is the isolation of the agent's processes: "none" for a function agent.
 	Isolation string `json:"isolation"`
-	// Environment of a task: "host" for this machine's own system.
+	// Environment is the environment of a task: "host" for this machine's own system.
 	Environment          string      `json:"environment,omitempty"`
 	Segments             int         `json:"segments"`
 	EvaluationRunResults []Evaluated `json:"evaluationRunResults"`
-	// Rescoring is the number of the rescoring that the results are of; 0 if the rollout was not
-	// scored again.
+	// Rescoring is the number of the rescoring that gave the results; 0 if the rollout was not scored
+	// again.
 	Rescoring int `json:"rescoring,omitempty"`
 	// Outdated says that the results come from other evaluators or criteria than those by which the
 	// run is judged. They count in no statistics.
 	Outdated bool `json:"outdated,omitempty"`
-	// NotRescored says why the last rescoring has left the rollout as it was.
+	// NotRescored says why the last rescoring left the rollout as it was.
 	NotRescored          string          `json:"notRescored,omitempty"`
 	AgentExecutionOutput *AgentExecution `json:"agentExecutionOutput"`
-	// EvaluatorTriggers are what its evaluators wait for, while it is scoring.
+	// EvaluatorTriggers are the triggers that its evaluators wait for, while it is scoring.
 	EvaluatorTriggers []Trigger `json:"evaluatorTriggers,omitempty"`
 	Clocks            Clocks    `json:"clocks"`
 	// AgentVersion is the version that the agent says it has.
 	AgentVersion string `json:"agentVersion,omitempty"`
 	// LimitsWithoutEffect are the limits of a task that the machine could not keep.
 	LimitsWithoutEffect []LimitWithoutEffect `json:"limitsWithoutEffect,omitempty"`
-	// RefusedConnections are what the agent was refused because of its task's allowlist.
+	// RefusedConnections are the connections that the agent was refused because of its task's
+	// allowlist.
 	RefusedConnections *RefusedConnections `json:"refusedConnections,omitempty"`
-	// Limit is the limit that ended the agent, if what it had done by then was scored.
+	// Limit is the limit that ended the agent, if its work until then was scored.
 	Limit *Fault `json:"limit,omitempty"`
-	// Usage is what the agent has used.
+	// Usage is the usage of the agent.
 	Usage *Usage `json:"usage,omitempty"`
-	// Steps are those of a task of several steps that have ended.
+	// Steps are the steps that have ended, of a task of several steps.
 	Steps []Step `json:"steps,omitempty"`
 	// TaskSource says where the task comes from, if it was fetched or is one of a registry.
 	TaskSource *TaskSource `json:"taskSource,omitempty"`
@@ -87,14 +88,14 @@ const (
 	StateRunning    State = "running"
 	StateSuspended  State = "suspended"
 	StateEvaluating State = "evaluating"
-	// StateScoring is that of a rollout whose agent has finished, and of whose evaluators one waits.
+	// StateScoring means that the rollout's agent has finished, and that one of its evaluators waits.
 	StateScoring   State = "scoring"
 	StateCompleted State = "completed"
 	StateFaulted   State = "faulted"
 	StateCancelled State = "cancelled"
 )
 
-// IsTerminal reports whether a rollout in the state can change no more.
+// IsTerminal reports whether a rollout in the state can no longer change.
 func (s State) IsTerminal() bool {
 	return s == StateCompleted || s == StateFaulted || s == StateCancelled
 }
@@ -107,16 +108,16 @@ type Fault struct {
 
 func (f *Fault) Error() string { return f.Category + ": " + f.Message }
 
-// Resumption is a segment that a rollout was resumed with.
+// Resumption is a segment that resumed a rollout.
 type Resumption struct {
 	Segment    int      `json:"segment"`
 	TriggerIDs []string `json:"triggerIds"`
-	// At is when its first attempt began; nil if that attempt has left nothing behind.
+	// At is when its first attempt began; nil if that attempt left nothing behind.
 	At *time.Time `json:"at"`
-	// Answers say of each of these triggers who has brought what it waited for.
+	// Answers say how the wait for each of these triggers ended.
 	Answers []Answer `json:"answers,omitempty"`
-	// Session says how an agent's session was gone on with: resume, load or replay. Note says why
-	// not in a better way.
+	// Session says how an agent's session was continued: resume, load or replay. Note says why it was
+	// not continued in a better way.
 	Session string `json:"session,omitempty"`
 	Note    string `json:"note,omitempty"`
 }
@@ -126,16 +127,16 @@ type Answer struct {
 	TriggerID string `json:"triggerId"`
 	// Status is successful, faulted, cancelled or expired.
 	Status string `json:"status"`
-	// By is what has delivered it: a source, a command of evalrun, or a token of its service. Person is
-	// who answered, where that is known.
+	// By is a source, a command of evalrun, or a token of its service that delivered it. Person is the
+	// person who answered, if that is known.
 	By     string    `json:"by"`
 	Person string    `json:"person,omitempty"`
 	At     time.Time `json:"at"`
-	// CheckedAt is when its source was asked last, nil if never.
+	// CheckedAt is when its source was last asked, nil if never.
 	CheckedAt *time.Time `json:"checkedAt,omitempty"`
 }
 
-// MCPServer says what became of an MCP server that was declared for an agent.
+// MCPServer is the outcome of an MCP server that was declared for an agent.
 type MCPServer struct {
 	Name      string `json:"name"`
 	Transport string `json:"transport"`
@@ -143,19 +144,19 @@ type MCPServer struct {
 	// its place; else unsupported, unreachable, no-tools, hidden or deferred, with a Reason.
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
-	// Calls counts the calls of its tools, Held those that were held open because what they had
-	// started would not outlive evalrun.
+	// Calls counts the calls of its tools, Held those that were held open because the work that they
+	// had started would not outlive evalrun.
 	Calls int `json:"calls"`
 	Held  int `json:"held,omitempty"`
-	// NotOffered are those of its tools that no request to the agent's model has offered, where
-	// others were.
+	// NotOffered are its tools that no request to the agent's model has offered, although others were
+	// offered.
 	NotOffered []string `json:"notOffered,omitempty"`
 }
 
-// TaskSource says where a task comes from that was fetched from a git repository, or is one of a
+// TaskSource is the origin of a task that was fetched from a git repository, or is one of a
 // registry.
 type TaskSource struct {
-	// Registry is the name of its file, Dataset and Version the data set there.
+	// Registry is the name of its file; Dataset and Version name the data set there.
 	Registry string `json:"registry,omitempty"`
 	Dataset  string `json:"dataset,omitempty"`
 	Version  string `json:"version,omitempty"`
@@ -163,11 +164,11 @@ type TaskSource struct {
 	GitURL string `json:"gitUrl,omitempty"`
 	Commit string `json:"commit,omitempty"`
 	Path   string `json:"path,omitempty"`
-	// Digest is that of the task's files.
+	// Digest is the digest of the task's files.
 	Digest string `json:"digest"`
 }
 
-// String is the source in one line.
+// String returns the source in one line.
 func (s *TaskSource) String() string {
 	line := s.Digest
 	if s.GitURL != "" {
@@ -184,15 +185,15 @@ type Step struct {
 	Name string `json:"name"`
 	// Reward is nil if the step's verifier left none; then Error says why.
 	Reward *float64 `json:"reward"`
-	// RewardName is the name of the number that the reward is, if that is one of the Metrics.
+	// RewardName is the name of the number that became the reward, if it is one of the Metrics.
 	RewardName string             `json:"rewardName,omitempty"`
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
 	Error      string             `json:"error,omitempty"`
-	// Notes say what was left out of what the step has left, and what is missing of it.
+	// Notes say what was left out of the files of the step, and what is missing of them.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Evaluated is what one evaluator said of a rollout.
+// Evaluated is the result of one evaluator for a rollout.
 type Evaluated struct {
 	EvaluatorName string           `json:"evaluatorName"`
 	EvaluatorID   string           `json:"evaluatorId"`
@@ -202,19 +203,19 @@ type Evaluated struct {
 	Rescoring int `json:"rescoring,omitempty"`
 }
 
-// EvaluationResult holds a score, or in NotRun or Error why there is none.
+// EvaluationResult holds a score, or the reason why there is none in NotRun or Error.
 type EvaluationResult struct {
 	Score   *float64        `json:"score"`
 	Details json.RawMessage `json:"details,omitempty"`
-	// Comparison is what the evaluator has compared, nil if it compares nothing or the score is the
-	// best.
+	// Comparison holds the values that the evaluator compared, nil if it compares nothing or the score
+	// is the best.
 	Comparison *eval.Comparison `json:"comparison,omitempty"`
-	// Scale is the score that means perfect where that is not 1: 100 of UiPath's legacy evaluators.
+	// Scale is the score that means perfect if that is not 1: 100 for UiPath's legacy evaluators.
 	Scale float64 `json:"scale,omitempty"`
-	// Ratings are those of the people who were asked; the score was made of them.
+	// Ratings are the ratings of the people who were asked; the score was made of them.
 	Ratings []Rating `json:"ratings,omitempty"`
-	// StartedAt is when the evaluator was asked, nil if it was not run or nobody has noted it; of one
-	// that has waited it is the last time. EvaluationTime is how long it then took, in seconds.
+	// StartedAt is when the evaluator was asked; for one that waited, the last time. It is nil if the
+	// evaluator was not run or nobody noted it. EvaluationTime is how long it then took, in seconds.
 	StartedAt      *time.Time `json:"startedAt,omitempty"`
 	EvaluationTime float64    `json:"evaluationTime"`
 	// Error says how the evaluator failed, which gives no score, or why the agent's output does not
@@ -227,7 +228,7 @@ type EvaluationResult struct {
 	Judge *eval.Judged `json:"judge,omitempty"`
 }
 
-// Rating is what one person said of a rollout.
+// Rating is the rating of a rollout by one person.
 type Rating struct {
 	Rater         string    `json:"rater,omitempty"`
 	Score         float64   `json:"score"`
@@ -236,7 +237,7 @@ type Rating struct {
 	At            time.Time `json:"at"`
 }
 
-// AgentExecution is what the agent did; a rollout that has not come to a stop yet has none.
+// AgentExecution is the work of the agent; a rollout that has not come to a stop yet has none.
 type AgentExecution struct {
 	// ExecutionTime is the working time of all segments in seconds.
 	ExecutionTime float64         `json:"execution_time"`
@@ -260,8 +261,7 @@ type Trace struct {
 	Spans []json.RawMessage `json:"spans"`
 }
 
-// Trigger is something that a suspended rollout waits for, or that has arrived for it and has not
-// been taken.
+// Trigger is something that a suspended rollout waits for, or a delivery that it has not taken yet.
 type Trigger struct {
 	TriggerID   string          `json:"trigger_id"`
 	InterruptID string          `json:"interrupt_id"`
@@ -276,14 +276,14 @@ type Trigger struct {
 	Deadline   *time.Time `json:"deadline,omitempty"`
 	// ExpiresAt is when the source forgets the result.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	// Purpose is PurposeEvaluator if it is not the agent that waits but the evaluator EvaluatorID.
+	// Purpose is PurposeEvaluator if not the agent but the evaluator EvaluatorID waits.
 	Purpose     string `json:"purpose,omitempty"`
 	EvaluatorID string `json:"evaluator_id,omitempty"`
-	// Failures counts how often in a row its source could not be asked, LastError says why not.
+	// Failures counts how often in a row its source could not be asked, LastError says why.
 	Failures  int    `json:"failures,omitempty"`
 	LastError string `json:"last_error,omitempty"`
-	// CheckedAt is when its source was asked last, as of the writing of the document; nil if never.
-	// That nothing has come of a check is no change of the run, and leaves its revision.
+	// CheckedAt is when its source was last asked, as of the writing of the document; nil if never. A
+	// check without news does not change the run or its revision.
 	CheckedAt *time.Time `json:"checked_at,omitempty"`
 }
 
@@ -301,18 +301,17 @@ type Clocks struct {
 	EvaluatingMs int64 `json:"evaluatingMs"`
 }
 
-// Usage is what an agent has used in all attempts of all segments, also of those that were
-// repeated.
+// Usage is the usage of an agent in all attempts of all segments, also of those that were repeated.
 type Usage struct {
 	ToolCalls int `json:"toolCalls"`
-	// Source says who has counted: proxy, output, trace or agent; empty if nobody has. Total is the
-	// sum of Models, nil then.
+	// Source says who counted: proxy, output, trace or agent; empty if nobody did. Total is the sum of
+	// Models, and nil if nobody counted.
 	Source string       `json:"source,omitempty"`
 	Total  *eval.Usage  `json:"total,omitempty"`
 	Models []eval.Usage `json:"models,omitempty"`
-	// Model is what evalrun's model proxy counted; nil if the agent did not go through it.
+	// Model holds the counts of evalrun's model proxy; nil if the agent did not go through it.
 	Model *ModelUsage `json:"model"`
-	// Agent is what the agent itself reported last.
+	// Agent is the last report of the agent itself.
 	Agent json.RawMessage `json:"agent"`
 }
 
@@ -328,8 +327,8 @@ type ModelCalls struct {
 	Calls int `json:"calls"`
 	// Aborted counts the calls that the agent gave up before they were answered.
 	Aborted int `json:"aborted"`
-	// Unmetered counts the calls that were answered without saying what they used: their tokens are
-	// missing below.
+	// Unmetered counts the calls whose answers did not report their usage: their tokens are missing
+	// below.
 	Unmetered int `json:"unmetered"`
 	// Errors counts failed calls by HTTP status, or under unreachable or stream.
 	Errors map[string]int `json:"errors"`
@@ -340,7 +339,7 @@ type ModelCalls struct {
 	// OutputTokens are all tokens of the output, those of its reasoning included.
 	OutputTokens    int64 `json:"outputTokens"`
 	ReasoningTokens int64 `json:"reasoningTokens"`
-	// LatencyMs is the time from request to end of all calls together, FirstByteMs that to the
+	// LatencyMs is the time from request to end of all calls together, FirstByteMs that until the
 	// first byte of the answer.
 	LatencyMs   int64 `json:"latencyMs"`
 	FirstByteMs int64 `json:"firstByteMs"`

@@ -1,18 +1,18 @@
 // Package schemas holds the JSON Schemas (2020-12) of the files that evalrun reads and writes, and
 // the Go types of those that other programs read.
 //
-// To read a results document, call [Decode] and use the [Results]: [Results.Failed] gives what
-// failed. To read events, unmarshal each line of events.jsonl into an [Event] and call
-// [Event.Decode] for what it says. Nothing else of evalrun is needed for either. Do not refuse
+// To read a results document, call [Decode] and use the [Results]: [Results.Failed] returns the
+// failed rollouts. To read events, unmarshal each line of events.jsonl into an [Event] and call
+// [Event.Decode] to read its data. Nothing else of evalrun is needed for either. Do not refuse
 // documents or events because of fields that you do not know: a later minor version may add some.
 //
 // The schemas are evalset, agent, evaluator, results, event (one line of events.jsonl), span (one
-// line of trace.jsonl), comparison and selftest (what compare writes), calibration, and what --json
-// prints of runs (list), triggers, dry-run, validation and an error. [Validate] checks a document
-// against one.
+// line of trace.jsonl), comparison and selftest (the output of compare), calibration, and the
+// output of --json for runs (list), triggers, dry-run, validation and an error. [Validate] checks a
+// document against one.
 //
-// Those of files that people write say what a key holds and let unknown keys pass, which evalrun
-// itself warns of; those of files that evalrun writes allow nothing else.
+// The schemas of files that people write describe each key and let unknown keys pass; evalrun
+// itself warns of these. The schemas of files that evalrun writes allow nothing else.
 package schemas
 
 import (

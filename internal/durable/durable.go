@@ -1,6 +1,6 @@
 // Package durable writes files so that they survive a crash: a file is replaced as a whole, never
-// rewritten, and what a function reports as written is on the disk. It does not know what the files
-// are for.
+// rewritten, and a function that returns without an error has written to the disk. It does not know
+// what the files are for.
 package durable
 
 import (
@@ -16,9 +16,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// WriteFile replaces a file by what write writes: a temporary file beside it, synced, renamed, and
-// the folder synced. If write fails the file is as it was. Where the system has files without a name,
-// the temporary file has none until it is whole, so that a process that is killed leaves nothing.
+// WriteFile replaces a file by the output of write. It writes a temporary file beside it, syncs and
+// renames that, and syncs the folder. If write fails the file is as it was. If the system has files
+// without a name, the temporary file has none until it is whole, so that a process that is killed
+// leaves nothing.
 func WriteFile(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
 	tmp := temporary(path)
 	f, err := openNameless(filepath.Dir(path), mode)
@@ -58,8 +59,8 @@ func WriteFile(path string, mode os.FileMode, write func(io.Writer) error) (err 
 // longestName is how long a file's name may be on most systems.
 const longestName = 255
 
-// temporary is a name beside a file that nobody else has. That of a long name begins with as much of it
-// as a name may have.
+// temporary returns a name beside a file that nobody else has. For a long name it begins with as
+// much of it as fits.
 func temporary(path string) string {
 	suffix := "." + uuid.NewString()[:8] + ".tmp"
 	dir, name := filepath.Split(path)
@@ -82,8 +83,8 @@ func Sync(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Lock opens a file, made if it is not there, and takes an exclusive lock on it, waiting for it.
-// The lock lives until the file is closed, as long as this process at most.
+// Lock opens a file, creates it if needed, and waits for an exclusive lock on it. The lock lives
+// until the file is closed, as long as this process at most.
 func Lock(path string, mode os.FileMode) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, mode)
 	if err != nil {
@@ -103,7 +104,7 @@ func Lock(path string, mode os.FileMode) (*os.File, error) {
 // ErrLocked says that another process, or another part of this one, has a lock.
 var ErrLocked = errors.New("it is locked")
 
-// TryLock is Lock without waiting: the error is ErrLocked if somebody has the lock.
+// TryLock is like Lock but does not wait: the error is ErrLocked if somebody has the lock.
 func TryLock(path string, mode os.FileMode) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, mode)
 	if err != nil {
@@ -119,7 +120,8 @@ func TryLock(path string, mode os.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// WaitLock is Lock, until ctx is done. waiting is called if somebody has the lock.
+// WaitLock is like Lock but waits only until ctx is done. It calls waiting if somebody has the
+// lock.
 func WaitLock(ctx context.Context, path string, mode os.FileMode, waiting func()) (*os.File, error) {
 	f, err := TryLock(path, mode)
 	if !errors.Is(err, ErrLocked) {
@@ -155,12 +157,14 @@ func OpenLog(path string, mode os.FileMode) (log *os.File, last []byte, err erro
 	return openLog(Lock(path, mode))
 }
 
-// TryOpenLog is OpenLog without waiting: the error is ErrLocked if somebody has the log open.
+// TryOpenLog is like OpenLog but does not wait: the error is ErrLocked if somebody has the log
+// open.
 func TryOpenLog(path string, mode os.FileMode) (log *os.File, last []byte, err error) {
 	return openLog(TryLock(path, mode))
 }
 
-// WaitOpenLog is OpenLog, until ctx is done. waiting is called if somebody has the log open.
+// WaitOpenLog is like OpenLog but waits only until ctx is done. It calls waiting if somebody has
+// the log open.
 func WaitOpenLog(ctx context.Context, path string, mode os.FileMode, waiting func()) (log *os.File, last []byte, err error) {
 	return openLog(WaitLock(ctx, path, mode, waiting))
 }
@@ -206,7 +210,7 @@ func lastLine(f *os.File) ([]byte, error) {
 	return last, err
 }
 
-// lineEnd is the offset behind the last newline before limit; 0 if there is none.
+// lineEnd returns the offset behind the last newline before limit, 0 if there is none.
 func lineEnd(f io.ReaderAt, limit int64) (int64, error) {
 	buf := make([]byte, 4096)
 	for limit > 0 {

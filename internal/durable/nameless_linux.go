@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownFiles is where a process finds its open files by their numbers, by which a file gets a name.
+// ownFiles is the folder in which a process finds its open files by number. giveName links them
+// from there.
 const ownFiles = "/proc/self/fd"
 
 var hasOwnFiles = sync.OnceValue(func() bool {
@@ -18,7 +19,8 @@ var hasOwnFiles = sync.OnceValue(func() bool {
 	return err == nil
 })
 
-// openNameless opens a new file that has no name in a folder; nil if the file system has none such.
+// openNameless opens a new file without a name in a folder; nil if the file system has no such
+// files.
 func openNameless(dir string, mode os.FileMode) (*os.File, error) {
 	if !hasOwnFiles() {
 		return nil, nil

@@ -14,9 +14,9 @@ import (
 // maxLinks is as many links as Linux follows.
 const maxLinks = 40
 
-// WriteOutput writes to what a user has named. A file is replaced like [WriteFile] does it, through
-// links; a device, a named pipe or a descriptor of this process, such as /dev/stdout, is opened and
-// written to.
+// WriteOutput writes to a path that a user has named. It replaces a file as [WriteFile] does,
+// through links. It opens a device, a named pipe or a descriptor of this process, such as
+// /dev/stdout, and writes to it.
 func WriteOutput(path string, mode os.FileMode, write func(io.Writer) error) error {
 	target, isFile, err := Follow(path)
 	if err != nil {
@@ -32,7 +32,7 @@ func WriteOutput(path string, mode os.FileMode, write func(io.Writer) error) err
 	return errors.Join(write(f), f.Close())
 }
 
-// Follow returns where the links lead that a path may be, and whether a file is or can be there.
+// Follow follows the links at a path and returns its target, and whether a file is or can be there.
 func Follow(path string) (target string, isFile bool, err error) {
 	target = path
 	for range maxLinks {
@@ -58,15 +58,15 @@ func Follow(path string) (target string, isFile bool, err error) {
 	return "", false, &fs.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
 }
 
-// SameFile reports whether two paths lead to one file, which is there.
+// SameFile reports whether two paths lead to the same file, which exists.
 func SameFile(a, b string) bool {
 	x, errA := os.Stat(a)
 	y, errB := os.Stat(b)
 	return errA == nil && errB == nil && os.SameFile(x, y)
 }
 
-// descriptor is the number of the descriptor of this process that a path stands for. The file
-// behind it must not be replaced: whoever has opened it would not see that.
+// descriptor returns the number of the descriptor of this process that a path stands for. The file
+// behind it must not be replaced, because a program that has opened it would not see that.
 func descriptor(path string) (int, bool) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
@@ -81,8 +81,8 @@ func descriptor(path string) (int, bool) {
 	return fd, err == nil
 }
 
-// openStream opens what is no file. A descriptor is duplicated, so that it is written to where it
-// stands.
+// openStream opens a path that is no file. It duplicates a descriptor, so that writing goes on
+// where it stands.
 func openStream(path string) (*os.File, error) {
 	fd, ok := descriptor(path)
 	if !ok {

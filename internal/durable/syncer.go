@@ -20,7 +20,8 @@ type Syncer struct {
 
 type syncCall struct {
 	paths []string
-	// turn receives true if the caller is to sync what waits by then, else err has been set.
+	// turn receives true if the caller is to sync everything that waits by then; otherwise err has
+	// been set.
 	turn chan bool
 	err  error
 }

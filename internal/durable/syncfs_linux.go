@@ -8,7 +8,7 @@ import (
 )
 
 // syncFileSystem makes everything on the file system of a folder durable. Since Linux 5.8 it
-// reports what could not be written, syncfs(2).
+// reports failed writes, syncfs(2).
 func syncFileSystem(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -4,5 +4,5 @@ package durable
 
 import "errors"
 
-// syncFileSystem is not to be had here.
+// syncFileSystem is not supported here.
 func syncFileSystem(string) error { return errors.ErrUnsupported }

@@ -36,9 +36,9 @@ const (
 	Setup          Category = "setup"           // the environment could not be set up
 	Image          Category = "image"           // the image of the environment could not be built or pulled
 	Model          Category = "model"           // its model failed
-	MCP            Category = "mcp"             // an MCP server cannot be reached, or the agent does not take its transport
+	MCP            Category = "mcp"             // an MCP server is unreachable, or the agent does not take its transport
 	Verifier       Category = "verifier"        // the task's verifier could not be run, or left no reward
-	Interrupted    Category = "interrupted"     // evalrun was ended in the middle of the segment, and it cannot be repeated
+	Interrupted    Category = "interrupted"     // evalrun ended in the middle of the segment, which cannot be repeated
 	StartUnknown   Category = "start-unknown"   // a job may or may not have been started before a crash
 	Job            Category = "job"             // the job that it waited for faulted or was cancelled
 	JobLost        Category = "job-lost"        // a local job is gone without a result
@@ -48,9 +48,9 @@ const (
 	Internal       Category = "internal"        // evalrun itself failed with this rollout
 )
 
-// JudgeExpired is why something that an evaluator has waited for did not come:
-// limits.scoreTimeout was reached. It is an error of the evaluator and never the fault of a rollout,
-// and so it is none of Categories.
+// JudgeExpired says that something that an evaluator waited for did not come before
+// limits.scoreTimeout was reached. It is an error of the evaluator and never the fault of a
+// rollout, and so it is none of Categories.
 const JudgeExpired Category = "judge-expired"
 
 // Owner says who is answerable for a fault.
@@ -75,11 +75,12 @@ var (
 	}
 )
 
-// Categories are all of them.
+// Categories lists all categories.
 var Categories = slices.Concat(agentsOwn, environments)
 
-// Owner is who is answerable for a fault of this category where the eval set does not say
-// otherwise. A category that is unknown, as in a document of a later version, is the environment's.
+// Owner returns who is answerable for a fault of this category where the eval set does not say
+// otherwise. The environment owns an unknown category, such as one in a document of a later
+// version.
 func (c Category) Owner() Owner {
 	if slices.Contains(agentsOwn, c) {
 		return OwnerAgent

@@ -1,14 +1,14 @@
 // Package fault says why a rollout, a segment of it or a job failed: one Fault with one Category.
 //
-// Sources of triggers, agents, the engine, the store and the reports all use it. It imports none
-// of them and reads no configuration. An eval set may give a category another owner (see
-// [Category.Owner]); who does that is no matter of this package.
+// Sources of triggers, agents, the engine, the store and the reports all use it. It imports none of
+// them and reads no configuration. An eval set may give a category another owner (see
+// [Category.Owner]); this package does not know who does that.
 package fault
 
 import "fmt"
 
-// Fault is why something failed. It is stored and reported in this form. As an error it can be the
-// cause of a context that ends an agent.
+// Fault says why something failed. It is stored and reported in this form. As an error it can be
+// the cause of a context that ends an agent.
 type Fault struct {
 	Category Category `json:"category"`
 	// Message is for the person who reads the results.
