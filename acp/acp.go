@@ -1,11 +1,11 @@
 // Package acp is the client's side of the Agent Client Protocol, version 1: JSON-RPC 2.0, one
 // message a line, over an agent's stdin and stdout.
 //
-// [NewConn] takes the two pipes and starts no process. The calls are methods of [Conn]; what the
-// agent sends reaches a [Handler], in the order of the wire. Only the fields that evalrun needs
-// have types; Raw always has the whole message. The package knows nothing of tasks, runs, stores
-// and sandboxes. Lines may contain tokens of MCP servers: whoever keeps them ([Options.Record]) has
-// to redact them.
+// [NewConn] takes the two pipes and starts no process. The calls are methods of [Conn]; a [Handler]
+// receives the agent's messages, in the order of the wire. Only the fields that evalrun needs have
+// types; Raw always has the whole message. The package knows nothing of tasks, runs, stores and
+// sandboxes. Lines may contain tokens of MCP servers: a caller that keeps them ([Options.Record])
+// has to redact them.
 package acp
 
 import (
@@ -15,12 +15,12 @@ import (
 	"fmt"
 )
 
-// ProtocolVersion is the only version that is spoken. The five agents that were measured answer 1
-// to whatever they are offered, and version 2 is a draft.
+// ProtocolVersion is the only version that this package speaks. The five agents that were measured
+// answer 1 to whatever they are offered, and version 2 is a draft.
 const ProtocolVersion = 1
 
-// DefaultMaxLine holds where Options.MaxLine is 0. The longest line seen of a real agent had 570
-// KB.
+// DefaultMaxLine is the limit if Options.MaxLine is 0. The longest line seen of a real agent had
+// 570 KB.
 const DefaultMaxLine = 64 << 20
 
 var (
@@ -55,7 +55,7 @@ const (
 	CodeResourceMissing = -32002
 )
 
-// ProtocolError means that the agent's answer to a call is not what the protocol says.
+// ProtocolError means that the agent's answer to a call breaks the protocol.
 type ProtocolError struct {
 	Method string
 	Reason string
@@ -63,7 +63,7 @@ type ProtocolError struct {
 
 func (e *ProtocolError) Error() string { return e.Method + ": " + e.Reason }
 
-// Handler receives what the agent sends of its own accord.
+// Handler receives the messages that the agent sends of its own accord.
 type Handler interface {
 	// Update is called for every session/update, unknown kinds included, in order and on the
 	// goroutine that reads: a slow Update slows the agent down. A call of the connection that waits
@@ -83,8 +83,8 @@ const (
 	ToAgent
 )
 
-// Options are the settings of a connection. What is nil is neither advertised to the agent nor
-// served.
+// Options are the settings of a connection. A service that is nil is neither advertised to the
+// agent nor served.
 type Options struct {
 	// MaxLine is the length at which a line of the agent ends the connection; 0 means
 	// DefaultMaxLine.
@@ -104,8 +104,8 @@ type Options struct {
 	// Requested, if not nil, is called with every request of the agent before it is served: a sign
 	// of life.
 	Requested func()
-	// Serves reports whether a session is one of this connection; nil takes all for such. Requests
-	// of others are refused.
+	// Serves reports whether a session belongs to this connection; if nil, all do. Requests of other
+	// sessions are refused.
 	Serves func(sessionID string) bool
 
 	// Files serves fs/*.

@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// SessionParams is what a session needs, new or continued.
+// SessionParams are the parameters of a session, new or continued.
 type SessionParams struct {
 	// Cwd is an absolute path.
 	Cwd        string
@@ -95,8 +95,8 @@ type ContentBlock struct {
 // Text is a text in a prompt, the only content that every agent takes.
 func Text(s string) ContentBlock { return ContentBlock{"text", s} }
 
-// PromptResult is how a turn has ended. StopReason is what the agent says; several say end_turn
-// after their model failed.
+// PromptResult says how a turn ended. StopReason is the agent's own; several say end_turn after
+// their model failed.
 type PromptResult struct {
 	StopReason string
 	Usage      json.RawMessage // unstable in v1
@@ -157,8 +157,8 @@ func (c *Conn) ForkSession(ctx context.Context, sessionID string, p SessionParam
 	return s, nil
 }
 
-// ListSessions lists the sessions of a folder, or all if cwd is empty. next is where the rest of them
-// is to be asked for; empty if there is no more. Ask only if Capabilities.List.
+// ListSessions lists the sessions of a folder, or all if cwd is empty. next is the cursor for the
+// rest of them; empty if there is no more. Ask only if Capabilities.List.
 func (c *Conn) ListSessions(ctx context.Context, cwd, cursor string) (sessions []SessionInfo, next string, err error) {
 	const method = "session/list"
 	raw, err := c.Call(ctx, method, struct {
@@ -218,7 +218,7 @@ func (c *Conn) session(ctx context.Context, method, sessionID string, p SessionP
 	return s, decodeResult(method, raw, &s)
 }
 
-// traceMeta is a _meta with the trace alone, nil if there is none.
+// traceMeta returns a _meta with the trace alone, nil if there is none.
 func (c *Conn) traceMeta() json.RawMessage {
 	if c.opts.Traceparent == "" {
 		return nil
@@ -267,8 +267,8 @@ func (c *Conn) SetConfigOption(ctx context.Context, sessionID, configID string, 
 	return s.ConfigOptions, err
 }
 
-// Prompt runs a turn and returns how it has ended. A session takes one prompt at a time: what an
-// agent does with a second one differs. When ctx ends the turn goes on; see [Conn.Cancel].
+// Prompt runs a turn and returns how it ended. A session takes one prompt at a time: agents differ
+// in what they do with a second one. When ctx ends the turn goes on; see [Conn.Cancel].
 func (c *Conn) Prompt(ctx context.Context, sessionID string, prompt ...ContentBlock) (PromptResult, error) {
 	const method = "session/prompt"
 	if sessionID == "" {

@@ -36,15 +36,15 @@ type Conn struct {
 	calls  map[uint64]chan answer // by our ids
 }
 
-// answer is what came of a call.
+// answer is the outcome of a call.
 type answer struct {
 	result json.RawMessage
 	err    error
 }
 
-// NewConn makes a connection of an agent's stdin and stdout. The connection closes w when it ends.
-// It reads r to its end, even after Close, so that an agent which is being ended is not stuck: end
-// the process, then [Conn.Wait].
+// NewConn makes a connection from an agent's stdin and stdout. The connection closes w when it
+// ends. It reads r to its end, even after Close, so that an agent which is being ended is not
+// stuck: end the process, then [Conn.Wait].
 func NewConn(w io.WriteCloser, r io.Reader, h Handler, o Options) *Conn {
 	if o.MaxLine == 0 {
 		o.MaxLine = DefaultMaxLine
@@ -72,17 +72,17 @@ func (c *Conn) Close() error { return c.end(fmt.Errorf("%w by us", ErrClosed)) }
 // Done is closed when the connection has ended, for whatever reason.
 func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
 
-// Err is why the connection has ended: an error that wraps ErrClosed or ErrLineTooLong. It is nil
+// Err says why the connection has ended: an error that wraps ErrClosed or ErrLineTooLong. It is nil
 // before that.
 func (c *Conn) Err() error { return context.Cause(c.ctx) }
 
 // Wait waits until the agent's stdout has ended and every handler has returned.
 func (c *Conn) Wait() { c.finished.Wait() }
 
-// Call sends a request and waits for its answer, which comes after every update that precedes it on
-// the wire was handled. The error is an [*AgentError], a [*ProtocolError], one that wraps ErrClosed
-// or ErrLineTooLong, or one that wraps the error of ctx; in the last case the agent is not told,
-// and its late answer is recorded and dropped.
+// Call sends a request and waits for its answer. Every update that precedes the answer on the wire
+// is handled before Call returns. The error is an [*AgentError], a [*ProtocolError], one that wraps
+// ErrClosed or ErrLineTooLong, or one that wraps the error of ctx; in the last case the agent is
+// not told, and its late answer is recorded and dropped.
 func (c *Conn) Call(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	if ctx.Err() != nil {
 		return nil, contextError(ctx, method)
@@ -193,7 +193,7 @@ func (c *Conn) read(r io.Reader) {
 			_, _ = io.Copy(io.Discard, r)
 			return
 		case errors.Is(err, io.EOF):
-			_ = c.end(fmt.Errorf("%w: it closed its stdout", ErrClosed)) // closing what the agent has left may fail
+			_ = c.end(fmt.Errorf("%w: it closed its stdout", ErrClosed)) // closing a stdin that the agent has left may fail
 			return
 		case err != nil:
 			_ = c.end(fmt.Errorf("%w: %w", ErrClosed, err))
@@ -226,8 +226,8 @@ func (c *Conn) receive(d *decoder, line []byte) {
 	}
 }
 
-// receiveAnswer hands a response to the call that waits for it. One that nobody waits for came too
-// late, or was never asked for.
+// receiveAnswer hands a response to the call that waits for it. A response for which no call waits
+// came too late, or answers no request.
 func (c *Conn) receiveAnswer(m jsonrpc.Message) {
 	id, err := strconv.ParseUint(string(m.ID), 10, 64)
 	if err != nil {

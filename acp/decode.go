@@ -10,10 +10,10 @@ import (
 
 // decoder turns an agent's lines into messages.
 //
-// Before the first message much is forgiven, since an agent may be started behind a terminal or a
-// shell that greets: escape sequences are taken out, and text before the first brace is skipped.
-// After it a line is messages or it is noise. Several messages glued together in one line are
-// accepted always.
+// Before the first message the decoder forgives much, since an agent may be started behind a
+// terminal or a shell that greets: it takes out escape sequences, and skips text before the first
+// brace. After it a line is messages or it is noise. Several messages glued together in one line
+// are always accepted.
 type decoder struct {
 	started bool
 }
@@ -31,14 +31,14 @@ func (d *decoder) decode(line []byte) []jsonrpc.Message {
 	return messages
 }
 
-// escapeSequence matches what terminals understand: CSI and OSC sequences (ECMA-48), the latter
-// ended by BEL or ST.
+// escapeSequence matches control sequences of terminals: CSI and OSC sequences (ECMA-48), the
+// latter ended by BEL or ST.
 var escapeSequence = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)")
 
 // parseMessages returns the messages that make up a line, or nil if anything else is in it. A
-// message has either a method and no outcome, or an id and no method. What an agent logs as JSON is
-// neither. A response without an outcome, or with two, counts: whoever waits for it is told that it
-// is wrong.
+// message has either a method and no outcome, or an id and no method; JSON that an agent logs is
+// neither. A response without an outcome, or with two, counts: the call that waits for it gets an
+// error.
 func parseMessages(line []byte) (messages []jsonrpc.Message) {
 	for i := jsonobj.SkipSpace(line, 0); i < len(line); i = jsonobj.SkipSpace(line, i) {
 		m, size := jsonrpc.Cut(line[i:])

@@ -22,7 +22,7 @@ type ElicitationRequest struct {
 	Raw       json.RawMessage `json:"-"`
 }
 
-// ElicitationResult is what the person said.
+// ElicitationResult is the answer of the person.
 type ElicitationResult struct {
 	Action  string          `json:"action"`
 	Content json.RawMessage `json:"content,omitempty"` // of ElicitAccept

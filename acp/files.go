@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// DefaultMaxFile is the size of a file that an agent can read or write at most.
+// DefaultMaxFile is the largest size of a file that an agent can read or write.
 const DefaultMaxFile = 10 << 20
 
 // Files serves fs/read_text_file and fs/write_text_file in some folders and nowhere else, wherever
@@ -105,8 +105,8 @@ func (f *Files) write(_ context.Context, p writeFile) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// In place, as an editor would: the file keeps its mode and its links. It is the agent's, not
-	// ours.
+	// Write in place, as an editor would: the file keeps its mode and its links. It is the agent's,
+	// not ours.
 	if err = file.Truncate(0); err == nil {
 		_, err = file.WriteString(p.Content)
 	}
@@ -139,15 +139,15 @@ func (f *Files) open(path string, flag int) (*os.File, error) {
 	return file, nil
 }
 
-// Root is a folder that an agent may use. Where the agent has a file tree of its own its paths are
+// Root is a folder that an agent may use. If the agent has a file tree of its own, its paths are
 // not ours.
 type Root struct {
-	// Path is what the agent calls the folder, Host where it is; empty if that is the same. Both
-	// are absolute.
+	// Path is the agent's name for the folder, Host the path on this machine; empty if that is the
+	// same. Both are absolute.
 	Path, Host string
 }
 
-// Folders are roots that are called as they are.
+// Folders returns roots whose paths are the same for the agent and on this machine.
 func Folders(paths ...string) []Root {
 	var out []Root
 	for _, path := range paths {
@@ -186,7 +186,7 @@ func openRoots(folders []Root) (opened roots, err error) {
 		r := root{dir, []string{filepath.Clean(folder.Path)}}
 		opened = append(opened, r)
 		if folder.Host != "" {
-			continue // what links there are on the way to it the agent cannot know
+			continue // the agent cannot know the links on the way to it
 		}
 		real, err := filepath.EvalSymlinks(host)
 		if err != nil {
@@ -204,8 +204,8 @@ func (r roots) close() (err error) {
 	return err
 }
 
-// find returns the folder that a path is in, and the path in it. That no link leads out is for
-// os.Root to see to.
+// find returns the folder that a path is in, and the path in it. os.Root makes sure that no link
+// leads out.
 func (r roots) find(path string) (*os.Root, string, error) {
 	if !filepath.IsAbs(path) {
 		return nil, "", invalidParams(fmt.Sprintf("%q is not an absolute path", path))
@@ -220,8 +220,8 @@ func (r roots) find(path string) (*os.Root, string, error) {
 	return nil, "", invalidParams(path + " is outside the workspace")
 }
 
-// reason is the reason of an error of the file system, without the name of the call and the path in
-// it.
+// reason returns the reason of an error of the file system, without the name of the call and the
+// path in it.
 func reason(err error) string {
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {

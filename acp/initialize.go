@@ -13,7 +13,7 @@ type Implementation struct {
 	Version string `json:"version"`
 }
 
-// InitializeResult is what an agent says of itself.
+// InitializeResult is an agent's description of itself.
 type InitializeResult struct {
 	Capabilities Capabilities
 	AuthMethods  []AuthMethod
@@ -28,7 +28,7 @@ type AuthMethod struct {
 	Type string `json:"type"`
 }
 
-// Capabilities are what an agent can do beyond the minimum.
+// Capabilities are the abilities of an agent beyond the minimum.
 type Capabilities struct {
 	LoadSession bool // session/load
 	Resume      bool // session/resume
@@ -40,7 +40,8 @@ type Capabilities struct {
 	Raw         json.RawMessage
 }
 
-// Accepts says whether the agent takes MCP servers of a transport. Every agent has to take stdio.
+// Accepts reports whether the agent takes MCP servers of a transport. Every agent has to take
+// stdio.
 func (c Capabilities) Accepts(t Transport) bool {
 	switch t {
 	case TransportStdio:
@@ -87,7 +88,7 @@ func (c *Capabilities) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// clientCapabilities is what we say of ourselves: what [Options] serves, and nothing else.
+// clientCapabilities are our own capabilities: the services of [Options], and nothing else.
 type clientCapabilities struct {
 	FS struct {
 		Read  bool `json:"readTextFile"`
@@ -100,7 +101,7 @@ type clientCapabilities struct {
 	} `json:"elicitation,omitempty"`
 }
 
-// Initialize opens the conversation; it is the first call. The agent is told what Options serves.
+// Initialize opens the conversation; it is the first call. It tells the agent what Options serves.
 func (c *Conn) Initialize(ctx context.Context, client Implementation) (InitializeResult, error) {
 	const method = "initialize"
 	var caps clientCapabilities

@@ -31,7 +31,7 @@ type MCPServer struct {
 	Args    []string
 	Env     []KeyValue
 	// Cwd is sent, but is not part of the protocol: agents start the command where they are
-	// themselves. Who needs it wraps the command, as in sh -c 'cd DIR && exec COMMAND'.
+	// themselves. If you need it, wrap the command, as in sh -c 'cd DIR && exec COMMAND'.
 	Cwd string
 
 	// Of the other transports.
@@ -82,7 +82,7 @@ func (s MCPServer) MarshalJSON() ([]byte, error) {
 	}{s.Transport, s.Name, s.URL, list(s.Headers), s.Meta})
 }
 
-// list makes a list that is printed as [] if there is none.
+// list returns a list that is printed as [] if it is empty.
 func list[T any](s []T) []T {
 	if s == nil {
 		return []T{}

@@ -12,11 +12,11 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
-// maxRequests is how many requests of the agent are served at once. One that exceeds it is refused,
-// and not queued, so that what would end the others can still come.
+// maxRequests is how many requests of the agent are served at once. Further requests are refused
+// and not queued, so that the message that would end the others can still come.
 const maxRequests = 256
 
-// server answers what the agent asks.
+// server answers the agent's requests.
 type server struct {
 	c       *Conn // ends the requests' contexts, waits for their goroutines, and writes the answers
 	handler Handler
@@ -86,7 +86,7 @@ func (s *server) receive(m jsonrpc.Message) {
 	}
 }
 
-// serve returns what is answered to a request.
+// serve returns the answer to a request.
 func (s *server) serve(ctx context.Context, m jsonrpc.Message) (any, error) {
 	if id := sessionIDOf(m.Params); id != "" && s.opts.Serves != nil && !s.opts.Serves(id) {
 		return nil, &rpcError{CodeResourceMissing, fmt.Sprintf("there is no session %.100q", id)}
@@ -199,7 +199,7 @@ func (s *server) answer(req *request, result any, err error) <-chan struct{} {
 	m := jsonrpc.Message{ID: req.id}
 	if rpcErr == nil {
 		m.Result, err = marshal(result)
-		if err != nil { // a handler returned raw JSON that is none
+		if err != nil { // a handler returned raw JSON that is not valid
 			rpcErr = &rpcError{CodeInternal, "the client's answer is not valid"}
 		}
 	}

@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// DefaultMaxOutput is how much of a terminal's output is kept at most, whatever the agent asks
-	// for.
+	// DefaultMaxOutput is the most output that is kept of a terminal, whatever the agent asks for.
 	DefaultMaxOutput = 1 << 20
 	// maxTerminals is how many terminals an agent may hold at once.
 	maxTerminals = 64
@@ -23,7 +22,7 @@ const (
 type TerminalCommand struct {
 	Command string
 	Args    []string
-	Env     []KeyValue // to be added to whatever environment the process gets
+	Env     []KeyValue // to be added to the environment that the process gets
 	Cwd     string
 	// Output takes what the process prints on stdout and stderr, in any number of writes,
 	// concurrent ones included.
@@ -34,7 +33,7 @@ type TerminalCommand struct {
 type TerminalProcess interface {
 	// Wait waits for the end of the process and of its output. It is called once.
 	Wait() TerminalExit
-	// Kill ends the process and what it has started. It may come at any time, more than once, also
+	// Kill ends the process and all that it has started. It may come at any time, more than once, also
 	// after the end.
 	Kill() error
 }
@@ -55,7 +54,7 @@ type TerminalsOptions struct {
 	MaxOutput int
 }
 
-// Terminals serves terminal/*. Where the processes live is for the caller to say.
+// Terminals serves terminal/*. The caller decides where the processes live.
 type Terminals struct {
 	opts    TerminalsOptions
 	roots   roots
@@ -237,7 +236,7 @@ func (t *Terminals) find(p terminalID) (*terminal, error) {
 	return term, nil
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the text that is written to it.
 type tail struct {
 	limit int
 
@@ -263,8 +262,8 @@ func (t *tail) shorten() {
 	}
 }
 
-// text returns the end of the output, from the start of a character on, and whether something is
-// missing before it.
+// text returns the end of the output, from the start of a character on, and whether anything before
+// it is missing.
 func (t *tail) text() (string, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,8 +14,8 @@ const (
 	ToolFailed     = "failed"
 )
 
-// ToolCall is a call of a tool, or, as an update has it, what is new of one. Fields that were not
-// sent are empty.
+// ToolCall is a call of a tool or, in an update, the new fields of one. Fields that were not sent
+// are empty.
 type ToolCall struct {
 	ID        string          `json:"toolCallId"`
 	Title     string          `json:"title,omitempty"`
@@ -50,7 +50,7 @@ func (t *ToolCall) Merge(u ToolCall) {
 	}
 }
 
-// Ended says whether the call is over.
+// Ended reports whether the call is over.
 func (t *ToolCall) Ended() bool { return t.Status == ToolCompleted || t.Status == ToolFailed }
 
 // ToolCalls is the state of the tool calls of a session. It is not safe for concurrent use. The
@@ -60,7 +60,7 @@ type ToolCalls struct {
 	byID  map[string]*ToolCall
 }
 
-// Apply takes over an update, and returns the call that it speaks of; nil if it speaks of none.
+// Apply applies an update, and returns the call that it is about; nil if it is about none.
 //
 // An update for a call that was not announced makes it a call of kind "tool" (gemini does so after
 // a permission request). A status that the protocol does not know counts as in_progress.

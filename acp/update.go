@@ -27,7 +27,7 @@ type Update struct {
 	Raw       json.RawMessage
 }
 
-// parseUpdate reads the params of session/update. What has no session and no kind is no update.
+// parseUpdate reads the params of session/update. Params without a session or a kind are no update.
 func parseUpdate(params json.RawMessage) (u Update, ok bool) {
 	jsonobj.Members(params, func(key, value []byte) {
 		switch string(key) {
@@ -45,8 +45,8 @@ func parseUpdate(params json.RawMessage) (u Update, ok bool) {
 	return u, u.SessionID != "" && u.Kind != ""
 }
 
-// Text is the text of a message or a thought; false if the update is neither, or holds something
-// else than text.
+// Text returns the text of a message or a thought; false if the update is neither, or holds
+// something else than text.
 func (u Update) Text() (string, bool) {
 	switch u.Kind {
 	case UpdateUserMessage, UpdateAgentMessage, UpdateAgentThought:
@@ -60,8 +60,8 @@ func (u Update) Text() (string, bool) {
 	return chunk.Content.Text, err == nil && chunk.Content.Type == "text"
 }
 
-// ToolCall is the call that a tool_call or tool_call_update speaks of, with only what the update
-// says; see [ToolCalls].
+// ToolCall returns the call of a tool_call or tool_call_update, with only the fields of the update;
+// see [ToolCalls].
 func (u Update) ToolCall() (t ToolCall, ok bool) {
 	if u.Kind != UpdateToolCall && u.Kind != UpdateToolCallUpdate {
 		return t, false

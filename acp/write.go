@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
-// put has a message written. sent is called once, when that is done or never will be, unless the
-// line is withdrawn. A failed write does not end the connection, because what was sent before may
+// put queues a message. sent is called once, when the message is written or never will be, unless
+// the line is withdrawn. A failed write does not end the connection, because earlier messages may
 // still be answered: the end of the agent's stdout does.
 func (c *Conn) put(m jsonrpc.Message, sent func(error)) *jsonrpc.Line {
 	line := jsonrpc.NewLine(m.Encode())
@@ -21,7 +21,7 @@ func (c *Conn) put(m jsonrpc.Message, sent func(error)) *jsonrpc.Line {
 	return line
 }
 
-// writeError is what a caller is told of a message that was not written.
+// writeError returns the error that a caller gets for a message that was not written.
 func writeError(err error) error {
 	if err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrLineTooLong) {
 		return err

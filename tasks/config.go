@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Config is what a task.toml says. Its names are those of the file, except that deprecated and
+// Config is the content of a task.toml. Its names are those of the file, except that deprecated and
 // second spellings have become the current ones. As JSON it can be stored and read again; values
 // with ${VAR} stay as they are.
 type Config struct {
@@ -23,15 +23,15 @@ type Config struct {
 	Steps                   []Step          `json:"steps,omitempty"`
 	Artifacts               []Artifact      `json:"artifacts,omitempty"`
 	Reward                  json.RawMessage `json:"reward,omitempty"`
-	// places are unknown keys that seem to name where the task is to run.
+	// places are unknown keys that seem to say where the task is to run.
 	places []string
 }
 
 // Seconds is a duration as task.toml has it.
 type Seconds float64
 
-// Duration is the same as a duration; what is negative is 0, and what is longer than the longest is
-// that.
+// Duration returns the same as a duration. A negative one becomes 0, and one that is too long the
+// longest duration.
 func (s Seconds) Duration() time.Duration {
 	switch {
 	case s <= 0:
@@ -58,7 +58,7 @@ type Package struct {
 	Keywords    []string `json:"keywords,omitempty"`
 }
 
-// Author is who wrote a task.
+// Author is an author of a task.
 type Author struct {
 	Name  string `json:"name"`
 	Email string `json:"email,omitempty"`
@@ -71,8 +71,8 @@ const (
 	NetworkAllowlist = "allowlist"
 )
 
-// Network is what may be reached. In [environment] the mode is always set; elsewhere an empty one
-// means the environment's.
+// Network says what may be reached on the network. In [environment] the mode is always set;
+// elsewhere an empty one means the environment's.
 type Network struct {
 	NetworkMode  string   `json:"network_mode,omitempty"`
 	AllowedHosts []string `json:"allowed_hosts,omitempty"`
@@ -107,13 +107,13 @@ const (
 	VerifierLLMJudge = "llm-judge"
 )
 
-// Verifier is the table [verifier] of the task or of a step. In a step what is not set is zero: see
-// [Task.Stages].
+// Verifier is the table [verifier] of the task or of a step. In a step, keys that are not set are
+// zero: see [Task.Stages].
 type Verifier struct {
 	Type       string     `json:"type,omitempty"`
 	TimeoutSec Seconds    `json:"timeout_sec,omitempty"`
 	Env        []KeyValue `json:"env,omitempty"`
-	// RewardRange is what a reward may be, the lowest and the highest; nil means 0 to 1.
+	// RewardRange is the range of a reward, the lowest and the highest; nil means 0 to 1.
 	RewardRange *[2]float64 `json:"reward_range,omitempty"`
 	User        string      `json:"user,omitempty"`
 	Network
@@ -124,7 +124,7 @@ type Verifier struct {
 	Collect         []Collect    `json:"collect,omitempty"`
 	Judge           *Judge       `json:"judge,omitempty"`
 	Hardening       *Hardening   `json:"hardening,omitempty"`
-	// ExpectedSkills is verifier.memory.expected_skills. It would give the answer away and is in no
+	// ExpectedSkills is verifier.memory.expected_skills. It would give the answer away, so it is in no
 	// document.
 	ExpectedSkills []string `json:"-"`
 }
@@ -134,8 +134,8 @@ func (v Verifier) Separate() bool {
 	return v.EnvironmentMode == VerifierSeparate || v.EnvironmentMode == "" && v.Environment != nil
 }
 
-// Reaches is what the tests may reach of the network: what the verifier says itself, or the
-// environment of its own. An empty mode means the task's environment.
+// Reaches returns the network of the tests: that of the verifier itself, or that of its own
+// environment. An empty mode means the task's environment.
 func (v Verifier) Reaches() Network {
 	if v.NetworkMode == "" && v.Separate() && v.Environment != nil {
 		return v.Environment.Network
@@ -143,7 +143,7 @@ func (v Verifier) Reaches() Network {
 	return v.Network
 }
 
-// Range is what a reward may be.
+// Range returns the range of a reward.
 func (v Verifier) Range() [2]float64 {
 	if v.RewardRange == nil {
 		return [2]float64{0, 1}
@@ -236,26 +236,26 @@ type Environment struct {
 	BugswarmImageTag string         `json:"bugswarm_image_tag,omitempty"`
 	Healthcheck      *Healthcheck   `json:"healthcheck,omitempty"`
 	SetupCommands    []SetupCommand `json:"setup_commands,omitempty"`
-	// base says that the image was named by benchflow's key image, which is that of the base where
-	// there is a Dockerfile.
+	// base says that the image was named by benchflow's key image, which names the base if there is a
+	// Dockerfile.
 	base bool
-	// key is where the table stands in the file, such as sandbox or steps[0].verifier.environment.
+	// key is the place of the table in the file, such as sandbox or steps[0].verifier.environment.
 	key string
-	// limits are those of CPUs, MemoryMB and StorageMB that are in the file.
+	// limits are the CPUs, MemoryMB and StorageMB that are in the file.
 	limits Limits
-	// places are unknown keys that seem to name where the task is to run.
+	// places are unknown keys that seem to say where the task is to run.
 	places []string
 }
 
-// Limits are how much of a machine a task may use, as its file says it; 0 where it says nothing, and
-// the value in [Environment] is only the default of a cloud.
+// Limits are how much of a machine a task may use, according to its file. 0 means that the file
+// does not say, and the value in [Environment] is only the default of a cloud.
 type Limits struct {
 	CPUs      float64
 	MemoryMB  int
 	StorageMB int
 }
 
-// Limits are those that are in the file.
+// Limits returns the limits that are in the file.
 func (e *Environment) Limits() Limits { return e.limits }
 
 // TPU is a slice of accelerators.
@@ -265,8 +265,8 @@ type TPU struct {
 }
 
 // Healthcheck is a command that succeeds when the environment is ready. Failures within
-// StartPeriodSec of the start are free, and the time between tries is StartIntervalSec then;
-// afterwards Retries failures in a row are too many.
+// StartPeriodSec of the start do not count, and the time between tries is StartIntervalSec then.
+// Afterwards Retries failures in a row are too many.
 type Healthcheck struct {
 	Command          string  `json:"command"`
 	IntervalSec      Seconds `json:"interval_sec"`

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// CheckDigest compares a task directory with the digest that a registry has of it: Harbor's content
-// hash of a package, or evalrun's own [Digest].
+// CheckDigest compares a task directory with its digest in a registry: Harbor's content hash of a
+// package, or evalrun's own [Digest].
 func CheckDigest(dir, want string) error {
 	own, err := Digest(dir)
 	if err != nil || own == want {
@@ -29,7 +29,7 @@ func CheckDigest(dir, want string) error {
 	return err
 }
 
-// contentHash is Harbor's hash of what it publishes of a task (harbor.publisher.packager, 0.24).
+// contentHash is Harbor's hash of the published files of a task (harbor.publisher.packager, 0.24).
 func contentHash(dir string) (string, error) {
 	var names []string
 	for _, name := range []string{configFile, instructionFile, "README.md", "trajectory.json"} {
@@ -64,7 +64,7 @@ func contentHash(dir string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// unpublished are the files that Harbor leaves out of a package.
+// unpublished reports whether Harbor leaves a file out of a package.
 func unpublished(name string) bool {
 	base := path.Base(name)
 	return base == ".DS_Store" || slices.Contains(strings.Split(path.Dir(name), "/"), "__pycache__") ||

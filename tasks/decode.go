@@ -21,7 +21,7 @@ var (
 )
 
 // readConfig reads task.toml. The rules are those of benchflow's task/config.py and of Harbor's
-// schema 1.4, of which it takes the milder one; docs/tasks.md lists where it does not.
+// schema 1.4, whichever is milder; docs/tasks.md lists the exceptions.
 func readConfig(r *input.Reader, root *input.Node) Config {
 	f := open(r, root)
 	c := Config{
@@ -69,8 +69,8 @@ func readVersion(f fields) string {
 	return version
 }
 
-// unknownMajor reports whether keys may mean something else in this version than in those that are
-// known here.
+// unknownMajor reports whether keys may have another meaning in this version than in the known
+// ones.
 func unknownMajor(version string) bool {
 	m := versionForm.FindStringSubmatch(version)
 	return m != nil && (m[1] > "1" || len(m[1]) > 1)
@@ -104,7 +104,7 @@ func readAgent(r *input.Reader, n *input.Node) Agent {
 	return a
 }
 
-// readVerifier leaves what is not set zero, so that a step can take it from the task.
+// readVerifier leaves keys that are not set zero, so that a step can take them from the task.
 func readVerifier(r *input.Reader, n *input.Node) Verifier {
 	if n == nil {
 		return Verifier{}
@@ -191,7 +191,7 @@ func readSolution(r *input.Reader, n *input.Node) Solution {
 	}
 	f := open(r, n)
 	s := Solution{Env: f.keyValues("env"), TimeoutSec: f.timeout(0)}
-	// Variables stood directly in the table once.
+	// Variables once stood directly in the table.
 	for _, m := range n.Members {
 		if m.Value.Kind != input.String || !variableName.MatchString(m.Key) {
 			continue
@@ -224,7 +224,7 @@ func readSteps(r *input.Reader, items []*input.Node) []Step {
 		f.Done()
 		switch {
 		case s.Name == "":
-			continue // said by RequiredString, and there is no such folder
+			continue // RequiredString has reported it, and there is no such folder
 		case strings.ContainsAny(s.Name, "/\\\x00") || s.Name == "." || s.Name == "..":
 			r.Errorf(f.Get("name"), "expected the name of a folder in steps/, got %q", s.Name)
 			continue
@@ -282,7 +282,7 @@ func readArtifacts(r *input.Reader, items []*input.Node) []Artifact {
 	return out
 }
 
-// checkArtifact sees to it that an artifact cannot leave the folder for artifacts.
+// checkArtifact makes sure that an artifact cannot leave the folder for artifacts.
 func checkArtifact(r *input.Reader, source, destination *input.Node, a Artifact) {
 	if hasParent(a.Source) {
 		r.Errorf(source, "expected a path without \"..\", got %q", a.Source)

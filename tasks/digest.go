@@ -9,10 +9,10 @@ import (
 	"os"
 )
 
-// Digest is a SHA-256 over a task directory: the names of its files, whether they are executable,
-// their content, and where its links point. It is the same on every machine and after a checkout
-// with git, which keeps no empty folders, no times and no other permissions. It tells whether a
-// task has changed since a run was planned.
+// Digest returns a SHA-256 over a task directory: the names of its files, whether they are
+// executable, their content, and the targets of its links. It is the same on every machine and
+// after a checkout with git, which keeps no empty folders, no times and no other permissions. It
+// tells whether a task has changed since a run was planned.
 func Digest(dir string) (string, error) {
 	sum := sha256.New()
 	tree := os.DirFS(dir)

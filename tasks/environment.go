@@ -122,11 +122,10 @@ func readOS(f fields) string {
 	return os
 }
 
-// hostName is a name, of which parts may be wildcards.
+// hostName matches a name, of which parts may be wildcards.
 var hostName = regexp.MustCompile(`^(\*|[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)(\.(\*|[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?))*$`)
 
-// isHost reports whether something is a host name, an address (also in brackets), or a range of
-// addresses.
+// isHost reports whether s is a host name, an address (also in brackets), or a range of addresses.
 func isHost(s string) bool {
 	if hostName.MatchString(s) {
 		return true
@@ -179,7 +178,7 @@ func readTPU(r *input.Reader, n *input.Node) *TPU {
 	return tpu
 }
 
-// Chips is the number of chips of the slice.
+// Chips returns the number of chips of the slice.
 func (t TPU) Chips() int {
 	chips := 1
 	for side := range strings.SplitSeq(t.Topology, "x") {
@@ -223,5 +222,5 @@ func readSetupCommands(r *input.Reader, items []*input.Node) []SetupCommand {
 	return out
 }
 
-// keyIn is where the table stands in the file, or its usual place if that is not known.
+// keyIn returns the place of the table in the file, or its usual place if that is not known.
 func (e *Environment) keyIn(usual string) string { return or(e.key, usual) }

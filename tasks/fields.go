@@ -10,9 +10,9 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// fields reads the members of one table. To those of package input it adds what task.toml needs:
-// numbers as Python's pydantic takes them (2.0 is a whole number, "120" is a number), maps in the
-// order of the file, tables.
+// fields reads the members of one table. It adds to package input the rules of task.toml: numbers
+// as Python's pydantic takes them (2.0 is a whole number, "120" is a number), maps in the order of
+// the file, tables.
 type fields struct {
 	*input.Fields
 	r *input.Reader
@@ -129,13 +129,13 @@ func (f fields) user() string {
 	return n.Text
 }
 
-// placeName is what the name of a key has in it that says where a task is to run.
-// It is compiled on first use: that takes too long for the start of every process.
+// placeName matches the names of keys that say where a task is to run. It is compiled on first use:
+// that takes too long for the start of every process.
 var placeName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)image|docker|container|compose|podman|kube|sandbox|template|snapshot|provider|(^|[_-])(vm|ami|pod)($|[_-])`)
 })
 
-// places are the unknown keys that seem to say where the task is to run. It is called when all
+// places returns the unknown keys that seem to say where the task is to run. It is called when all
 // others have been read.
 func (f fields) places() (keys []string) {
 	for _, m := range f.Unknown() {
@@ -163,7 +163,7 @@ func (f fields) keyValues(name string) []KeyValue {
 	return out
 }
 
-// text returns an optional string that must not be blank where it is given, trimmed.
+// text returns an optional string, trimmed, that must not be blank if it is given.
 func (f fields) text(name string) string {
 	n := f.Optional(name, input.String)
 	if n == nil {
@@ -176,7 +176,7 @@ func (f fields) text(name string) string {
 	return v
 }
 
-// serviceName is what Docker Compose calls a service.
+// serviceName matches the names that Docker Compose allows for a service.
 var serviceName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
 
 // service returns the optional name of a compose service.

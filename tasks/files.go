@@ -9,19 +9,21 @@ import (
 	"strings"
 )
 
-// Copy is one thing that is put into the environment before the agent starts. A file becomes
-// Destination; of a folder the content is put below Destination, beside what is there.
+// Copy is one file or folder that is put into the environment before the agent starts. A file
+// becomes Destination; the content of a folder is put below Destination, beside the files that are
+// there.
 type Copy struct {
 	// Source is a path on this machine, Destination an absolute one in the environment.
 	Source, Destination string
 }
 
-// Workdir is where the agent of a task without an image works: environment.workdir, else /app.
+// Workdir returns the working directory of the agent of a task without an image:
+// environment.workdir, else /app.
 func (t *Task) Workdir() string {
 	return or(t.Config.Environment.Workdir, defaultWorkdir)
 }
 
-// Files says what is put where before the agent of a task without an image starts: all of
+// Files returns the copies to make before the agent of a task without an image starts: all of
 // environment/, into the working directory. Nothing outside of environment/ is among it, not even
 // through a link.
 func (t *Task) Files() ([]Copy, error) {
@@ -44,7 +46,7 @@ func (t *Task) Files() ([]Copy, error) {
 	return copies, nil
 }
 
-// contextFiles are the top entries of environment/ that are not about building it.
+// contextFiles returns the top entries of environment/ that are not about building it.
 func contextFiles(dir fs.FS) []string {
 	entries, _ := fs.ReadDir(dir, ".") // what cannot be read is found missing where it is needed
 	var names []string

@@ -78,7 +78,7 @@ func tasksIn(path string) []string {
 	}
 	for _, folder := range []string{path, filepath.Join(path, "tasks")} {
 		var dirs []string
-		entries, _ := os.ReadDir(folder) // what cannot be read has no tasks for us
+		entries, _ := os.ReadDir(folder) // a folder that cannot be read has no tasks for us
 		for _, e := range entries {
 			if dir := filepath.Join(folder, e.Name()); !isHidden(dir) && IsDir(dir) {
 				dirs = append(dirs, dir)
@@ -93,7 +93,7 @@ func tasksIn(path string) []string {
 
 func isHidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
 
-// nativeHint says that a folder has benchflow's own format, whose one file is task.md.
+// nativeHint returns a hint if a folder has benchflow's own format, whose one file is task.md.
 func nativeHint(dir string) string {
 	if isFile(filepath.Join(dir, "task.md")) {
 		return "; task.md is not read, but `bench tasks export` makes a task.toml of it"

@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// Capabilities are what the place can do in which a task is to run.
+// Capabilities are the abilities of the place in which a task is to run.
 type Capabilities struct {
 	// NoNetwork: processes can be kept off the network.
 	NoNetwork bool
@@ -20,30 +20,30 @@ type Capabilities struct {
 	FileTree bool
 	// Images: the task can be run in its image.
 	Images bool
-	// NoImages says why it cannot, if it could on another machine.
+	// NoImages says why it cannot be, although it could on another machine.
 	NoImages string
-	// Containers: an engine runs the task in a container, which is made of its image and may have
+	// Containers: an engine runs the task in a container, which is made from its image and may have
 	// GPUs.
 	Containers bool
 	// Services: the services of a compose file run beside the task's container, which Containers says.
 	Services bool
-	// NoServices says why they do not, if they could in another isolation or on another machine.
+	// NoServices says why they do not, although they could in another isolation or on another machine.
 	NoServices string
 }
 
-// Gap is something in a task that cannot be executed, or in [Task.Notes] something that is done
+// Gap is a part of a task that cannot be executed, or in [Task.Notes] one that is executed
 // differently.
 type Gap struct {
-	// Key is the key as in the file, or the file.
+	// Key is the key in the file, or the file.
 	Key    string `json:"key"`
 	Reason string `json:"reason"`
 }
 
-// String gives key and reason.
+// String returns key and reason.
 func (g Gap) String() string { return g.Key + ": " + g.Reason }
 
-// Gaps returns what of the task cannot be executed, sorted. A task with gaps must not be run: its
-// score would mean something else than its author's.
+// Gaps returns the parts of the task that cannot be executed, sorted. A task with gaps must not be
+// run: its score would mean something else than its author's.
 func (t *Task) Gaps(can Capabilities) []Gap {
 	g := &gaps{can: can}
 	c := &t.Config
@@ -85,8 +85,8 @@ func (g *gaps) network(key string, n Network) {
 	}
 }
 
-// userName is what a user can be called here, or its number.
-// It is compiled on first use: that takes too long for the start of every process.
+// userName matches the names that a user can have here, or its number. It is compiled on first use:
+// that takes too long for the start of every process.
 var userName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})?$`)
 })
@@ -133,22 +133,22 @@ func (g *gaps) environment(e *Environment, usual string) {
 	}
 }
 
-// The places that something else has in every environment: logs and the verifier's home as they
-// are, the others with all that is below them.
+// These places are in use in every environment: logs and the verifier's home themselves, the others
+// with all that is below them.
 var (
 	takenPlaces = []string{"/logs", "/home/verifier", "/usr", "/usr/bin", "/usr/sbin", "/usr/lib"}
 	takenTrees  = []string{"/tests", "/logs/verifier", "/proc", "/dev", "/run/evalrun", "/bin", "/sbin", "/lib", "/lib64"}
 )
 
-// taken reports whether an inside path cannot be the working directory: something else would be
-// there, or be covered by it.
+// taken reports whether an inside path cannot be the working directory, because something else
+// would be there, or be covered by it.
 func taken(inside string) bool {
 	return slices.Contains(takenPlaces, inside) ||
 		slices.ContainsFunc(takenTrees, func(dir string) bool { return inside == dir || strings.HasPrefix(inside, dir+"/") })
 }
 
-// usable reports whether a place that is taken where a task has no image can be the working
-// directory in one.
+// usable reports whether a place that is taken in a task without an image can be the working
+// directory in an image.
 func usable(inside string) bool {
 	return !slices.ContainsFunc([]string{"/tests", "/logs", "/proc", "/dev", "/run/evalrun"}, func(dir string) bool { return isBelow(inside, dir) })
 }
@@ -181,7 +181,7 @@ func (g *gaps) artifacts(key string, artifacts []Artifact) {
 	}
 }
 
-// folders finds parts that are there under both of their names, of which only one would be used.
+// folders finds parts that exist under both of their names, of which only one would be used.
 func (g *gaps) folders(t *Task) {
 	dirs := []string{"."}
 	for _, s := range t.Config.Steps {
@@ -199,8 +199,8 @@ func (g *gaps) folders(t *Task) {
 
 const dockerfileKey = "environment/Dockerfile"
 
-// images finds the images that the task names and that it cannot be run in. Without its image a task
-// gets a reward of 0 that says nothing, and its files do not tell whether it needs the image.
+// images finds the images that the task names and in which it cannot be run. Without its image a
+// task gets a reward of 0 that says nothing, and its files do not tell whether it needs the image.
 func (g *gaps) images(t *Task) {
 	if g.can.Containers && !t.HasImage() {
 		g.add("environment", "the task names no image and has no Dockerfile, of which a container would be made; --isolation image or bwrap runs it")
@@ -246,7 +246,7 @@ func (g *gaps) images(t *Task) {
 	}
 }
 
-// ComposeFile is the file that names services which run beside the task; empty if it has none.
+// ComposeFile returns the file that names services which run beside the task; empty if it has none.
 func (t *Task) ComposeFile() string {
 	if file := filepath.Join(t.Dir, "environment", composeFile); isFile(file) {
 		return file
@@ -254,13 +254,13 @@ func (t *Task) ComposeFile() string {
 	return ""
 }
 
-// HasImage reports whether the task names an image that can be had: one that is published, or that
-// its Dockerfile makes.
+// HasImage reports whether the task names an image that is available: one that is published, or
+// that its Dockerfile makes.
 func (t *Task) HasImage() bool {
 	return t.Config.Environment.DockerImage != "" || isFile(filepath.Join(t.Dir, filepath.FromSlash(dockerfileKey)))
 }
 
-// Prebuilt is the name of the image that takes the place of the one that a Dockerfile makes; empty if
+// Prebuilt returns the name of the image that replaces the one that a Dockerfile makes; empty if
 // the Dockerfile is to be built.
 func (e *Environment) Prebuilt(dockerfile bool) string {
 	if e.base && dockerfile {
@@ -280,19 +280,19 @@ func (g *gaps) image(e *Environment, key, format string) {
 }
 
 func (g *gaps) files(t *Task) {
-	entries, _ := os.ReadDir(filepath.Join(t.Dir, "environment")) // none is what most tasks without files have
+	entries, _ := os.ReadDir(filepath.Join(t.Dir, "environment")) // most tasks without files have no such folder
 	image := t.HasImage()
 	for _, e := range entries {
 		switch {
 		case e.Name() == composeFile && !g.can.Services:
 			g.add("environment/"+e.Name(), "%s", or(g.can.NoServices, "compose services are not run"))
-		case e.Name() == composeFile: // whoever runs them looks into it
+		case e.Name() == composeFile: // the code that runs them looks into it
 		case isCompose(e.Name()) && !image:
 			g.add("environment/"+e.Name(), "compose services are not run, and are read from %s alone; beside an image the file would be data", composeFile)
 		}
 	}
 	if image {
-		return // which has the files, or is missing
+		return // the task has the files, or they are missing
 	}
 	if _, err := t.Files(); err != nil {
 		g.add("environment", "%v", err)
@@ -306,8 +306,8 @@ func (t *Task) relative(file string) string {
 	return file
 }
 
-// Notes returns what is executed differently from what the task's author may expect, but does not
-// stand in the way of a run.
+// Notes returns the parts that are executed differently from what the task's author may expect, but
+// do not prevent a run.
 func (t *Task) Notes(can Capabilities) []Gap {
 	if !can.Services {
 		return nil

@@ -6,21 +6,21 @@ import "path/filepath"
 type Image struct {
 	// Key says where the task names it: a key of task.toml or a file.
 	Key string
-	// Reference is the name of an image that somebody has made; empty for one that is built alone.
+	// Reference is the name of an existing image; empty for one that is only built.
 	Reference string
-	// Context is the folder with the Dockerfile that makes the image; empty if there is none. What
-	// has a Reference too is built only where nobody has the image of that name.
+	// Context is the folder with the Dockerfile that makes the image; empty if there is none. An image
+	// with a Reference too is built only if nobody has the image of that name.
 	Context string
-	// Hidden are folders that the build must not see, although Context may have them below it: the
-	// tests and solutions, for the image of the agent.
+	// Hidden are folders that the build must not see, although Context may contain them: the tests and
+	// solutions, for the image of the agent.
 	Hidden []string
-	// BuildTimeoutSec holds for a build and for a pull.
+	// BuildTimeoutSec limits a build and a pull.
 	BuildTimeoutSec Seconds
-	// StorageMB is what its files may take.
+	// StorageMB is how much its files may take.
 	StorageMB int
 }
 
-// Image is the image in which the agent works; nil for a task without one.
+// Image returns the image in which the agent works; nil for a task without one.
 func (t *Task) Image() *Image {
 	i := t.image(&t.Config.Environment, "environment", filepath.Join(t.Dir, "environment"))
 	if i == nil {
@@ -40,8 +40,8 @@ func (t *Task) Image() *Image {
 	return i
 }
 
-// VerifierImage is the image of the tests of a stage, if they have one of their own; nil if they
-// run in that of the agent.
+// VerifierImage returns the image of the tests of a stage, if they have one of their own; nil if
+// they run in that of the agent.
 func (t *Task) VerifierImage(s *Stage) *Image {
 	if !s.Verifier.Separate() {
 		return nil
@@ -74,7 +74,7 @@ func (t *Task) image(e *Environment, usual, dir string) *Image {
 	return i
 }
 
-// Images are all images of the task, that of the agent first, each once.
+// Images returns all images of the task, that of the agent first, each once.
 func (t *Task) Images() (all []Image) {
 	add := func(i *Image) {
 		if i == nil {

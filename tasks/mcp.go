@@ -37,7 +37,8 @@ type MCPServer struct {
 // Started reports whether evalrun has to start the server before the agent can reach it.
 func (s MCPServer) Started() bool { return s.Transport != TransportStdio && s.Command != "" }
 
-// MergeServers adds servers to those of a task. One of the same name takes the place of the task's.
+// MergeServers adds servers to those of a task. A server replaces the task's server of the same
+// name.
 func MergeServers(task, added []MCPServer) []MCPServer {
 	out := slices.Clone(task)
 	for _, s := range added {
@@ -50,7 +51,8 @@ func MergeServers(task, added []MCPServer) []MCPServer {
 	return out
 }
 
-// readServers reads a list of servers; otherwise is the transport of one that does not say it.
+// readServers reads a list of servers; otherwise returns the transport of one that does not name
+// it.
 func readServers(r *input.Reader, items []*input.Node, otherwise func(fields) string) []MCPServer {
 	var out []MCPServer
 	first := map[string]int{}
@@ -91,11 +93,11 @@ func readServerMap(r *input.Reader, members []input.Member) []MCPServer {
 	return out
 }
 
-// defaultTransport is the transport of a server of task.toml that does not say it.
+// defaultTransport returns the transport of a server of task.toml that does not name it.
 func defaultTransport(fields) string { return TransportSSE }
 
-// guessTransport is that of a server of --mcp-config which does not say it. SSE is tried anyway
-// where streamable HTTP does not do.
+// guessTransport returns the transport of a server of --mcp-config that does not name it. SSE is
+// tried anyway if streamable HTTP fails.
 func guessTransport(f fields) string {
 	f.Ignore("disabled", "enabled") // they were looked at before
 	if f.Has("command") && !f.Has("url") && !f.Has("httpUrl") {
@@ -122,13 +124,13 @@ func readServer(f fields, name, otherwise string) MCPServer {
 	return s
 }
 
-// credential reports whether a header is one that credentials are sent in.
+// credential reports whether a header usually carries credentials.
 func credential(header string) bool {
 	name := strings.ToLower(header)
 	return name == "cookie" || strings.Contains(name, "authorization") || strings.HasSuffix(name, "-key") || strings.HasSuffix(name, "-token") || strings.HasSuffix(name, "-secret")
 }
 
-// need records that a key is missing that a transport cannot be without.
+// need records that a key is missing without which a transport cannot work.
 func (f fields) need(name, value, transport string) {
 	if value != "" || f.Node.Kind != input.Object {
 		return
@@ -150,7 +152,7 @@ func readTransport(f fields, otherwise string) string {
 	return f.Enum(name, otherwise, TransportStdio, TransportSSE, TransportHTTP)
 }
 
-// readFilter reads a list of names, without what is blank; one that is empty would leave no tool.
+// readFilter reads a list of names, without blank ones; an empty list would leave no tool.
 func readFilter(f fields, name string) []string {
 	n := f.Optional(name, input.Array)
 	if n == nil {

@@ -15,7 +15,7 @@ import (
 // MCPConfig is a file that declares MCP servers.
 type MCPConfig struct {
 	Servers []MCPServer
-	// nodes are where they stand.
+	// nodes are their places in the file.
 	nodes []*input.Node
 }
 
@@ -76,7 +76,7 @@ func LoadMCPConfig(file string) (*MCPConfig, input.Problems) {
 }
 
 // isOff reports whether a server is switched off: by "disabled": true or "enabled": false. The rest
-// of it is not looked at then.
+// of it is then ignored.
 func isOff(r *input.Reader, server *input.Node) bool {
 	if server.Kind != input.Object {
 		return false
@@ -85,7 +85,7 @@ func isOff(r *input.Reader, server *input.Node) bool {
 	return f.Bool("disabled", false) || !f.Bool("enabled", true)
 }
 
-// Place is where the value below some keys of a server stands in the file, or as much of it as the
+// Place returns the node of the value below some keys of a server, or of the nearest node that the
 // file has.
 func (c *MCPConfig) Place(server int, keys ...string) *input.Node {
 	n := c.nodes[server]
@@ -105,10 +105,10 @@ func (c *MCPConfig) Place(server int, keys ...string) *input.Node {
 // configReference is a reference in a configuration. VS Code writes ${env:NAME}.
 var configReference = regexp.MustCompile(`\$\{(?:env:)?([^}:]+)(?::-([^}]*))?\}`)
 
-// inputReference is what VS Code asks its user for.
+// inputReference matches a value that VS Code asks its user for.
 var inputReference = regexp.MustCompile(`\$\{input:[^}]*\}`)
 
-// Expand resolves what the servers refer to, as [ExpandServer] does, with the variables of the
+// Expand resolves the references of the servers, as [ExpandServer] does, with the variables of the
 // environment; in command and args, too.
 func (c *MCPConfig) Expand(environment Lookup) ([]MCPServer, input.Problems) {
 	var r input.Reader
@@ -130,7 +130,7 @@ func (c *MCPConfig) Expand(environment Lookup) ([]MCPServer, input.Problems) {
 	return out, r.Problems
 }
 
-// refuseInputs records every reference to an input: nobody is asked for one here.
+// refuseInputs records every reference to an input, because nobody can be asked for one here.
 func (c *MCPConfig) refuseInputs(r *input.Reader, n *input.Node) {
 	if found := inputReference.FindString(n.Text); n.Kind == input.String && found != "" {
 		r.Errorf(n, "%s is what an editor asks its user for; put it into a variable of the environment, and write ${NAME}", found)

@@ -46,9 +46,9 @@ func FindOld(path string) ([]string, error) {
 	return dirs, nil
 }
 
-// Migrate makes a task directory at to, which must not be there, of the Terminal-Bench 1 task at
-// from. The problems say what cannot be migrated, with file and key; if one of them is no warning
-// nothing is made. The error is of the disk.
+// Migrate makes a task directory at to, which must not exist, from the Terminal-Bench 1 task at
+// from. The problems name everything that cannot be migrated, with file and key; if one of them is
+// no warning nothing is made. The error is of the disk.
 func Migrate(from, to string) (input.Problems, error) {
 	if _, err := os.Lstat(to); err == nil {
 		return input.Problems{{File: to, Message: "is there already; nothing is overwritten"}}, nil
@@ -71,7 +71,7 @@ func Migrate(from, to string) (input.Problems, error) {
 		err = m.write(tmp)
 	}
 	if err == nil && m.r.Problems.Err(false) == nil {
-		// What was made is read as any task is, so that it is known to be one.
+		// Load the result as any task, to make sure that it is one.
 		_, problems := Load(tmp)
 		for _, p := range problems {
 			p.File = strings.Replace(p.File, tmp, to, 1)
@@ -79,7 +79,7 @@ func Migrate(from, to string) (input.Problems, error) {
 		}
 	}
 	if err == nil && m.r.Problems.Err(false) == nil {
-		if err = os.Rename(tmp, to); err == nil { // onto nothing, or onto an empty folder at most
+		if err = os.Rename(tmp, to); err == nil { // replaces an empty folder at most
 			return m.r.Problems, durable.Sync(parent)
 		}
 	}
@@ -132,7 +132,7 @@ func (m *migration) read() {
 	m.links()
 }
 
-// What task.yaml may have that is only told to people.
+// oldMetadata are the keys of task.yaml that are only for people.
 var oldMetadata = []string{"author_name", "author_email", "difficulty", "category", "tags", "estimated_duration_sec", "expert_time_estimate_min", "junior_time_estimate_min"}
 
 func (m *migration) readConfig(n *input.Node) {
@@ -163,7 +163,7 @@ func (m *migration) readConfig(n *input.Node) {
 	}
 }
 
-// links refuses links and what is no file: a copy of them would not be what they were.
+// links refuses links and special files: a copy of them would not be what they were.
 func (m *migration) links() {
 	err := filepath.WalkDir(m.from, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && !e.Type().IsRegular() {
@@ -176,7 +176,7 @@ func (m *migration) links() {
 	}
 }
 
-// config is task.toml.
+// config returns the task.toml.
 func (m *migration) config() string {
 	var out strings.Builder
 	number := func(f float64) string {
@@ -198,7 +198,7 @@ func (m *migration) config() string {
 	return out.String()
 }
 
-// tomlValue writes what metadata has. A JSON string is a TOML string.
+// tomlValue writes a value of the metadata. A JSON string is a TOML string.
 func tomlValue(n *input.Node) string {
 	switch n.Kind {
 	case input.Number, input.Bool:
@@ -236,7 +236,7 @@ fi
 exit $_EXIT_CODE
 `
 
-// taken are the files that go to places of their own.
+// taken returns the files that go to places of their own.
 func (m *migration) taken() []string {
 	return []string{oldConfig, oldTests, oldSolution, "tests", "docker-compose.yaml", "docker-compose.yml"}
 }
@@ -299,8 +299,8 @@ func writeNew(dir, name, content string, mode os.FileMode) error {
 	return errors.Join(err, f.Chmod(mode), f.Close())
 }
 
-// writeEnvironment copies the build context, with a Dockerfile that has what the compose file says
-// of the container.
+// writeEnvironment copies the build context, with a Dockerfile that includes the compose file's
+// settings of the container.
 func (m *migration) writeEnvironment(to string) error {
 	context := m.file(m.compose.context)
 	entries, err := os.ReadDir(context)
@@ -333,8 +333,8 @@ func (m *migration) writeEnvironment(to string) error {
 	return writeNew(to, "Dockerfile", m.compose.dockerfile(string(dockerfile)), 0o644)
 }
 
-// copied reports whether the Dockerfile puts a file into the image that otherwise the agent does not
-// see.
+// copied reports whether the Dockerfile puts a file into the image that the agent otherwise does
+// not see.
 func (m *migration) copied(context, name string) bool {
 	data, err := os.ReadFile(filepath.Join(context, "Dockerfile"))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// composed is what a compose file says of the one container of a Terminal-Bench 1 task.
+// composed holds a compose file's settings of the one container of a Terminal-Bench 1 task.
 type composed struct {
 	// context is the folder that is built, relative to the task.
 	context string
@@ -20,8 +20,8 @@ type composed struct {
 	platform string
 }
 
-// readCompose reads docker-compose.yaml. What cannot be said in a Dockerfile or in task.toml is a
-// problem with its key.
+// readCompose reads docker-compose.yaml. A setting that has no place in a Dockerfile or in
+// task.toml is a problem with its key.
 func (m *migration) readCompose() composed {
 	c := composed{context: "."}
 	name := "docker-compose.yaml"
@@ -65,7 +65,7 @@ func (m *migration) readService(c *composed, n *input.Node) {
 	f.Ignore("container_name", "command", "stdin_open", "tty", "restart", "init", "hostname")
 	c.image = f.String("image", "")
 	if strings.Contains(c.image, "${") {
-		c.image = "" // the harness's own name for what it builds
+		c.image = "" // the harness's own name for the image that it builds
 	}
 	if build := f.Get("build"); build != nil {
 		m.readBuild(c, build)
@@ -240,7 +240,7 @@ func (c *composed) environment(out *strings.Builder) {
 	}
 }
 
-// dockerfile adds to a Dockerfile what the compose file says.
+// dockerfile adds the settings of the compose file to a Dockerfile.
 func (c *composed) dockerfile(text string) string {
 	if text == "" {
 		text = "FROM " + c.image + "\n"

@@ -7,8 +7,8 @@ import "cmp"
 type Overrides struct {
 	// TimeoutMultiplier multiplies every time limit that has no multiplier of its own; 0 is 1.
 	TimeoutMultiplier float64 `json:"timeoutMultiplier,omitempty"`
-	// AgentTimeoutMultiplier is that of agent.timeout_sec, VerifierTimeoutMultiplier that of
-	// verifier.timeout_sec, and BuildTimeoutMultiplier that of environment.build_timeout_sec.
+	// AgentTimeoutMultiplier multiplies agent.timeout_sec, VerifierTimeoutMultiplier
+	// verifier.timeout_sec, and BuildTimeoutMultiplier environment.build_timeout_sec.
 	AgentTimeoutMultiplier    float64 `json:"agentTimeoutMultiplier,omitempty"`
 	VerifierTimeoutMultiplier float64 `json:"verifierTimeoutMultiplier,omitempty"`
 	BuildTimeoutMultiplier    float64 `json:"buildTimeoutMultiplier,omitempty"`

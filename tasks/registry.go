@@ -14,8 +14,8 @@ import (
 type RegistryDataset struct {
 	Name, Version string
 	Tasks         []RegistryTask
-	// Metrics are how the rewards of the data set are to be summed up: mean, sum, min, max or
-	// uv-script, whose script evalrun does not run; none where the registry names none.
+	// Metrics say how the rewards of the data set are summed up: mean, sum, min, max or uv-script,
+	// whose script evalrun does not run; none if the registry names none.
 	Metrics []string
 }
 
@@ -23,14 +23,14 @@ type RegistryDataset struct {
 type RegistryTask struct {
 	// GitURL is the repository, empty for a folder of this machine.
 	GitURL string
-	// Commit is empty for what the repository has checked out.
+	// Commit is empty for the commit that the repository has checked out.
 	Commit string
 	Path   string
-	// Digest is what [CheckDigest] compares, empty if the registry has none.
+	// Digest is the digest that [CheckDigest] compares, empty if the registry has none.
 	Digest string
 }
 
-// String is the name and version as -d takes them.
+// String returns the name and version as -d takes them.
 func (d *RegistryDataset) String() string { return d.Name + "@" + d.Version }
 
 // metricScript is the metric that a script computes.
@@ -111,8 +111,8 @@ func readRegistryTask(r *input.Reader, n *input.Node) RegistryTask {
 	return t
 }
 
-// FindDataset finds NAME@VERSION in a registry. Without a version there must be one only, so that
-// what is run does not depend on when the registry was read.
+// FindDataset finds NAME@VERSION in a registry. Without a version there must be only one, so that a
+// run does not depend on when the registry was read.
 func FindDataset(all []RegistryDataset, reference string) (*RegistryDataset, error) {
 	name, version, _ := strings.Cut(reference, "@")
 	var found []*RegistryDataset

@@ -18,16 +18,16 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Reward is what a test script says that an attempt is worth.
+// Reward is the worth of an attempt according to a test script.
 type Reward struct {
 	Value float64 `json:"value"`
 	// Name is the name of its number in reward.json, empty for "reward". It is among the Metrics then.
 	Name string `json:"name,omitempty"`
 	// Metrics are the other numbers of reward.json.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
-	// Details is an object of what else reward.json has.
+	// Details is an object with all else that reward.json has.
 	Details json.RawMessage `json:"details,omitempty"`
-	// Suspicious is what [Suspicious] says of a reward of 0.
+	// Suspicious is the result of [Suspicious] for a reward of 0.
 	Suspicious string `json:"suspicious,omitempty"`
 }
 
@@ -45,8 +45,8 @@ const (
 )
 
 // ReadReward reads the reward that a test script left in dir, the verifier's log folder. Harbor
-// reads reward.txt first and benchflow reward.json, so where both are there they must agree. within
-// is the lowest and the highest reward; the zero value is 0 to 1.
+// reads reward.txt first and benchflow reward.json, so if both are there they must agree. within is
+// the lowest and the highest reward; the zero value means 0 to 1.
 //
 // The files were written by code that nobody trusts: links are not followed, and only regular files
 // are read.
@@ -90,8 +90,8 @@ func ReadReward(dir string, within [2]float64) (Reward, error) {
 	return reward, nil
 }
 
-// parseReward reads reward.json: an object whose numbers are the reward and metrics. An object
-// without "reward" is one if it has a single number.
+// parseReward reads reward.json: an object whose numbers are the reward and metrics. In an object
+// without "reward" a single number is the reward.
 func parseReward(data []byte) (Reward, error) {
 	root, err := input.ParseJSON(rewardJSON, data)
 	if err != nil {
@@ -182,7 +182,7 @@ func readUntrusted(dir, name string) ([]byte, error) {
 	return data, nil
 }
 
-// shorten keeps what an untrusted file says from filling a message.
+// shorten keeps text from an untrusted file from filling a message.
 func shorten(s string) string {
 	if runes := []rune(s); len(runes) > 60 {
 		return string(runes[:60]) + "…"
@@ -196,9 +196,9 @@ const (
 	StrategyFinal = "final"
 )
 
-// CombineRewards is the reward of a task of several steps, of those that were verified: their mean,
-// for each key, where a step that lacks a metric counts as 0 for it; or with the strategy "final"
-// the last one.
+// CombineRewards returns the reward of a task of several steps, of those that were verified: their
+// mean, for each key, where a step that lacks a metric counts as 0 for it; or with the strategy
+// "final" the last one.
 func CombineRewards(strategy string, steps []Reward) Reward {
 	if len(steps) == 0 {
 		return Reward{}
@@ -229,12 +229,12 @@ func CombineRewards(strategy string, steps []Reward) Reward {
 	return mean
 }
 
-// MinReward is what a step must reach for the next one to be tried: the reward itself under
-// "reward", and metrics.
+// MinReward is the least that a step must reach for the next one to be tried: the reward itself
+// under "reward", and metrics.
 type MinReward map[string]float64
 
-// Unmet says which threshold a step has missed, or "". A nil reward, of tests that left none,
-// misses all, and so does a metric that is missing.
+// Unmet returns the threshold that a step has missed, or "". A nil reward, of tests that left none,
+// misses all, and a metric that is missing misses its threshold.
 func (m MinReward) Unmet(r *Reward) string {
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		value, ok := math.Inf(-1), false

@@ -2,9 +2,9 @@
 // instruction.md, environment/, tests/test.sh, solution/solve.sh, and steps/<name>/ with the same
 // for a task of several steps.
 //
-// [Load] reads one and says what is wrong with it, with file, line and key; [Task.Gaps] says what
-// of it cannot be executed here; [Task.Stages] and [Task.Files] say what is to be done, and
-// [ReadReward] what came of it. The package only reads: it knows nothing of agents, of ACP and of
+// [Load] reads one and reports its problems, with file, line and key; [Task.Gaps] lists the parts
+// that cannot be executed here; [Task.Stages] and [Task.Files] say what is to be done, and
+// [ReadReward] reads the result. The package only reads: it knows nothing of agents, of ACP and of
 // where processes live.
 package tasks
 
@@ -22,7 +22,8 @@ import (
 const (
 	configFile      = "task.toml"
 	instructionFile = "instruction.md"
-	// defaultWorkdir is where the agent works if neither task.toml nor the Dockerfile says it.
+	// defaultWorkdir is the agent's working directory if neither task.toml nor the Dockerfile names
+	// one.
 	defaultWorkdir = "/app"
 )
 
@@ -30,19 +31,19 @@ const (
 type Task struct {
 	// Dir is the directory as it was given to Load.
 	Dir string `json:"dir"`
-	// Name is that of the table [task], or else the directory's.
+	// Name is the name in the table [task], or else the directory's.
 	Name   string `json:"name"`
 	Config Config `json:"config"`
-	// Instruction is what the agent is told; empty in a task of several steps, whose steps have
-	// their own.
+	// Instruction is the agent's instruction; empty in a task of several steps, whose steps have their
+	// own.
 	Instruction string `json:"instruction,omitempty"`
-	// StepInstructions are those of Config.Steps, in their order.
+	// StepInstructions are the instructions of Config.Steps, in their order.
 	StepInstructions []string `json:"step_instructions,omitempty"`
 }
 
 // Load reads a task directory. The task is nil if there is no task.toml or if it is no TOML; else
-// it is what could be read, beside the problems. What is missing for a run alone, such as
-// instruction.md, is a warning: see [Task.Runnable].
+// it has everything that could be read, beside the problems. Parts that only a run needs, such as
+// instruction.md, are warnings if they are missing: see [Task.Runnable].
 func Load(dir string) (*Task, input.Problems) {
 	file := filepath.Join(dir, configFile)
 	data, err := readFile(file)
@@ -75,7 +76,7 @@ func Load(dir string) (*Task, input.Problems) {
 	return t, r.Problems
 }
 
-// parts are the files and folders that are read of a task and of a step.
+// parts are the files and folders of a task and of a step that are read.
 var parts = []string{instructionFile, "environment", "environment/Dockerfile", "tests", "verifier", "solution", "oracle", "workdir"}
 
 // linksOut finds parts that are links out of the task's folder. Following them would show an agent,
@@ -83,7 +84,7 @@ var parts = []string{instructionFile, "environment", "environment/Dockerfile", "
 func (t *Task) linksOut() (problems input.Problems) {
 	root, err := filepath.EvalSymlinks(t.Dir)
 	if err != nil {
-		return nil // reading it says so
+		return nil // the read that follows reports it
 	}
 	dirs := []string{"."}
 	for _, s := range t.Config.Steps {
@@ -94,7 +95,7 @@ func (t *Task) linksOut() (problems input.Problems) {
 			file := filepath.Join(t.Dir, dir, filepath.FromSlash(part))
 			real, err := filepath.EvalSymlinks(file)
 			if err != nil {
-				continue // not there, or reading it says so
+				continue // it does not exist, or the read that follows reports it
 			}
 			if rel, err := filepath.Rel(root, real); err != nil || !filepath.IsLocal(rel) {
 				problems = append(problems, input.Problem{File: file, Message: "a link that leads out of the task's folder, which is not followed; put a copy in its place"})
@@ -118,8 +119,8 @@ func (t *Task) readInstruction(r *input.Reader, name string) string {
 	return string(data)
 }
 
-// Runnable says what the directory lacks for a run, or nil: an instruction and a test script for
-// every stage. What is there but cannot be executed is told by [Task.Gaps].
+// Runnable says what the directory lacks for a run, or returns nil: it needs an instruction and a
+// test script for every stage. [Task.Gaps] reports existing parts that cannot be executed.
 func (t *Task) Runnable() error {
 	var wrong []string
 	for _, g := range t.Lacks() {
@@ -137,7 +138,7 @@ func (t *Task) Runnable() error {
 
 const missing = "missing"
 
-// Lacks are the files without which Runnable says that the task cannot be run.
+// Lacks returns the files without which Runnable says that the task cannot be run.
 func (t *Task) Lacks() []Gap {
 	g := &gaps{}
 	for _, s := range t.Stages() {
@@ -154,14 +155,14 @@ func (t *Task) Lacks() []Gap {
 	return g.found
 }
 
-// Stage is one turn of a task: the agent gets the instruction, and then the tests say what it is
-// worth. A task without [[steps]] has one stage, without a name.
+// Stage is one turn of a task: the agent gets the instruction, and then the tests rate the result.
+// A task without [[steps]] has one stage, without a name.
 type Stage struct {
 	Name string
 	// Dir is the folder of the task or of the step.
 	Dir         string
 	Instruction string
-	// Agent and Verifier are those of the step, completed by those of the task.
+	// Agent and Verifier are the step's, completed by the task's.
 	Agent    Agent
 	Verifier Verifier
 	// Tests are the folders whose content makes up /tests; of two files with one name the later
@@ -174,12 +175,12 @@ type Stage struct {
 	Workdir     string
 	Healthcheck *Healthcheck
 	MinReward   MinReward
-	// Artifacts are those of the task and of the step.
+	// Artifacts are the artifacts of the task and of the step.
 	Artifacts []Artifact
 }
 
-// Stages are the turns of the task, in order. A step takes from the task what it does not say
-// itself, and its tests lie over the task's (Harbor's multi-step tasks).
+// Stages returns the turns of the task, in order. A step takes missing settings from the task, and
+// its tests lie over the task's (Harbor's multi-step tasks).
 func (t *Task) Stages() []Stage {
 	tests := existing(t.Dir, "tests", "verifier")
 	if len(t.Config.Steps) == 0 {
@@ -246,7 +247,7 @@ func readFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// reason is an error without the path, which the problem has already.
+// reason returns an error without the path, which the problem has already.
 func reason(err error) string {
 	var pathError *os.PathError
 	if errors.As(err, &pathError) {

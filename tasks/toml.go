@@ -17,12 +17,12 @@ import (
 const maxTOML = 256 << 10
 
 // parseTOML reads a TOML document into the tree that package input makes of JSON and YAML. Whole
-// numbers keep their value, floats their literal; what JSON has no value for (dates, inf, nan) is a
-// string. The error is an [input.Problem].
+// numbers keep their value, floats their literal; values that JSON does not have (dates, inf, nan)
+// are strings. The error is an [input.Problem].
 //
-// The decoder decides what is a document and what its values are, but it does not say where they
-// stand. So the places are looked up first, which also refuses what nests too deep for the decoder,
-// and then the values are filled in.
+// The decoder checks the document and gives its values, but not their places. So the places are
+// looked up first, which also refuses documents that nest too deep for the decoder, and then the
+// values are filled in.
 func parseTOML(file string, data []byte) (*input.Node, error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if len(data) > maxTOML {
@@ -50,7 +50,7 @@ func parseTOML(file string, data []byte) (*input.Node, error) {
 	return x.root, nil
 }
 
-// fill gives a tree the values that the decoder has made of it.
+// fill gives a tree the values of the decoder.
 func (x *tomlIndex) fill(n *input.Node, decoded any) error {
 	switch v := decoded.(type) {
 	case map[string]any:
@@ -102,7 +102,7 @@ func fillItems[T any](x *tomlIndex, n *input.Node, values []T) error {
 	return nil
 }
 
-// syntax is what the decoder says of a document that is none.
+// syntax returns the decoder's error about a document that is not TOML.
 func (x *tomlIndex) syntax(err error) input.Problem {
 	var e toml.ParseError
 	if !errors.As(err, &e) {
@@ -111,7 +111,7 @@ func (x *tomlIndex) syntax(err error) input.Problem {
 	return x.problem(min(max(e.Position.Start, 0), len(x.data)), "not valid TOML: "+e.Message)
 }
 
-// notUTF8 says where a document has bytes that are no text.
+// notUTF8 reports where a document has bytes that are no text.
 func (x *tomlIndex) notUTF8() input.Problem {
 	at := 0
 	for at < len(x.data) {

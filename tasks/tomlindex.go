@@ -17,18 +17,19 @@ import (
 const (
 	// maxDepth is how deep a document may nest, as in package input.
 	maxDepth = 512
-	// maxPath is how long the path of a value may be. Every value keeps its own, so a long key over
+	// maxPath is the greatest length of a value's path. Every value keeps its own, so a long key over
 	// many values would take much more memory than the file.
 	maxPath = 1024
 )
 
-// errLost is returned where a document is none, or where the index does not understand it.
+// errLost says that a document is no TOML, or that the index does not understand it.
 var errLost = errors.New("not TOML")
 
-// tomlIndex finds where the keys and values of a document stand. It makes the tree of the document,
-// in which every scalar is a string with its literal; strings have no text yet.
+// tomlIndex finds the places of the keys and values of a document. It makes the tree of the
+// document, in which every scalar is a string with its literal; strings have no text yet.
 //
-// It assumes that the document is valid. Of one that is not it may make any tree, or errLost.
+// It assumes that the document is valid. For an invalid one it may make any tree, or return
+// errLost.
 type tomlIndex struct {
 	file string
 	data []byte
@@ -36,12 +37,12 @@ type tomlIndex struct {
 	root *input.Node
 	// members finds the members of an object by name.
 	members map[*input.Node]map[string]*input.Node
-	// inline are the tables and arrays between brackets, which nothing further on may add to. The
-	// decoder lets some of it pass.
+	// inline are the tables and arrays between brackets, to which nothing further on may add. The
+	// decoder accepts some such additions.
 	inline   map[*input.Node]bool
 	newlines []int
-	// column is that of the byte at offset last, from where the next one is counted if it is in the
-	// same line.
+	// column is the column of the byte at offset last, from which the next one is counted if it is in
+	// the same line.
 	last, column int
 }
 
@@ -68,7 +69,8 @@ func newTOMLIndex(file string, data []byte) *tomlIndex {
 	return x
 }
 
-// document reads all of it. The error is errLost, or an [input.Problem] if a limit is exceeded.
+// document reads the whole document. The error is errLost, or an [input.Problem] if a limit is
+// exceeded.
 func (x *tomlIndex) document() error {
 	table := tomlTable{node: x.root}
 	for x.skip(true); x.at < len(x.data); x.skip(true) {
@@ -249,7 +251,7 @@ func (x *tomlIndex) value(path string, depth int) (*input.Node, error) {
 	return n, nil
 }
 
-// list reads what stands between brackets, with commas between its elements.
+// list reads the elements between brackets, with commas between them.
 func (x *tomlIndex) list(end byte, element func() error) error {
 	x.at++
 	for {
@@ -266,7 +268,7 @@ func (x *tomlIndex) list(end byte, element func() error) error {
 	}
 }
 
-// quoted goes to the end of a string, of one line or of several.
+// quoted skips to the end of a string, of one line or of several.
 func (x *tomlIndex) quoted() error {
 	quote := x.data[x.at : x.at+1]
 	if three := bytes.Repeat(quote, 3); bytes.HasPrefix(x.data[x.at:], three) {
@@ -289,7 +291,7 @@ func (x *tomlIndex) quoted() error {
 	return nil
 }
 
-// skip goes over spaces, and over comments and the ends of lines where they may stand.
+// skip skips spaces, and comments and the ends of lines if they may stand there.
 func (x *tomlIndex) skip(lines bool) {
 	for x.at < len(x.data) {
 		switch c := x.data[x.at]; {
@@ -305,7 +307,7 @@ func (x *tomlIndex) skip(lines bool) {
 	}
 }
 
-// next is the next byte, 0 at the end.
+// next returns the next byte, 0 at the end.
 func (x *tomlIndex) next() byte {
 	if x.at >= len(x.data) {
 		return 0
@@ -313,7 +315,7 @@ func (x *tomlIndex) next() byte {
 	return x.data[x.at]
 }
 
-// take goes over the next byte if it is c.
+// take skips the next byte if it is c.
 func (x *tomlIndex) take(c byte) bool {
 	if x.at >= len(x.data) || x.data[x.at] != c {
 		return false
@@ -339,7 +341,8 @@ func (x *tomlIndex) add(parent *input.Node, key tomlKey, value *input.Node) {
 	x.members[parent][key.name] = value
 }
 
-// path is that of a member of a table. A document that nests too deep is refused here and in value.
+// path returns the path of a member of a table. It refuses a document that nests too deep, as value
+// does.
 func (x *tomlIndex) path(t tomlTable, name string, offset int) (string, error) {
 	path := join(t.node.Path, name)
 	if t.depth > maxDepth {

@@ -12,10 +12,10 @@ import (
 // every variable that is resolved, so it is also the place to learn which values are secrets.
 type Lookup func(name string) (value string, ok bool)
 
-// The two ways in which ${VAR} and ${VAR:-default} are read. In a variable of the environment the
-// reference must be the whole value, and everything else is taken as it is (benchflow's
-// task/env.py); in what belongs to an MCP server it may also be a part. A variable that is set but
-// empty counts as set, unlike in a shell, and nothing is resolved twice.
+// These are the two ways in which ${VAR} and ${VAR:-default} are read. In a variable of the
+// environment the reference must be the whole value, and everything else is taken as it is
+// (benchflow's task/env.py). In a value of an MCP server it may also be a part. A variable that is
+// set but empty counts as set, unlike in a shell, and nothing is resolved twice.
 var (
 	wholeReference = regexp.MustCompile(`^\$\{([^}:]+)(?::-(.*))?\}$`)
 	partReference  = regexp.MustCompile(`\$\{([^}:]+)(?::-([^}]*))?\}`)
@@ -23,7 +23,7 @@ var (
 
 // MissingVariableError says that a task refers to a variable that was not passed.
 type MissingVariableError struct {
-	// Key is where the reference stands, such as verifier.env.TOKEN, and Name the variable.
+	// Key is the place of the reference, such as verifier.env.TOKEN, and Name the variable.
 	Key, Name string
 }
 
@@ -42,22 +42,22 @@ func MissingVariables(err error) (all []*MissingVariableError) {
 	return all
 }
 
-// Error says what to do.
+// Error tells the user what to do.
 func (e *MissingVariableError) Error() string {
 	return fmt.Sprintf("%s: the variable ${%s} is not passed to tasks; pass it with --env %s", e.Key, e.Name, e.Name)
 }
 
 // ExpandEnv resolves the variables of environment.env, verifier.env, solution.env or the env of a
-// setup command; key is which of them it is, for errors. The error joins a [MissingVariableError]
-// for each variable that is missing.
+// setup command; key names which of them, for errors. The error joins a [MissingVariableError] for
+// each variable that is missing.
 func ExpandEnv(key string, env []KeyValue, lookup Lookup) ([]KeyValue, error) {
 	x := expansion{reference: wholeReference, lookup: lookup}
 	out := x.all(env)
 	return out, x.err(key)
 }
 
-// ExpandServer resolves what env, headers and url of an MCP server refer to, wherever in the value
-// it stands.
+// ExpandServer resolves the references in env, headers and url of an MCP server, wherever in the
+// value they stand.
 func ExpandServer(s MCPServer, lookup Lookup) (MCPServer, error) {
 	x := expansion{reference: partReference, lookup: lookup}
 	x.server(&s)
@@ -120,8 +120,8 @@ func (x *expansion) value(value string, keys ...string) string {
 	return out.String()
 }
 
-// Variables are the names of all variables that the task refers to, sorted. Those with a default
-// need not be passed.
+// Variables returns the names of all variables that the task refers to, sorted. Those with a
+// default need not be passed.
 func (c *Config) Variables() []string {
 	var names []string
 	_ = c.Missing(func(name string) (string, bool) { // nothing is
@@ -132,7 +132,7 @@ func (c *Config) Variables() []string {
 	return slices.Compact(names)
 }
 
-// Missing says which of the variables that the task refers to are not passed and have no default:
+// Missing reports the variables to which the task refers that are not passed and have no default:
 // it joins a [MissingVariableError] for each place.
 func (c *Config) Missing(lookup Lookup) error {
 	var errs []error

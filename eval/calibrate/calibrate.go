@@ -21,23 +21,23 @@ import (
 // Version is the schemaVersion of a [Document].
 const Version = "1.0"
 
-// ErrNoPairs is the error of labels of which none belongs to a verdict.
+// ErrNoPairs says that no label belongs to a verdict.
 var ErrNoPairs = errors.New("nothing can be compared: no label belongs to a rollout that an evaluator has scored")
 
-// Rollout is one of a run, with what the evaluators have said of it.
+// Rollout is a rollout of a run, with the scores of its evaluators.
 type Rollout struct {
 	ID, EvaluationID, Agent, Cluster string
 	Epoch                            int
-	// Scores are from 0 to 1, by evaluator; nil of one that has failed or was not run.
+	// Scores are from 0 to 1, by evaluator; nil for one that has failed or was not run.
 	Scores map[string]*float64
 }
 
-// Label is what one person said of a rollout.
+// Label is the verdict of one person on a rollout.
 type Label struct {
-	// Line is that of its file, 0 if it has none.
+	// Line is the line of its file, 0 if it has none.
 	Line         int
 	EvaluationID string
-	// Agent and Epoch say which rollout of the evaluation it is; empty and 0 where there is only one.
+	// Agent and Epoch say which rollout of the evaluation it is; empty and 0 if there is only one.
 	Agent string
 	Epoch int
 	Rater string
@@ -45,7 +45,7 @@ type Label struct {
 	Value float64
 }
 
-// Options say what is calibrated and how it is judged.
+// Options say which evaluators are calibrated and how they are judged.
 type Options struct {
 	// Evaluators are calibrated, all of them with the same labels.
 	Evaluators []string
@@ -56,7 +56,7 @@ type Options struct {
 	stats.Settings
 }
 
-// unit is a rollout with what people said of it.
+// unit is a rollout with the labels of people.
 type unit struct {
 	*Rollout
 	values []float64
@@ -65,8 +65,8 @@ type unit struct {
 	tied bool
 }
 
-// Calibrate compares the evaluators with the labels. The error is ErrNoPairs, or about labels of
-// which it is not known what they say.
+// Calibrate compares the evaluators with the labels. The error is ErrNoPairs, or about labels whose
+// meaning is not clear.
 func Calibrate(rollouts []Rollout, labels []Label, o Options) (*Document, error) {
 	d := &Document{SchemaVersion: Version, Pass: o.Pass, Labels: len(labels), Unknown: []Unknown{}, Evaluators: []Evaluator{}, Gates: []Gate{}}
 	units, err := d.assign(rollouts, labels)
@@ -93,7 +93,7 @@ func Calibrate(rollouts []Rollout, labels []Label, o Options) (*Document, error)
 	return d, nil
 }
 
-// assign finds the rollout of each label. Those that have none are said.
+// assign finds the rollout of each label. Labels without a rollout are recorded in d.
 func (d *Document) assign(rollouts []Rollout, labels []Label) (units []*unit, err error) {
 	byID := map[string][]*unit{}
 	var known []string
@@ -146,8 +146,8 @@ func binary(labels []Label) bool {
 	return !slices.ContainsFunc(labels, func(l Label) bool { return l.Value != 0 && l.Value != 1 })
 }
 
-// reduce makes one label of those of several people: of 0 and 1 what more than half say, else the
-// mean.
+// reduce makes one label of those of several people: for 0 and 1 the label that more than half
+// give, else the mean.
 func (d *Document) reduce(units []*unit) {
 	var all [][]float64
 	several := false
@@ -168,11 +168,11 @@ func (d *Document) reduce(units []*unit) {
 		all = append(all, u.values)
 	}
 	if several {
-		d.PeopleAlpha = stats.Alpha(all, stats.Interval) // of 0 and 1 it is the nominal one
+		d.PeopleAlpha = stats.Alpha(all, stats.Interval) // for 0 and 1 it is the nominal one
 	}
 }
 
-// evaluator compares one of them with the people.
+// evaluator compares one evaluator with the people.
 func (d *Document) evaluator(id string, rollouts []Rollout, units []*unit, o Options) Evaluator {
 	out := Evaluator{EvaluatorID: id, Disagreements: []Disagreement{}}
 	var rated []stats.Rated
@@ -208,8 +208,8 @@ func (d *Document) evaluator(id string, rollouts []Rollout, units []*unit, o Opt
 	return out
 }
 
-// cluster is what the rollout's verdicts may have in common with others: epochs of one evaluation
-// are no two evaluations.
+// cluster names the group of rollouts whose verdicts may depend on each other: epochs of one
+// evaluation are no two evaluations.
 func (r *Rollout) cluster() string {
 	if r.Cluster != "" {
 		return "cluster " + r.Cluster
@@ -219,7 +219,7 @@ func (r *Rollout) cluster() string {
 
 func passes(score, pass float64) bool { return eval.Passes(score, pass) }
 
-// alphaOfEvaluators is how far the evaluators agree with each other on what was labelled.
+// alphaOfEvaluators says how far the evaluators agree with each other on the labelled rollouts.
 func alphaOfEvaluators(units []*unit, o Options) *float64 {
 	var all [][]float64
 	for _, u := range units {

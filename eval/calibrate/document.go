@@ -12,8 +12,8 @@ type Document struct {
 	EvaluationSetName string `json:"evaluationSetName"`
 	// Pass is the least score that passes.
 	Pass float64 `json:"pass"`
-	// Labels counts what people said, Labelled the rollouts of which they said it, and Tied those of
-	// which as many said yes as no, which count for nothing.
+	// Labels counts the labels, Labelled the rollouts that have one, and Tied those with as many
+	// labels for as against, which count for nothing.
 	Labels   int `json:"labels"`
 	Labelled int `json:"labelled"`
 	Tied     int `json:"tied"`
@@ -21,8 +21,8 @@ type Document struct {
 	Unknown []Unknown `json:"unknown"`
 	// Binary says that all labels are 0 or 1: then kappa counts, else the weighted one.
 	Binary bool `json:"binary"`
-	// PeopleAlpha is Krippendorff's of the people among each other, nil if each rollout has one
-	// label; EvaluatorsAlpha that of several evaluators among each other.
+	// PeopleAlpha is Krippendorff's alpha of the people among each other, nil if each rollout has one
+	// label. EvaluatorsAlpha is that of several evaluators among each other.
 	PeopleAlpha     *float64    `json:"peopleAlpha"`
 	EvaluatorsAlpha *float64    `json:"evaluatorsAlpha,omitempty"`
 	Evaluators      []Evaluator `json:"evaluators"`
@@ -38,7 +38,7 @@ type Unknown struct {
 	Reason       string `json:"reason"`
 }
 
-// Evaluator says how far one of them agrees with the people.
+// Evaluator says how far one evaluator agrees with the people.
 type Evaluator struct {
 	EvaluatorID string `json:"evaluatorId"`
 	// N counts the rollouts with a label and a score, Unscored those with a label alone.
@@ -48,7 +48,7 @@ type Evaluator struct {
 	// Corrected is the rate of all rollouts that pass, without the errors of the evaluator; nil if
 	// it is hardly better than chance.
 	Corrected *stats.Corrected `json:"corrected"`
-	// Disagreements are the rollouts that pass by one of both alone, the widest first.
+	// Disagreements are the rollouts that pass by only one of both, the widest first.
 	Disagreements []Disagreement `json:"disagreements"`
 }
 

@@ -1,4 +1,4 @@
-// Package command has the evaluator that is a program of the user's.
+// Package command has the evaluator that runs a program of the user's.
 package command
 
 import (
@@ -30,7 +30,7 @@ const (
 	commandGrace = 2 * time.Second
 )
 
-// commandInput is what a command evaluator gets on stdin.
+// commandInput is the document that a command evaluator gets on stdin.
 type commandInput struct {
 	Evaluation commandEvaluation `json:"evaluation"`
 	// Criteria are the evaluation's criteria for this evaluator, null if there are none.
@@ -42,8 +42,8 @@ type commandInput struct {
 	Agent     string            `json:"agent"`
 	Epoch     int               `json:"epoch"`
 	Workspace string            `json:"workspace"`
-	// Resume are the payloads for which the evaluator has waited, by the ids of its interrupts, and
-	// Deliveries what else is known of them; nil if it has not waited.
+	// Resume holds the payloads for which the evaluator has waited, by the ids of its interrupts, and
+	// Deliveries all else that is known of them; nil if it has not waited.
 	Resume     map[string]json.RawMessage `json:"resume,omitempty"`
 	Deliveries map[string]eval.Delivery   `json:"deliveries,omitempty"`
 }
@@ -57,10 +57,10 @@ type commandEvaluation struct {
 	ExpectedAgentBehavior string                     `json:"expectedAgentBehavior,omitempty"`
 }
 
-// Type is the type of the evaluator that is a program.
+// Type is the type of the evaluator that runs a program.
 const Type = "command"
 
-// Kinds has the one kind of evaluator that is a program.
+// Kinds has the one kind of evaluator that runs a program.
 var Kinds = evaluator.Kinds{Type: commandType}
 
 var commandType = evaluator.Kind{
@@ -72,8 +72,8 @@ var commandType = evaluator.Kind{
 		About: "the program and its arguments; it runs in the folder of the eval set"}},
 }
 
-// command is an evaluator that is a program: the rollout as one JSON document on stdin, and on
-// stdout
+// command is an evaluator that runs a program. The program gets the rollout as one JSON document on
+// stdin, and prints on stdout
 //
 //	{"score": 0.5, "details": "a string or an object, optional"}
 //
@@ -81,9 +81,9 @@ var commandType = evaluator.Kind{
 //
 //	{"__interrupt__": …}
 //
-// as an agent does, and ends. When what it waits for has arrived it is called again, with that under
-// "resume". The program runs in the eval set's folder joined with Definition.Dir,
-// with Subject.Env for its environment, in a process group of its own that ends with the context.
+// as an agent does, and ends. When the answer has arrived the program is called again, with the
+// answer under "resume". The program runs in the eval set's folder joined with Definition.Dir, with
+// Subject.Env for its environment, in a process group of its own that ends with the context.
 func command(e *evaluator.Evaluator, c *evaluator.Config) {
 	argv := c.Strings("command")
 	if n := c.Required("command", input.Array); n != nil &&
@@ -143,7 +143,7 @@ func commandDocument(s eval.Subject, criteria *pyvalue.Object, deliveries map[st
 	return jsonobj.Marshal(in)
 }
 
-// runCommand runs one command evaluator and gives its stdout.
+// runCommand runs one command evaluator and returns its stdout.
 func runCommand(ctx context.Context, argv []string, dir string, env []string, stdin []byte) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = dir
@@ -158,7 +158,7 @@ func runCommand(ctx context.Context, argv []string, dir string, env []string, st
 		return nil, fmt.Errorf("cannot start the evaluator: %w", err)
 	}
 	err := cmd.Wait()
-	_ = killGroup(cmd.Process.Pid) // whatever the command left behind; ESRCH if nothing
+	_ = killGroup(cmd.Process.Pid) // anything that the command left behind; ESRCH if nothing
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		return nil, fmt.Errorf("the evaluator timed out%s", stderr)
@@ -205,7 +205,7 @@ func commandAnswer(stdout []byte) evaluator.Outcome {
 		pyvalue.KindOf(details))
 }
 
-// interruptKey is the key under which a program says what it waits for.
+// interruptKey is the key under which a program prints the interrupts that it waits for.
 const interruptKey = "__interrupt__"
 
 func commandWaits(stdout []byte, answer *pyvalue.Object) evaluator.Outcome {
@@ -249,7 +249,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is the end of an error message: the text after a colon, nothing if there is none.
+// String returns the end of an error message: the text after a colon, nothing if there is none.
 func (t *tail) String() string {
 	text := strings.ToValidUTF8(strings.TrimSpace(string(t.data)), "")
 	if text == "" {

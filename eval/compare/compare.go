@@ -13,18 +13,19 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// ErrNoPairs is in the error of sides that have no scored evaluation in common, which says why.
+// ErrNoPairs says that two sides have no scored evaluation in common. The error that wraps it says
+// why.
 var ErrNoPairs = errors.New("nothing can be compared: no evaluation is scored on both sides")
 
-// DifferentSetsError is the error of sides whose evaluations or evaluators differ.
+// DifferentSetsError says that the evaluations or evaluators of two sides differ.
 type DifferentSetsError struct{ Differences []string }
 
 func (e *DifferentSetsError) Error() string {
 	return fmt.Sprintf("the eval sets differ: %s; --allow-different-sets compares what both have", abridged(e.Differences))
 }
 
-// Compare compares a baseline with a candidate. An error other than ErrNoPairs is about what was
-// given.
+// Compare compares a baseline with a candidate. An error other than ErrNoPairs is about the
+// arguments.
 func Compare(a, b Side, o Options) (*Document, error) {
 	if err := errors.Join(a.only(), b.only()); err != nil {
 		return nil, err
@@ -68,7 +69,7 @@ func Compare(a, b Side, o Options) (*Document, error) {
 	return d, nil
 }
 
-// sameAgents makes sure that each agent has one to be compared with.
+// sameAgents makes sure that each agent has a counterpart on the other side.
 func sameAgents(a, b *Side) error {
 	x, y := slices.Sorted(slices.Values(a.Agents)), slices.Sorted(slices.Values(b.Agents))
 	if len(x) == 1 && len(y) == 1 || slices.Equal(x, y) {
@@ -107,7 +108,7 @@ func (d *Document) pair(a, b *Side) (pairs []pair) {
 	return pairs
 }
 
-// distinct leaves out what came before: an evaluation comes once for each agent.
+// distinct returns each id once: an evaluation comes once for each agent.
 func distinct(ids []string) []string {
 	seen := make(map[string]bool, len(ids))
 	return slices.DeleteFunc(ids, func(id string) bool {
@@ -117,7 +118,7 @@ func distinct(ids []string) []string {
 	})
 }
 
-// differences lists what the two runs were planned with that is not the same.
+// differences lists how the plans of the two runs differ.
 func (d *Document) differences(a, b *Side, pairs []pair) {
 	d.judgeDifferences(a, b)
 	set := func(format string, args ...any) {
@@ -195,7 +196,7 @@ func (d *Document) name(a, b *Side) {
 	}
 }
 
-// figures are the names of what is compared, checked.
+// figures returns the names of the figures to compare, checked.
 func (o Options) figures(a, b *Side) ([]string, error) {
 	by := o.By
 	if len(by) == 0 {
@@ -235,8 +236,8 @@ func checkFigure(name string, sides ...*Side) error {
 	return nil
 }
 
-// judge adjusts the p-values, and gives each row its verdict. The first row is the one that was to
-// be tested, and keeps its own p-value.
+// judge adjusts the p-values, and gives each row its verdict. The first row is the one to be
+// tested, and keeps its own p-value.
 func judge(rows []Row) {
 	all := make([]float64, len(rows))
 	for i := range rows {
@@ -255,7 +256,7 @@ func judge(rows []Row) {
 	}
 }
 
-// verdict judges an interval. What is said to have changed must also be unlikely by chance.
+// verdict judges an interval. A change must also be unlikely by chance.
 func verdict(low, high, margin *float64, p float64) Verdict {
 	switch {
 	case low == nil || high == nil:

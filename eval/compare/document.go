@@ -18,14 +18,14 @@ type Document struct {
 	// OnlyA and OnlyB are evaluations that only one side has.
 	OnlyA []string `json:"onlyA"`
 	OnlyB []string `json:"onlyB"`
-	// Missing are evaluations that both have, and not both have scored.
+	// Missing are evaluations that both sides have and that not both have scored.
 	Missing []Missing `json:"missing"`
-	// SetDifferences are differences of the evaluations and evaluators themselves, which were
-	// allowed; PlanDifferences all others.
+	// SetDifferences are differences of the evaluations and evaluators themselves, which were allowed.
+	// PlanDifferences are all others.
 	SetDifferences  []string `json:"setDifferences"`
 	PlanDifferences []string `json:"planDifferences"`
-	// JudgeDifferences says where judges were not the same, or were not run: the differences of scores
-	// are then not the agents' alone.
+	// JudgeDifferences says where judges were not the same, or were not run: differences of scores
+	// then do not come from the agents alone.
 	JudgeDifferences []string `json:"judgeDifferences,omitempty"`
 	// Gates are judged by the first comparison.
 	Gates []Gate `json:"gates"`
@@ -51,26 +51,27 @@ type Missing struct {
 type Row struct {
 	// By is score, passRate, evaluator:ID, tokens or cost.
 	By string `json:"by"`
-	// Name is that of the evaluator, empty if it is the id or if the figure is another one.
+	// Name is the evaluator's name, empty if it is the id or if the figure is another one.
 	Name string `json:"name,omitempty"`
-	// LowerIsBetter holds of tokens and cost.
+	// LowerIsBetter is set for tokens and cost.
 	LowerIsBetter bool `json:"lowerIsBetter,omitempty"`
-	// Evaluations counts those of the pairs: fewer than N if there are several agents.
+	// Evaluations counts the evaluations of the pairs: fewer than N if there are several agents.
 	Evaluations int `json:"evaluations"`
 	stats.Difference
 	// HolmP is the p-value that is shown, adjusted for the number of rows.
 	HolmP float64 `json:"holmP"`
-	// EvaluationsNeeded is how many evaluations like these would find the margin, or without one
-	// the difference, with the power; nil if that cannot be said.
+	// EvaluationsNeeded is how many evaluations like these would find the margin, or without one the
+	// difference, with the power; nil if that is not known.
 	EvaluationsNeeded *int `json:"evaluationsNeeded"`
-	// Bounds are the difference if everything that is missing turned out worst for B, and best; nil
-	// where there are none.
+	// Bounds are the difference if everything that is missing turned out worst for B, and best; nil if
+	// there are none.
 	Bounds []float64 `json:"bounds,omitempty"`
-	// Margin is that of equivalence, if one was given.
+	// Margin is the margin of equivalence, if one was given.
 	Margin *float64 `json:"margin,omitempty"`
-	// Verdict holds whatever is missing would have been.
+	// Verdict holds whatever the missing scores would have been.
 	Verdict Verdict `json:"verdict"`
-	// low and high are the ends of the interval with all that is missing worst for B, and best.
+	// low and high are the ends of the interval if everything that is missing turned out worst for B,
+	// and best.
 	low, high *float64
 }
 
@@ -82,7 +83,7 @@ func (r *Row) P() float64 {
 	return r.SignFlipP
 }
 
-// Verdict is what a row comes to.
+// Verdict is the verdict on a row.
 type Verdict string
 
 // The verdicts of rows.
@@ -101,7 +102,7 @@ type Item struct {
 	A              float64 `json:"a"`
 	B              float64 `json:"b"`
 	D              float64 `json:"d"`
-	// EpochsA and EpochsB are how many epochs have a score, FaultsA and FaultsB the categories of
+	// EpochsA and EpochsB are how many epochs have a score. FaultsA and FaultsB are the categories of
 	// the faults of the others.
 	EpochsA int      `json:"epochsA"`
 	EpochsB int      `json:"epochsB"`
@@ -110,14 +111,14 @@ type Item struct {
 	// RolloutsA and RolloutsB are all epochs.
 	RolloutsA []Rollout `json:"rolloutsA"`
 	RolloutsB []Rollout `json:"rolloutsB"`
-	// Changes are the evaluators that say something else, by their ids.
+	// Changes are the evaluators whose scores differ, by their ids.
 	Changes []Change `json:"changes,omitempty"`
 }
 
-// Change is what an evaluator says of an evaluation on both sides, nil where it has given no score.
+// Change holds an evaluator's scores of an evaluation on both sides, nil where it has given none.
 type Change struct {
 	Evaluator string `json:"evaluator"`
-	// Name is that of the evaluator, empty if it is the id.
+	// Name is the evaluator's name, empty if it is the id.
 	Name string   `json:"name,omitempty"`
 	A    *float64 `json:"a"`
 	B    *float64 `json:"b"`
@@ -129,14 +130,14 @@ type Gate struct {
 	Rule   string  `json:"rule"`
 	By     string  `json:"by"`
 	Margin float64 `json:"margin"`
-	// Low and High bound the interval: its lower end at the worst that may have come of what is
-	// missing, and its upper end at the best. They are nil if there is no interval.
+	// Low and High bound the interval: its lower end if everything that is missing turned out worst,
+	// and its upper end if it turned out best. They are nil if there is no interval.
 	Low  *float64 `json:"low"`
 	High *float64 `json:"high"`
-	// Open counts the evaluations that may still bring something, for each agent.
+	// Open counts the evaluations that may still bring a score, for each agent.
 	Open int `json:"open"`
-	// Lost counts those of which something will not come: its environment failed, or an evaluator did,
-	// or was not run.
+	// Lost counts the evaluations whose missing scores will not come: the environment failed, or an
+	// evaluator did, or was not run.
 	Lost    int                 `json:"lost,omitempty"`
 	Verdict summary.GateVerdict `json:"verdict"`
 	// EvaluationsNeeded is how many evaluations like these would decide a gate that is undecided.

@@ -17,7 +17,7 @@ type figures struct {
 	by     string
 	all    []sides
 	paired stats.Paired
-	// difference is that of the pairs, once there is a row.
+	// difference is the difference of the pairs, once there is a row.
 	difference stats.Difference
 	// severalAgents says that items and missing evaluations need the name of their agent.
 	severalAgents bool
@@ -31,7 +31,7 @@ type sides struct {
 }
 
 // byTokens and byCost are the figures that are better the lower they are. They have no bounds, and
-// what is missing of them is never taken for 0.
+// a missing one is never taken for 0.
 const (
 	byTokens = "tokens"
 	byCost   = "cost"
@@ -112,7 +112,7 @@ func (f *figures) whyNoPairs(a, b *Side) string {
 	return fmt.Sprintf("of %d that both have, %s, and %s", len(f.all), missing("A", func(s sides) (*float64, bool) { return s.a, s.fa.Open }), missing("B", func(s sides) (*float64, bool) { return s.b, s.fb.Open }))
 }
 
-// firstIDs are the ids of a few evaluations of a side.
+// firstIDs names a few evaluations of a side by their ids.
 func firstIDs(s *Side) string {
 	var ids []string
 	for i := range s.Evaluations {
@@ -121,7 +121,7 @@ func firstIDs(s *Side) string {
 	return abridged(slices.Compact(ids))
 }
 
-// atBounds are the pairs with all that is missing turned out worst for B, and best.
+// atBounds returns the pairs as if everything that is missing had turned out worst for B, and best.
 func (f *figures) atBounds() (worst, best *stats.Paired) {
 	worst, best = new(stats.Paired), new(stats.Paired)
 	for _, s := range f.all {
@@ -131,8 +131,7 @@ func (f *figures) atBounds() (worst, best *stats.Paired) {
 	return worst, best
 }
 
-// unknown counts the evaluations of which something may still come, and those of which something will
-// not.
+// unknown counts the evaluations whose missing scores may still come, and those whose will not.
 func (f *figures) unknown() (open, lost int) {
 	for _, s := range f.all {
 		switch {
@@ -145,8 +144,8 @@ func (f *figures) unknown() (open, lost int) {
 	return open, lost
 }
 
-// row compares the figure. There must be a pair. What was computed for an earlier row with the same
-// pairs, as that of the score is where there is one evaluator, is taken from there.
+// row compares the figure. There must be a pair. It takes the results of an earlier row with the
+// same pairs, as the score has where there is one evaluator.
 func (f *figures) row(o Options, earlier []*figures) Row {
 	i := slices.IndexFunc(earlier, func(other *figures) bool { return f.paired.Equal(&other.paired) })
 	if i >= 0 {
@@ -177,7 +176,7 @@ func (f *figures) row(o Options, earlier []*figures) Row {
 	return r
 }
 
-// evaluations counts those of the pairs.
+// evaluations counts the evaluations of the pairs.
 func (f *figures) evaluations() int {
 	ids := map[string]bool{}
 	for _, s := range f.all {
@@ -188,7 +187,8 @@ func (f *figures) evaluations() int {
 	return len(ids)
 }
 
-// needed is how many evaluations the pairs would be of that a difference of distance needs.
+// needed returns how many evaluations give the pairs that a difference of distance needs; nil if
+// that is not known.
 func (f *figures) needed(r *Row, distance float64) *int {
 	n := f.paired.Needed(r.Difference, distance)
 	if n != nil {
@@ -197,7 +197,7 @@ func (f *figures) needed(r *Row, distance float64) *int {
 	return n
 }
 
-// missing are the evaluations that are in no pair.
+// missing returns the evaluations that are in no pair.
 func (f *figures) missing() []Missing {
 	out := []Missing{}
 	for _, s := range f.all {
@@ -208,7 +208,7 @@ func (f *figures) missing() []Missing {
 	return out
 }
 
-// items are the evaluations that differ.
+// items returns the evaluations that differ.
 func (f *figures) items() []Item {
 	out := []Item{}
 	for _, s := range f.all {
@@ -229,7 +229,7 @@ func (f *figures) items() []Item {
 	return out
 }
 
-// changes are the evaluators that say something else of B than of A.
+// changes returns the evaluators whose scores differ between A and B.
 func (p pair) changes() (out []Change) {
 	ids := slices.Collect(maps.Keys(p.a.Evaluators))
 	for id := range p.b.Evaluators {
@@ -258,7 +258,7 @@ func (f *figures) agent(s sides) string {
 // pair is an evaluation that both sides have.
 type pair struct{ a, b *Evaluation }
 
-// abridged is a list for a message, not thousands of lines.
+// abridged returns a list for a message, not thousands of lines.
 func abridged(all []string) string {
 	const most = 10
 	if more := len(all) - most; more > 0 {

@@ -8,8 +8,9 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// judgeDifferences says where judges were not the same on both sides: not run, asked in another way,
-// or answered by another model. A difference of the scores is then not the agents' alone.
+// judgeDifferences says where judges were not the same on both sides: not run, asked in another
+// way, or answered by another model. A difference of the scores then does not come from the agents
+// alone.
 func (d *Document) judgeDifferences(a, b *Side) {
 	for _, one := range a.Evaluators {
 		if other := b.evaluator(one.ID); other != nil && one.NotRun+other.NotRun > 0 {
@@ -39,8 +40,9 @@ func rollouts(n int) string {
 	return fmt.Sprintf("%d rollouts", n)
 }
 
-// judges are the fingerprints with which an evaluator's judges were asked, and the models that have
-// answered, sorted. reference is in words with what a judge has compared that compares two answers.
+// judges holds the fingerprints with which an evaluator's judges were asked, and the models that
+// have answered, sorted. reference says in words with what a judge has compared that compares two
+// answers.
 type judges struct {
 	asked, answered []string
 	reference       string
@@ -67,7 +69,7 @@ func judgesOf(s *Side, evaluator string) (out judges) {
 	return out
 }
 
-// answeredBy are the models that say they have answered, else those that were asked.
+// answeredBy returns the models that say they have answered, else those that were asked.
 func answeredBy(one summary.JudgeSummary) []string {
 	if len(one.ModelsReturned) > 0 {
 		return one.ModelsReturned

@@ -1,5 +1,5 @@
-// Package compare says what two runs of one eval set differ by, and whether that is more than
-// chance: pairs of evaluations, tests, lists of what became worse and better, gates.
+// Package compare says how two runs of one eval set differ, and whether that is more than chance:
+// pairs of evaluations, tests, lists of evaluations that became worse and better, gates.
 //
 // A caller makes a [Side] of each run and calls [Compare], or [SelfTest] with one side. The package
 // knows evaluations and their outcomes. It must not know where runs are stored or how a comparison
@@ -24,15 +24,15 @@ type Side struct {
 	Epochs int
 	Reduce eval.Reducer
 	Pass   float64
-	// Interval is how the run's own intervals are computed.
+	// Interval is the method of the run's own intervals.
 	Interval   stats.Method
 	Evaluators []Evaluator
-	// Judges are those of the evaluators that ask models.
+	// Judges are the judges of the evaluators that ask models.
 	Judges []summary.JudgeSummary
-	// Evaluations are those of the plan, in its order.
+	// Evaluations are the evaluations of the plan, in its order.
 	Evaluations []Evaluation
-	// About says what else the run was planned with, by what it is: a commit, an agent's command.
-	// Differences in it are listed and no more.
+	// About holds further facts of the run's plan, by their names: a commit, an agent's command.
+	// Differences in it are only listed.
 	About map[string]string
 }
 
@@ -42,7 +42,7 @@ type Source struct {
 	EvaluationSetName   string `json:"evaluationSetName"`
 	EvaluationSetDigest string `json:"evaluationSetDigest,omitempty"`
 	PlanDigest          string `json:"planDigest,omitempty"`
-	// Agents are those that are compared.
+	// Agents are the agents that are compared.
 	Agents []string `json:"agents"`
 	// N is the number of evaluations and agents.
 	N int `json:"n"`
@@ -53,14 +53,14 @@ type Source struct {
 // Evaluator is an evaluator of the plan. Its digest may be empty, in documents of earlier versions.
 type Evaluator struct {
 	ID, Name, Digest string
-	// NotRun counts the rollouts that it was to score and could not be run for.
+	// NotRun counts the rollouts that it was to score and for which it could not be run.
 	NotRun int
 }
 
-// Evaluation is an evaluation with what it came to for one agent.
+// Evaluation is an evaluation with its outcome for one agent.
 type Evaluation struct {
 	Name string
-	// Digest is that of inputs and criteria.
+	// Digest is the digest of inputs and criteria.
 	Digest string
 	// Faults are the categories of the faults of its rollouts.
 	Faults []string
@@ -81,8 +81,8 @@ type Rollout struct {
 // key tells evaluations apart: by id, and by agent where there are several.
 type key struct{ evaluation, agent string }
 
-// index finds the evaluations of a side. Where a side has one agent, the agent is no part of the
-// key: it may have another name on the other side.
+// index finds the evaluations of a side. If a side has one agent, the agent is no part of the key:
+// it may have another name on the other side.
 func (s *Side) index() (keys []key, byKey map[key]*Evaluation) {
 	byKey = map[key]*Evaluation{}
 	for i := range s.Evaluations {

@@ -9,10 +9,10 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// CheckCriteria warns of what is wrong with the criteria that an evaluation, or the template of a
-// data set, has for an evaluator: without the key that the evaluator reads, every output scores 0.
-// expected is the evaluation's expectedOutput, which takes the place of a missing one; nil if it has
-// none, and null if that is not known. Criteria that every output meets are told as well.
+// CheckCriteria warns of problems in the criteria that an evaluation, or the template of a data
+// set, has for an evaluator: without the key that the evaluator reads, every output scores 0.
+// expected is the evaluation's expectedOutput, which takes the place of a missing one; nil if it
+// has none, and null if that is not known. It also warns of criteria that every output meets.
 func CheckCriteria(r *input.Reader, s *eval.Set, id string, criteria, expected *input.Node) {
 	i := slices.IndexFunc(s.Evaluators, func(def eval.Definition) bool { return def.ID == id })
 	if i < 0 {

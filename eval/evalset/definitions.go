@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// evaluatorFile is a file of the evaluators folder with what was found in it.
+// evaluatorFile is a file of the evaluators folder with the problems and the definition in it.
 type evaluatorFile struct {
 	eval.Definition
 	problems input.Problems
@@ -26,8 +26,8 @@ type reference struct {
 	node   *input.Node
 }
 
-// definitions finds the set's evaluators: those of its references among the files, in the order of
-// the files' names, then those inline.
+// definitions finds the set's evaluators: first those of its references among the files, in the
+// order of the files' names, then those inline.
 func (l *loader) definitions(f *input.Fields, set *eval.Set, legacy bool) {
 	refs := l.references(f, legacy)
 	inline := l.inline(f)
@@ -64,8 +64,8 @@ func (l *loader) definitions(f *input.Fields, set *eval.Set, legacy bool) {
 	l.missing(refs, files, inline, known)
 }
 
-// fileProblems reports what is wrong with an evaluator file. Errors in one that is not used are
-// warnings, and warnings nothing.
+// fileProblems reports the problems of an evaluator file. In a file that is not used, errors become
+// warnings, and warnings are dropped.
 func (l *loader) fileProblems(file evaluatorFile, used bool) {
 	for _, p := range file.problems {
 		if !used && p.Warning {
@@ -76,7 +76,7 @@ func (l *loader) fileProblems(file evaluatorFile, used bool) {
 	}
 }
 
-// missing reports references to evaluators that do not exist, with those that do.
+// missing reports references to evaluators that do not exist, and names those that do.
 func (l *loader) missing(refs []reference, files []evaluatorFile, inline []inlineDefinition, known map[string]string) {
 	var exist []string
 	for _, file := range files {
@@ -205,7 +205,7 @@ func readDefinition(r *input.Reader, node *input.Node) eval.Definition {
 			r.Errorf(schema, "expected a Python class as in file://correct_operator.py:CorrectOperatorEvaluator, "+
 				"got %q", schema.Text)
 		}
-		kind = schema // which decides, whatever the type says: so it does for UiPath
+		kind = schema // UiPath too lets the schema decide, whatever the type says
 		f.Ignore("evaluatorTypeId", "type")
 	}
 	if kind == nil {
@@ -243,7 +243,7 @@ func readDefinition(r *input.Reader, node *input.Node) eval.Definition {
 	return def
 }
 
-// validate checks type and configuration, and says why the evaluator cannot be run if it cannot.
+// validate checks type and configuration, and says why the evaluator cannot be run if so.
 func validate(r *input.Reader, def *eval.Definition, kind, config *input.Node) {
 	if strings.HasPrefix(def.Type, evaluator.CustomPrefix) {
 		def.NotRun = "a custom evaluator of UiPath's is a Python class (" +
@@ -260,7 +260,7 @@ func validate(r *input.Reader, def *eval.Definition, kind, config *input.Node) {
 	kinds.All.Read(r, *def, config)
 }
 
-// ownConfig puts what stands beside the configuration into it.
+// ownConfig puts the keys beside the configuration into it.
 func ownConfig(f *input.Fields, config *input.Node, keys []evaluator.Key) *input.Node {
 	merged := *config
 	for _, k := range append(slices.Clip(keys), evaluator.Key{Name: "defaultEvaluationCriteria"}) {
@@ -276,7 +276,7 @@ func ownConfig(f *input.Fields, config *input.Node, keys []evaluator.Key) *input
 var legacyTypes = map[int]string{1: "legacy-equals", 6: "legacy-json-similarity", 10: "legacy-csv-column-exact-match"}
 
 // readLegacyDefinition reads a legacy evaluator file: category 0 is deterministic, 1 an LLM judge
-// whatever its type, 3 a trajectory judge; UiPath cannot make anything of the rest.
+// whatever its type, 3 a trajectory judge; UiPath cannot use the rest.
 func readLegacyDefinition(r *input.Reader, f *input.Fields, def *eval.Definition) {
 	if f.Get("category") == nil && f.Get("type") == nil {
 		r.Errorf(f.Node, "expected evaluatorTypeId (with version \"1.0\"), or category and type of a legacy "+

@@ -85,8 +85,8 @@ func (l *loader) tags(f *input.Fields) (tags []string) {
 	return tags
 }
 
-// criteria reads an object of criteria by the evaluator's id. expected is the expected output beside
-// it, as CheckCriteria wants it.
+// criteria reads an object of criteria by the evaluator's id. expected is the expected output
+// beside it, as for CheckCriteria.
 func (l *loader) criteria(n *input.Node, set *eval.Set, expected *input.Node) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	for _, m := range n.Members {
@@ -111,8 +111,8 @@ func (l *loader) defaultCriteria(f *input.Fields, set *eval.Set, legacy bool) ma
 	return l.criteria(n, set, &input.Node{}) // evaluations may have expected outputs of their own
 }
 
-// legacyCriteria makes criteria for every evaluator of what a legacy evaluation expects, as UiPath
-// does when it migrates.
+// legacyCriteria makes criteria for every evaluator from the expectations of a legacy evaluation,
+// as UiPath does when it migrates.
 func (l *loader) legacyCriteria(f *input.Fields, set *eval.Set, e *eval.Evaluation) {
 	expected := f.Required("expectedOutput", input.Object)
 	if expected == nil {
@@ -129,8 +129,8 @@ func (l *loader) legacyCriteria(f *input.Fields, set *eval.Set, e *eval.Evaluati
 	}
 }
 
-// notRunnable says why an evaluation cannot be run here. What would change what the tools do, or
-// make up the input, is never silently left out.
+// notRunnable says why an evaluation cannot be run here. It never silently drops a key that would
+// change what the tools do, or make up the input.
 func (l *loader) notRunnable(f *input.Fields) string {
 	var reasons []string
 	add := func(reason string) { reasons = append(reasons, reason) }

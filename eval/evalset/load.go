@@ -1,5 +1,5 @@
-// Package evalset reads eval sets and evaluator files of UiPath's formats and evalrun's own, with
-// every problem at its line.
+// Package evalset reads eval sets and evaluator files of UiPath's formats and evalrun's own, and
+// reports every problem at its line.
 package evalset
 
 import (
@@ -21,7 +21,7 @@ import (
 // set's own folder, as UiPath lays them out, and those inline under `evaluators`. A bare file name
 // is looked for in evaluations/eval-sets as well.
 //
-// The problems hold everything that was found, warnings included. The error is what makes the set
+// The problems hold everything that was found, warnings included. The error says why the set is
 // unusable: the problems that are not warnings, or that the file cannot be read. A caller that
 // wants strictness asks problems.Err(true).
 func Load(path string) (*eval.Set, input.Problems, error) {
@@ -42,8 +42,8 @@ func Load(path string) (*eval.Set, input.Problems, error) {
 	return Parse(path, data, os.DirFS(dir))
 }
 
-// Parse is Load for bytes: path names the file in messages and tells JSON from YAML, evaluators is
-// the folder of evaluator files (nil if there is none).
+// Parse is like Load for bytes: path names the file in messages and tells JSON from YAML,
+// evaluators is the folder of evaluator files (nil if there is none).
 func Parse(path string, data []byte, evaluators fs.FS) (*eval.Set, input.Problems, error) {
 	root, err := input.Parse(path, data)
 	if err != nil {
@@ -104,8 +104,8 @@ func (l *loader) set(path string, root *input.Node) *eval.Set {
 }
 
 // isLegacy tells the two formats of UiPath apart by `version`. The current one must say the string
-// "1.0" and nothing else; without a version the set is of the legacy format, unless it uses what
-// only the current one has.
+// "1.0" and nothing else; without a version the set is of the legacy format, unless it uses a key
+// of the current one alone.
 func (l *loader) isLegacy(f *input.Fields) bool {
 	n := f.Get("version")
 	if n == nil || n.Kind == input.Null {

@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Defaults of an eval set that does not say otherwise.
+// These are the defaults of an eval set.
 const (
 	defaultEvaluatorTimeout = 5 * time.Minute
 	defaultSuspensions      = 100
@@ -130,7 +130,8 @@ func (l *loader) retry(f *input.Fields, set *eval.Set) {
 	o.Done()
 }
 
-// faults reads whose the faults of some categories are. Who knows the categories checks them.
+// faults reads the owners of some categories of faults. The package that knows the categories
+// checks them.
 func (l *loader) faults(f *input.Fields, set *eval.Set) {
 	n := f.Optional("faults", input.Object)
 	if n == nil {

@@ -35,22 +35,22 @@ func (l *loader) thresholds(f *input.Fields, set *eval.Set) {
 	o.Refuse()
 }
 
-// looksLikeThresholds reports whether somebody who has written the key has meant a gate. Without it the
-// run would have none, and be green.
+// looksLikeThresholds reports whether the author of the key has probably meant a gate. Without it
+// the run would have none, and be green.
 func looksLikeThresholds(key string) bool {
 	return namesThreshold(key) || strings.EqualFold(key, "score") || strings.EqualFold(key, "scores") ||
 		input.Suggest(key, []string{"thresholds"}) != ""
 }
 
-// namesThreshold is looksLikeThresholds for evaluators and evaluations, where a key may be one of
-// UiPath's that evalrun does not know.
+// namesThreshold is like looksLikeThresholds for evaluators and evaluations, where a key may be one
+// of UiPath's that evalrun does not know.
 func namesThreshold(key string) bool {
 	key = strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
 	return strings.Contains(key, "thresh") ||
 		slices.Contains([]string{"gate", "gates", "failunder", "passrate", "minscore"}, key)
 }
 
-// notNull refuses a null where the default would be another gate than the one that was meant.
+// notNull refuses a null if the default would be another gate than the author meant.
 func (l *loader) notNull(f *input.Fields, kind input.Kind, names ...string) {
 	for _, name := range names {
 		if n := f.Get(name); n != nil && n.Kind == input.Null {

@@ -31,7 +31,7 @@ func Evaluate(t *testing.T, def eval.Definition, criteria, output string, spans 
 	return e.Evaluate(context.Background(), s).Results
 }
 
-// Definition is an evaluator of a type, with the id e and the name E.
+// Definition returns an evaluator of a type, with the id e and the name E.
 func Definition(kind, config string) eval.Definition {
 	return eval.Definition{ID: "e", Name: "E", Type: kind, Weight: 1, Config: json.RawMessage(config)}
 }
@@ -56,7 +56,7 @@ func WantScore(t *testing.T, r eval.Result, want float64) {
 	}
 }
 
-// Deref is what a pointer points to, for messages.
+// Deref returns the value that a pointer points to, for messages.
 func Deref(p *float64) any {
 	if p == nil {
 		return nil
@@ -110,10 +110,10 @@ func Says(score string) func(eval.Question) (string, error) {
 	}
 }
 
-// Span is a span with these attributes.
+// Span returns a span with these attributes.
 func Span(attributes string) string { return `{"name":"tool","attributes":` + attributes + `}` }
 
-// Spans are the spans of one segment.
+// Spans returns the spans of one segment.
 func Spans(spans []string) []json.RawMessage {
 	var raw []json.RawMessage
 	for _, s := range spans {

@@ -11,9 +11,9 @@ import (
 type Classification struct {
 	Classes []string
 	ClassOf func(label string) (int, bool)
-	// Score is the evaluator's score of the set, nil if that is the mean.
+	// Score gives the evaluator's score of the set, nil if that is the mean.
 	Score func(*Confusion) float64
-	// Expected finds the class that an evaluation expects, where Score is not nil.
+	// Expected finds the class that an evaluation expects, if Score is not nil.
 	Expected func(*eval.Evaluation) (label string, ok bool)
 	// Aggregators are published one by one.
 	Aggregators []Aggregator
@@ -60,7 +60,7 @@ func (c *Classification) Add(m *Confusion, result eval.Result) {
 }
 
 // Lose counts a prediction that is none of the classes, or that was not made: a false negative of
-// the class that was expected.
+// the expected class.
 func (c *Classification) Lose(m *Confusion, evaluation *eval.Evaluation) {
 	if c.Expected == nil || evaluation == nil {
 		return
@@ -76,8 +76,8 @@ func (c *Classification) Lose(m *Confusion, evaluation *eval.Evaluation) {
 	m.missed[expected]++
 }
 
-// ratios are the metrics for so many true positives, false positives and false negatives; 0 where
-// they are undefined.
+// ratios returns the metrics for counts of true positives, false positives and false negatives; 0
+// where they are undefined.
 func ratios(tp, fp, fn int, beta float64) eval.Metrics {
 	var a eval.Metrics
 	if tp+fp > 0 {
@@ -93,7 +93,7 @@ func ratios(tp, fp, fn int, beta float64) eval.Metrics {
 	return a
 }
 
-// Class gives the counts and metrics of one class.
+// Class returns the counts and metrics of one class.
 func (m *Confusion) Class(i int, beta float64) eval.ClassMetrics {
 	c := eval.ClassMetrics{TP: m.matrix[i][i], FN: m.missed[i]}
 	for j := range m.matrix {
@@ -108,7 +108,7 @@ func (m *Confusion) Class(i int, beta float64) eval.ClassMetrics {
 	return c
 }
 
-// Average gives the mean of the classes' metrics (macro), or the metrics of all counts together
+// Average returns the mean of the classes' metrics (macro), or the metrics of all counts together
 // (micro).
 func (m *Confusion) Average(averaging string, beta float64) eval.Metrics {
 	var tp, fp, fn int
@@ -147,7 +147,7 @@ type Aggregator struct {
 	Beta      float64
 }
 
-// Results gives the result of every aggregator under its key.
+// Results returns the result of every aggregator under its key.
 func (c *Classification) Results(m *Confusion) map[string]eval.DatasetResult {
 	matrix := make([][]int, len(m.matrix))
 	for i, row := range m.matrix {

@@ -11,7 +11,7 @@ type Compared struct {
 	Relation         eval.Relation
 }
 
-// comparison is nil if there was none, or if it cannot be written as JSON.
+// comparison returns nil if there was no comparison, or if it cannot be written as JSON.
 func (c *Compared) comparison() *eval.Comparison {
 	if c == nil {
 		return nil
@@ -27,7 +27,7 @@ func (c *Compared) comparison() *eval.Comparison {
 	return &eval.Comparison{Expected: expected, Actual: actual, Relation: c.Relation}
 }
 
-// Unless is the first relation, or if negated the second.
+// Unless returns the first relation, or if negated the second.
 func Unless(negated bool, positive, negative eval.Relation) eval.Relation {
 	if negated {
 		return negative

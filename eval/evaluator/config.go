@@ -10,12 +10,12 @@ import (
 type Key struct {
 	// Name is its name in camelCase; snake_case is read too.
 	Name string
-	// Kind is that of the value; Null stands for any.
+	// Kind is the kind of the value; Null stands for any.
 	Kind input.Kind
-	// Otherwise is what the key is where it is not there; nil if it then has no value.
+	// Otherwise is the value of a missing key; nil if it then has no value.
 	Otherwise any
 	Required  bool
-	// Values are those that a string may have, if they are limited.
+	// Values are the values that a string may have, if they are limited.
 	Values []string
 	// Least and Most limit a number; Whole says that it is an integer.
 	Least, Most float64
@@ -27,7 +27,7 @@ type Key struct {
 }
 
 // Config is an evaluator's configuration, or an object in it, while it is read. Its accessors know
-// the default and the limits of a key by its name, and panic where the type does not have it.
+// the default and the limits of a key by its name, and panic if the type does not have the key.
 type Config struct {
 	*input.Fields
 	*input.Reader
@@ -49,8 +49,8 @@ func (c *Config) Get(name string) *input.Node { return c.Fields.Get(c.key(name).
 // Has reports whether a key is there and not null.
 func (c *Config) Has(name string) bool { return c.Fields.Has(c.key(name).Name) }
 
-// String returns a string, one of the key's values if it has such. One that is required must be
-// there and not be empty.
+// String returns a string, one of the key's values if it has such. A required one must be there and
+// not be empty.
 func (c *Config) String(name string) string {
 	k := c.key(name)
 	switch otherwise, _ := k.Otherwise.(string); {
@@ -114,10 +114,10 @@ func (c *Config) Array(name string) (n *input.Node, items []*Config) {
 	return n, items
 }
 
-// names are the two spellings of a key that UiPath accepts.
+// names returns the two spellings of a key that UiPath accepts.
 func (k Key) names() []string { return []string{k.Name, input.Snake(k.Name)} }
 
-// In is the value of the key, nil if it is not there.
+// In returns the value of the key, nil if it is not there.
 func (k Key) In(criteria *input.Node) *input.Node {
 	for _, name := range k.names() {
 		if v := criteria.Member(name); v != nil {
@@ -127,6 +127,6 @@ func (k Key) In(criteria *input.Node) *input.Node {
 	return nil
 }
 
-// ExpectedOutputKey are the criteria of those that compare the output with an expected one.
+// ExpectedOutputKey is the key of the criteria that hold an expected output.
 var ExpectedOutputKey = Key{Name: "expectedOutput",
 	About: "the expected output; the evaluation's own `expectedOutput` if it is missing"}

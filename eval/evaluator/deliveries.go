@@ -9,7 +9,7 @@ import (
 )
 
 // Undelivered says why something that an evaluator has waited for did not come; nil if everything
-// is there.
+// came.
 func Undelivered(deliveries map[string]eval.Delivery) error {
 	for _, id := range slices.Sorted(maps.Keys(deliveries)) {
 		d := deliveries[id]
@@ -25,5 +25,5 @@ func Undelivered(deliveries map[string]eval.Delivery) error {
 	return nil
 }
 
-// delivered is the status of a delivery that brings what was waited for.
+// delivered is the status of a successful delivery.
 const delivered = "successful"

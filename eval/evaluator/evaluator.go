@@ -1,4 +1,4 @@
-// Package evaluator is what evaluators of every kind are made of. A [Kind] says which keys a
+// Package evaluator has the parts that evaluators of every kind share. A [Kind] says which keys a
 // configuration has and reads it through a [Config] into an [Evaluator], whose Score gives an
 // [Outcome] for a rollout. The package knows no kind; package kinds lists them.
 package evaluator
@@ -18,61 +18,63 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// Evaluator is what all evaluators have in common: how criteria are found and how an outcome
-// becomes results.
+// Evaluator is the common part of all evaluators: how criteria are found and how an outcome becomes
+// results.
 type Evaluator struct {
 	Def eval.Definition
-	// Scale is the score that means perfect: 1, or 100 of legacy evaluators.
+	// Scale is the score that means perfect: 1, or 100 for legacy evaluators.
 	Scale float64
-	// ExpectsOutput is set where the criteria are an expectedOutput: the evaluation's own then
-	// takes its place if it is missing.
+	// ExpectsOutput is set if the criteria are an expectedOutput: the evaluation's own then takes its
+	// place if it is missing.
 	ExpectsOutput bool
-	// CriteriaOptional is set where the evaluator can do without criteria.
+	// CriteriaOptional is set if the evaluator can do without criteria.
 	CriteriaOptional bool
-	// Defaults are the configuration's defaultEvaluationCriteria, DefaultsNode is where they stand.
+	// Defaults are the configuration's defaultEvaluationCriteria, DefaultsNode is their place in the
+	// file.
 	Defaults     *pyvalue.Object
 	DefaultsNode *input.Node
 	// Score gives the outcome for a rollout.
 	Score func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) Outcome
-	// Continue goes on with what was delivered; nil where the evaluator never waits.
+	// Continue goes on with the deliveries; nil if the evaluator never waits.
 	Continue func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
 		deliveries map[string]eval.Delivery) Outcome
-	// asksModels is that of its kind.
+	// asksModels is the AsksModels of its kind.
 	asksModels bool
-	// Nominal says that the ratings of people are no scores, Pairs that judges choose between two
+	// Nominal says that the ratings of people are no scores. Pairs says that judges choose between two
 	// answers.
 	Nominal, Pairs bool
-	// Classification computes set-level results, nil where there are none.
+	// Classification computes set-level results, nil if there are none.
 	Classification *Classification
 }
 
-// Outcome is what an evaluator found, before it is given the evaluator's name and scale.
+// Outcome is the finding of an evaluator, before it is given the evaluator's name and scale.
 type Outcome struct {
 	// Score is from 0 to 1.
 	Score float64
-	// Details are a string, or what is a JSON object.
+	// Details are a string, or a value that becomes a JSON object.
 	Details any
-	// Shown is the score in the details of a line-by-line evaluator where that is another, as in
-	// UiPath's legacy ones.
+	// Shown is the score in the details of a line-by-line evaluator if it differs, as in UiPath's
+	// legacy ones.
 	Shown any
-	// Err says that the agent's output, or the criteria, do not fit the evaluator: the score is 0,
-	// as UiPath's is.
+	// Err says that the agent's output, or the criteria, do not fit the evaluator: the score is 0, as
+	// it is for UiPath.
 	Err error
 	// Failure says that the evaluator itself failed: there is no score.
 	Failure error
-	// Compared is what was compared, nil if nothing was.
+	// Compared holds the values that were compared, nil if none were.
 	Compared *Compared
 	// Lines are the outcomes of the single lines of a line-by-line evaluator.
 	Lines []Outcome
-	// Judged is how the outcome came about if models have given it.
+	// Judged says how models came to the outcome, if they did.
 	Judged *eval.Judged
-	// Ratings are those of people, of which the score was made.
+	// Ratings are the ratings of people from which the score was made.
 	Ratings []eval.Rating
-	// Wait is what the evaluator waits for instead; nil if it has an outcome.
+	// Wait holds the interrupts that the evaluator waits for instead; nil if it has an outcome.
 	Wait json.RawMessage
 }
 
-// Failed is the outcome of an output, or of criteria, that do not fit the evaluator: the score is 0.
+// Failed returns the outcome of an output, or of criteria, that do not fit the evaluator: the score
+// is 0.
 func Failed(format string, args ...any) Outcome { return Outcome{Err: fmt.Errorf(format, args...)} }
 
 // Evaluate implements eval.Evaluator.
@@ -91,7 +93,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, s eval.Subject) eval.Verdict {
 
 // Resume implements eval.Evaluator.
 func (e *Evaluator) Resume(ctx context.Context, s eval.Subject, deliveries map[string]eval.Delivery) eval.Verdict {
-	if e.asksModels { // its questions are asked again, and whoever answers them has the answers now
+	if e.asksModels { // its questions are asked again, and the judge has the answers now
 		return e.Evaluate(ctx, s)
 	}
 	return e.verdict(s, func(criteria *pyvalue.Object) Outcome {
@@ -102,7 +104,7 @@ func (e *Evaluator) Resume(ctx context.Context, s eval.Subject, deliveries map[s
 	})
 }
 
-// verdict finds the criteria and makes a verdict of what the evaluator makes of them.
+// verdict finds the criteria and turns the evaluator's outcome into a verdict.
 func (e *Evaluator) verdict(s eval.Subject, score func(criteria *pyvalue.Object) Outcome) eval.Verdict {
 	raw, ok := s.Evaluation.Criteria[e.Def.ID]
 	if !ok {
@@ -213,7 +215,7 @@ func (w *watchedJudge) Ask(ctx context.Context, q eval.Question) (eval.Answer, e
 	return answer, err
 }
 
-// Broken is the outcome of an evaluator that failed: it gives no score, not even 0.
+// Broken returns the outcome of an evaluator that failed: it gives no score, not even 0.
 func Broken(format string, args ...any) Outcome {
 	return Outcome{Failure: fmt.Errorf(format, args...)}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 )
 
-// MessageOf takes an error of a judge apart.
+// MessageOf returns message and category of a judge's error.
 func MessageOf(err error) (string, eval.JudgeCategory) {
 	var failed *eval.JudgeError
 	if errors.As(err, &failed) {
@@ -19,7 +19,7 @@ func MessageOf(err error) (string, eval.JudgeCategory) {
 	return err.Error(), eval.JudgeInvalid
 }
 
-// Fingerprint is the same for questions that differ only in what is judged.
+// Fingerprint is the same for questions that differ only in the material to be judged.
 func Fingerprint(q eval.Question, models ...string) string {
 	data, _ := json.Marshal(struct { // nothing in it fails
 		Template    string
@@ -32,7 +32,7 @@ func Fingerprint(q eval.Question, models ...string) string {
 	return Hash(string(data))
 }
 
-// Hash is a digest of texts; where one ends counts.
+// Hash returns a digest of texts; the places where they end count.
 func Hash(texts ...string) string {
 	h := sha256.New()
 	for _, text := range texts {
@@ -41,7 +41,7 @@ func Hash(texts ...string) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// NoModel is the outcome of a judge without a model.
+// NoModel returns the outcome of a judge without a model.
 func NoModel() Outcome {
 	return Outcome{Failure: &eval.NotAsked{Reason: "an LLM judge needs a model, and there is none here"}}
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Kind is how evaluators of one type are read, and what may be written in them. Reading takes the
-// defaults and limits from here, and docs/evaluators.md and schemas/evaluator.schema.json are made of
-// it, so that none of them can say something else.
+// Kind says how evaluators of one type are read, and which keys they may have. Reading takes the
+// defaults and limits from here, and docs/evaluators.md and schemas/evaluator.schema.json are made
+// of it, so that none of them can say something else.
 type Kind struct {
 	// Read reads a configuration into an evaluator, and gives it at least its Score.
 	Read func(e *Evaluator, c *Config)
 	// About describes the kind in Markdown.
 	About string
-	// Keys are those of the configuration.
+	// Keys are the keys of the configuration.
 	Keys []Key
 	// KeysBeside says that the keys may stand beside the evaluator's id, without evaluatorConfig.
 	KeysBeside bool
@@ -29,8 +29,8 @@ type Kind struct {
 	AsksModels bool
 	// Tells reports whether criteria with this value tell outputs apart; nil if all do.
 	Tells func(value *input.Node) bool
-	// Criteria are what an evaluation says for the evaluator. Those of types without any may have
-	// any keys.
+	// Criteria are the keys of an evaluation's criteria for the evaluator. Criteria of types without
+	// any may have any keys.
 	Criteria []Key
 }
 
@@ -61,7 +61,7 @@ type Kinds map[string]Kind
 func (k Kinds) Types() []string { return slices.Sorted(maps.Keys(k)) }
 
 // New makes the evaluator of a definition. An evaluator that cannot be run here (Definition.NotRun)
-// gives results with Result.NotRun. The error says what is wrong with the configuration.
+// gives results with Result.NotRun. The error is about the configuration.
 func (k Kinds) New(def eval.Definition) (*Evaluator, error) {
 	config := def.Config
 	if len(config) == 0 {
@@ -110,8 +110,8 @@ func (k Kinds) Read(r *input.Reader, def eval.Definition, node *input.Node) *Eva
 // AsksModels reports whether an evaluator asks models.
 func (k Kinds) AsksModels(def eval.Definition) bool { return k[def.Type].AsksModels }
 
-// JudgeModels are the models that an evaluator asks, as its configuration names them; SameAsAgent
-// may be among them. Nil if it asks none.
+// JudgeModels returns the models that an evaluator asks, as its configuration names them;
+// SameAsAgent may be among them. Nil if it asks none.
 func (k Kinds) JudgeModels(def eval.Definition) []string {
 	if !k.AsksModels(def) {
 		return nil

@@ -5,14 +5,14 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// What a judge, or a person, answers with.
+// These are the answers of a judge, or of a person.
 const (
 	answerScore   = "score"
 	answerBoolean = "boolean"
 	answerLabels  = "labels"
 )
 
-// How several verdicts become one.
+// These are the ways in which several verdicts become one.
 const (
 	reduceMean     = "mean"
 	reduceMedian   = "median"

@@ -16,7 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// llmJudge asks models one or more times each, and makes one score of what they say.
+// llmJudge asks models one or more times each, and makes one score of their answers.
 type llmJudge struct {
 	id        string
 	system    string
@@ -30,13 +30,13 @@ type llmJudge struct {
 	reduce    string
 	quorum    float64
 	unknown   bool
-	// pairs is set where two are compared.
+	// pairs is set if two answers are compared.
 	pairs        bool
 	tool         eval.Tool
 	templateHash string
 }
 
-// judgeModel is one of the models that are asked.
+// judgeModel is one of the models that the judge asks.
 type judgeModel struct {
 	model       string
 	temperature *float64
@@ -93,7 +93,7 @@ func (j *llmJudge) readModels(c *evaluator.Config) {
 	}
 }
 
-// makeTool is the tool whose arguments are the verdict.
+// makeTool returns the tool whose arguments are the verdict.
 func (j *llmJudge) makeTool() eval.Tool {
 	properties := map[string]any{"justification": map[string]any{"type": "string",
 		"description": "What speaks for the verdict and what against it; written before the verdict"}}
@@ -121,7 +121,7 @@ func (j *llmJudge) makeTool() eval.Tool {
 	return eval.Tool{Name: "submit_verdict", Description: "Submit the verdict with its justification", Schema: schema}
 }
 
-// opinion is what one model has said once.
+// opinion is one answer of one model.
 type opinion struct {
 	// score is from 0 to 1.
 	score         float64
@@ -169,19 +169,19 @@ func (j *llmJudge) read(arguments json.RawMessage) (out opinion, err error) {
 	return out, nil
 }
 
-// asked is one question with what came of it.
+// asked is one question with its outcome.
 type asked struct {
 	opinion
 	weight float64
 	call   eval.JudgeCall
 	err    error
-	// swapped is the call about two that stood in each other's place, consistent that it has led to
-	// the same.
+	// swapped is the call in which two answers stood in each other's place. consistent says that it
+	// led to the same choice.
 	swapped    []eval.JudgeCall
 	consistent bool
 }
 
-// voted says that there is an opinion that counts.
+// voted reports whether there is an opinion that counts.
 func (a asked) voted() bool { return a.err == nil && !a.unknown }
 
 func (j *llmJudge) ask(ctx context.Context, s eval.Subject, q eval.Question) (out asked) {
@@ -206,7 +206,7 @@ func (j *llmJudge) ask(ctx context.Context, s eval.Subject, q eval.Question) (ou
 	return out
 }
 
-// ownJudgeSystem is what evalrun's own judge is told unless its evaluator says something else.
+// ownJudgeSystem is the system prompt of evalrun's own judge, unless its evaluator has another.
 const ownJudgeSystem = `You judge the work of an AI agent by what you are asked about it, and by nothing else.
 
 You answer by calling the tool submit_verdict once. Write the justification first and let the verdict follow from it.

@@ -17,7 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// TypeHuman is the type of the evaluator that is people: it asks raters, and waits for them.
+// TypeHuman is the type of the evaluator that asks raters, and waits for them.
 const TypeHuman = "human"
 
 const maxRaters = 100
@@ -51,7 +51,7 @@ var humanType = evaluator.Kind{
 	},
 }
 
-// human is an evaluator that is people.
+// human is an evaluator that asks people.
 func human(e *evaluator.Evaluator, c *evaluator.Config) {
 	h := readHumans(e, c)
 	e.CriteriaOptional, e.Nominal = true, h.answer != answerScore
@@ -78,7 +78,7 @@ func readHumans(e *evaluator.Evaluator, c *evaluator.Config) *humans {
 	return h
 }
 
-// humansOf are the people of a definition. The error says what is wrong with its configuration.
+// humansOf returns the people of a definition. The error is about its configuration.
 func humansOf(def eval.Definition) (h *humans, err error) {
 	kind := humanType
 	kind.Read = func(e *evaluator.Evaluator, c *evaluator.Config) { h = readHumans(e, c) }
@@ -119,7 +119,7 @@ func either(n, otherwise *input.Node) *input.Node {
 	return otherwise
 }
 
-// shown is what a rater sees.
+// shown is the document that a rater sees.
 type shown struct {
 	Question string          `json:"question"`
 	Rubric   string          `json:"rubric,omitempty"`
@@ -130,7 +130,7 @@ type shown struct {
 	Inputs   json.RawMessage `json:"inputs,omitempty"`
 	Output   json.RawMessage `json:"output"`
 	Expected any             `json:"expected,omitempty"`
-	// Files are those that the agent has left, MoreFiles that there are others.
+	// Files are those that the agent has left. MoreFiles says that there are others.
 	Files     []shownFile `json:"files,omitempty"`
 	MoreFiles bool        `json:"moreFiles,omitempty"`
 	// Agent and Verdicts are hidden from blind raters.
@@ -205,7 +205,7 @@ func (h *humans) rate(deliveries map[string]eval.Delivery) evaluator.Outcome {
 			return evaluator.Broken("nothing was delivered for %s", raterID(i))
 		}
 		r, err := h.read(d.Payload)
-		if err != nil { // it came before it could be checked
+		if err != nil { // the answer came before it could be checked
 			return evaluator.Broken("%s: %w", raterID(i), err)
 		}
 		r.At = d.ReceivedAt
@@ -218,8 +218,8 @@ func (h *humans) rate(deliveries map[string]eval.Delivery) evaluator.Outcome {
 	return evaluator.Outcome{Score: score, Ratings: ratings}
 }
 
-// reduced is the score of all ratings together. Of labels it is that of the label that more than
-// half of them have.
+// reduced returns the score of all ratings together. For labels it is the score of the label that
+// more than half of them have.
 func (h *humans) reduced(ratings []eval.Rating) (score float64, ok bool) {
 	scores := make([]float64, len(ratings))
 	votes := map[string]int{}
@@ -242,7 +242,7 @@ func (h *humans) reduced(ratings []eval.Rating) (score float64, ok bool) {
 	return 0, false
 }
 
-// voteOf is what raters agree in if it is the same.
+// voteOf returns the value in which raters agree if it is the same.
 func voteOf(r eval.Rating) string {
 	if r.Label != "" {
 		return r.Label
@@ -250,8 +250,8 @@ func voteOf(r eval.Rating) string {
 	return strconv.FormatFloat(r.Score, 'g', -1, 64)
 }
 
-// CheckAnswer says what is wrong with what somebody delivers for an evaluator of this definition;
-// nil if the evaluator takes it.
+// CheckAnswer returns an error that says what is wrong with an answer for an evaluator of this
+// definition; nil if the evaluator takes it.
 func CheckAnswer(def eval.Definition, payload json.RawMessage) error {
 	if def.Type != TypeHuman {
 		return nil
@@ -264,7 +264,7 @@ func CheckAnswer(def eval.Definition, payload json.RawMessage) error {
 	return err
 }
 
-// NewAnswer makes an answer of what a rater has typed, for an evaluator of this definition.
+// NewAnswer makes an answer from the input of a rater, for an evaluator of this definition.
 func NewAnswer(def eval.Definition, value, reason, rater string) (json.RawMessage, error) {
 	if def.Type != TypeHuman {
 		return nil, fmt.Errorf("the evaluator %s is no person; deliver a payload", def.ID)
@@ -346,7 +346,7 @@ func (h *humans) read(payload json.RawMessage) (r eval.Rating, err error) {
 	return r, nil
 }
 
-// expects says what an answer looks like.
+// expects describes a valid answer.
 func (h *humans) expects() string {
 	switch h.answer {
 	case answerLabels:

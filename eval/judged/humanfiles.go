@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// maxShownFiles is how many files of a workspace raters are told of.
+// maxShownFiles is how many files of a workspace are listed for raters.
 const maxShownFiles = 200
 
 // shownFile is a file that the agent's workspace has. Path is slash-separated, Size in bytes.
@@ -15,8 +15,8 @@ type shownFile struct {
 	Size int64  `json:"size"`
 }
 
-// filesOf are the regular files of a workspace in the order of their paths, without what git keeps;
-// more says that there are others. A workspace that is not there has none.
+// filesOf returns the regular files of a workspace in the order of their paths, without the files
+// of git; more says that there are others. A missing workspace has none.
 func filesOf(workspace string) (files []shownFile, more bool, err error) {
 	if workspace == "" {
 		return nil, false, nil

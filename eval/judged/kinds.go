@@ -1,6 +1,6 @@
 // Package judged has evalrun's own evaluators by judgement: models that are asked (llm-judge,
-// pairwise) and people (human). Whom a question reaches is up to [eval.Judge] and to whoever
-// delivers the answers.
+// pairwise) and people (human). The [eval.Judge], and the party that delivers the answers, decide
+// whom a question reaches.
 package judged
 
 import (

@@ -63,7 +63,7 @@ func readLLMJudge(e *evaluator.Evaluator, c *evaluator.Config) {
 	e.Score = j.score
 }
 
-// usualReduce is how answers become one unless an evaluator says it.
+// usualReduce says how answers become one unless an evaluator says it.
 func usualReduce(answer string) string {
 	if answer == answerScore {
 		return reduceMean
@@ -92,7 +92,7 @@ func (j *llmJudge) readLabels(c *evaluator.Config) {
 	}
 }
 
-// score asks all judges for all their samples, at once, and reduces what they say.
+// score asks all judges for all their samples, at once, and reduces their answers.
 func (j *llmJudge) score(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
 	if s.Judge == nil {
 		return evaluator.NoModel()

@@ -18,7 +18,7 @@ import (
 // run.
 const TypePairwise = "pairwise"
 
-// pairwisePrompt is what a pairwise judge is asked unless its evaluator says something else.
+// pairwisePrompt is the prompt of a pairwise judge, unless its evaluator has another.
 const pairwisePrompt = `An AI agent was given this:
 {{input}}
 
@@ -50,8 +50,8 @@ var pairwiseType = evaluator.Kind{
 	},
 }
 
-// readPairwise reads a judge that is asked twice which of two answers is better, the agent's and the
-// one that it is compared with, each standing first once.
+// readPairwise reads a judge that is asked twice which of two answers is better, the agent's or the
+// one that it is compared with. Each stands first once.
 func readPairwise(e *evaluator.Evaluator, c *evaluator.Config) {
 	j := &llmJudge{id: e.Def.ID, system: c.String("system"), prompt: judgeTemplate{pairwisePrompt},
 		answer: answerLabels,
@@ -85,8 +85,8 @@ func readPairwise(e *evaluator.Evaluator, c *evaluator.Config) {
 	}
 }
 
-// comparePair asks all judges about both orders, at once. A judge for whom the agent's answer is
-// better in both gives 1, one for whom it is worse in both 0; a tie, or another choice when they are
+// comparePair asks all judges about both orders, at once. A judge who prefers the agent's answer in
+// both gives 1, one who prefers the other in both gives 0; a tie, or another choice when they are
 // swapped, gives 0.5.
 func (j *llmJudge) comparePair(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
 	other comparedWith) evaluator.Outcome {
@@ -117,15 +117,15 @@ func (j *llmJudge) comparePair(ctx context.Context, s eval.Subject, criteria *py
 	return p.outcome()
 }
 
-// alike is a JSON value as a judge is shown it that compares two: neither stands out by its indents
-// and escapes.
+// alike formats a JSON value for a judge that compares two: neither stands out by its indents and
+// escapes.
 func alike(raw json.RawMessage) string {
 	value := jsontext.Value(bytes.Clone(raw))
 	_ = value.Format(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // else it stays as it is
 	return jsonText(json.RawMessage(value))
 }
 
-// prefer makes a score of which side was chosen; swapped says that the agent's answer was B.
+// prefer turns the chosen side into a score; swapped says that the agent's answer was B.
 func (a *asked) prefer(swapped bool) {
 	if !a.voted() {
 		return
@@ -137,7 +137,7 @@ func (a *asked) prefer(swapped bool) {
 	a.score, a.call.Score = score, &score
 }
 
-// pairOf is one opinion of what a judge has said of both orders.
+// pairOf makes one opinion of a judge's answers to both orders.
 func pairOf(first, second asked, weight float64) asked {
 	out := first
 	out.weight, out.swapped, out.label = weight, []eval.JudgeCall{second.call}, ""
@@ -154,8 +154,8 @@ func pairOf(first, second asked, weight float64) asked {
 	return out
 }
 
-// ComparesWith is the run with which an evaluator compares, as its configuration names it; nil if
-// it compares with none.
+// ComparesWith returns the run with which an evaluator compares, as its configuration names it; nil
+// if it compares with none.
 func ComparesWith(def eval.Definition) *eval.ReferenceRun {
 	if def.Type != TypePairwise {
 		return nil

@@ -10,11 +10,11 @@ import (
 	"github.com/evalrun/evalrun/eval/evaluator"
 )
 
-// panel is what several judges, or several samples of one, have said of one rollout.
+// panel holds the answers of several judges, or several samples of one, about one rollout.
 type panel struct {
 	judge *llmJudge
 	asked []asked
-	// reference is the rollout with which was compared, empty if there is none.
+	// reference is the rollout whose output was compared, empty if there is none.
 	reference string
 }
 
@@ -23,13 +23,13 @@ type panelDetails struct {
 	Label          string   `json:"label,omitempty"`
 	Justifications []string `json:"justifications"`
 	// PositionConsistency is the share of the judges that prefer the same side in both places; nil
-	// unless two are compared.
+	// unless two answers are compared.
 	PositionConsistency *float64 `json:"positionConsistency,omitempty"`
-	// Reference is the id of the rollout with whose output was compared.
+	// Reference is the id of the rollout whose output was compared.
 	Reference string `json:"reference,omitempty"`
 }
 
-// outcome makes one score of the verdicts. Where too few have voted, or no verdict has a majority,
+// outcome makes one score of the verdicts. If too few have voted, or no verdict has a majority,
 // there is none: an error if judges have failed, and otherwise a reason.
 func (p *panel) outcome() evaluator.Outcome {
 	out := evaluator.Outcome{Judged: &eval.Judged{Fingerprint: p.fingerprint(), Reduce: p.judge.reduce}}
@@ -83,7 +83,7 @@ func (p *panel) noQuorum(votes int) string {
 	return text
 }
 
-// missing is why there is no score: what a judge that failed has said, else the reason.
+// missing says why there is no score: the error of a judge that failed, else the reason.
 func (p *panel) missing(reason string) error {
 	for _, a := range p.asked {
 		var failed *eval.JudgeError
@@ -124,7 +124,7 @@ func (p *panel) reduce(votes []asked) (score float64, label string, ok bool) {
 	}
 	var all float64
 	for _, a := range p.asked {
-		all += a.weight // one without an answer withholds its vote
+		all += a.weight // a judge without an answer withholds its vote
 	}
 	for _, candidate := range votes {
 		var weight float64
@@ -169,7 +169,7 @@ func (p *panel) positionConsistency(votes []asked) *float64 {
 	return &share
 }
 
-// agreement is the share of the votes that are the reduced verdict.
+// agreement is the share of the votes that equal the reduced verdict.
 func agreement(votes []asked, score float64, label string) *float64 {
 	same := 0
 	for _, v := range votes {

@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// readReference reads with what a judge compares; nil means the expected output.
+// readReference reads the run with which a judge compares; nil means the expected output.
 func readReference(c *evaluator.Config) *eval.ReferenceRun {
 	n := c.Get("reference")
 	switch {
@@ -27,14 +27,14 @@ func readReference(c *evaluator.Config) *eval.ReferenceRun {
 	return out
 }
 
-// comparedWith is what an output is compared with.
+// comparedWith is the output with which another one is compared.
 type comparedWith struct {
 	output json.RawMessage
 	// rolloutID is the rollout whose output it is, empty for an expected output.
 	rolloutID string
 }
 
-// expectedOf is the expected output.
+// expectedOf returns the expected output.
 func expectedOf(criteria *pyvalue.Object) (out comparedWith, err error) {
 	v, ok := criteria.Values["expectedOutput"]
 	if !ok {
@@ -44,8 +44,8 @@ func expectedOf(criteria *pyvalue.Object) (out comparedWith, err error) {
 	return out, err
 }
 
-// referenceOf is the output of another run with which an evaluator compares that of the rollout. The
-// error is a NotAsked if there is none.
+// referenceOf returns the output of another run with which an evaluator compares that of the
+// rollout. The error is a NotAsked if there is none.
 func referenceOf(s eval.Subject, evaluator string) (comparedWith, error) {
 	for _, one := range s.Evaluation.References[evaluator] {
 		if one.Agent != "" && one.Agent != s.Agent || one.Epoch != 0 && one.Epoch != s.Epoch {
@@ -59,6 +59,5 @@ func referenceOf(s eval.Subject, evaluator string) (comparedWith, error) {
 	return comparedWith{}, &eval.NotAsked{Reason: "no run was looked up with which it could be compared"}
 }
 
-// referenceExpected is what a pairwise judge compares with unless it says something else: the
-// evaluation's expected output.
+// referenceExpected is the default reference of a pairwise judge: the evaluation's expected output.
 const referenceExpected = "expected"

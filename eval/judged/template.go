@@ -20,11 +20,11 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// maxJudgedFile is how much of a workspace's file a judge is shown.
+// maxJudgedFile is how much of a workspace's file a judge sees.
 const maxJudgedFile = 256 << 10
 
-// judgePlaceholder is a place of a judge's prompt.
-// It is compiled on first use: that takes too long for the start of every process.
+// judgePlaceholder matches a placeholder of a judge's prompt. It is compiled on first use: that
+// takes too long for the start of every process.
 var judgePlaceholder = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\{\{ *([a-zA-Z]+(?:\.[^{}]+?)?) *\}\}`)
 })
@@ -33,7 +33,7 @@ var judgePlaceholder = sync.OnceValue(func() *regexp.Regexp {
 // {{history}}, {{criteria.NAME}} and {{workspace.FILE}}.
 type judgeTemplate struct{ text string }
 
-// readJudgeTemplate reads a prompt, which may have further places without a name.
+// readJudgeTemplate reads a prompt, which may have further placeholders without a name.
 func readJudgeTemplate(r *input.Reader, n *input.Node, more ...string) judgeTemplate {
 	if n == nil {
 		return judgeTemplate{}
@@ -50,7 +50,7 @@ func readJudgeTemplate(r *input.Reader, n *input.Node, more ...string) judgeTemp
 	return judgeTemplate{n.Text}
 }
 
-// has reports whether the prompt has a place.
+// has reports whether the prompt has a placeholder.
 func (t judgeTemplate) has(place string) bool {
 	return slices.ContainsFunc(judgePlaceholder().FindAllStringSubmatch(t.text, -1),
 		func(m []string) bool { return m[1] == place })
@@ -58,8 +58,8 @@ func (t judgeTemplate) has(place string) bool {
 
 // fill puts the values into the prompt in one pass, each between tags. The tags end with a part of
 // the hash of all values, so that no value can close its own: it would have to hold its own hash.
-// The values are hashed without secrets, as they are sent, so the same prompt is sent for values that
-// differ only in their secrets. More has the values of further places.
+// The values are hashed without secrets, as they are sent, so the same prompt is sent for values
+// that differ only in their secrets. more holds the values of further placeholders.
 func (t judgeTemplate) fill(s eval.Subject, criteria *pyvalue.Object, more map[string]string) (string, error) {
 	places := judgePlaceholder().FindAllStringSubmatchIndex(t.text, -1)
 	values := make([]string, len(places))
@@ -109,7 +109,7 @@ func judgedValue(place string, s eval.Subject, criteria *pyvalue.Object) (string
 	return jsonText(raw), err
 }
 
-// jsonText is a JSON value as a person reads it: a string without its quotes.
+// jsonText returns a JSON value as a person reads it: a string without its quotes.
 func jsonText(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -118,7 +118,7 @@ func jsonText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// judgedFile is the beginning of a file that the agent has left. It never leads out of the
+// judgedFile returns the beginning of a file that the agent has left. It never leads out of the
 // workspace.
 func judgedFile(workspace, name string) (string, error) {
 	root, err := os.OpenRoot(workspace)

@@ -1,5 +1,5 @@
-// Package kinds lists the kinds of evaluators that evalrun knows. Whoever makes evaluators of
-// definitions takes them from here.
+// Package kinds lists the kinds of evaluators that evalrun knows. Callers that make evaluators from
+// definitions take the kinds from here.
 package kinds
 
 import (

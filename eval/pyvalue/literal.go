@@ -13,10 +13,10 @@ import (
 
 var errLiteral = errors.New("not a Python literal")
 
-// ParseLiteral reads what Python's ast.literal_eval reads: dicts, lists, tuples, sets, strings,
-// bytes, numbers, True, False, None and Ellipsis. Some tracing libraries write a tool's arguments
-// as str(dict). Escapes of the form \N{NAME} are not read: they would need the names of all
-// characters.
+// ParseLiteral reads the literals of Python's ast.literal_eval: dicts, lists, tuples, sets,
+// strings, bytes, numbers, True, False, None and Ellipsis. Some tracing libraries write a tool's
+// arguments as str(dict). Escapes of the form \N{NAME} are not read: they would need the names of
+// all characters.
 func ParseLiteral(s string) (any, error) {
 	if strings.ContainsRune(s, 0) {
 		return nil, errLiteral
@@ -187,7 +187,7 @@ func (p *literalParser) items(end byte, depth int) (items []any, comma bool, err
 }
 
 var (
-	// numberStart matches a sign and a number, then whatever is glued to it, which makes it no
+	// numberStart matches a sign and a number, then any characters glued to it, which make it no
 	// number.
 	numberStart = regexp.MustCompile(`^[+-]?[ \t]*\.?[0-9](?:[eE][+-]?[0-9]|[\w.])*`)
 	integer     = regexp.MustCompile(`^(?:0(?:_?0)*|[1-9](?:_?[0-9])*|0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+)$`)
@@ -243,7 +243,7 @@ func pythonNumber(text string, negative bool) (Number, error) {
 	return Number{}, errLiteral
 }
 
-// base is 0 for a number whose base its prefix tells; zeros in front are no prefix.
+// base returns 0 for a number whose base its prefix tells; zeros in front are no prefix.
 func base(digits string) int {
 	if strings.Trim(digits, "0") == "" {
 		return 10

@@ -12,7 +12,7 @@ var pathToken = regexp.MustCompile(`([^.\[\]]+)|\[([0-9]+)\]`)
 // IsPath reports whether a text has a step of a path in it.
 func IsPath(text string) bool { return pathToken.MatchString(text) }
 
-// Resolve follows a target output path such as a.b[0].c; "*" is the whole value.
+// Resolve follows a target output path such as a.b[0].c; "*" means the whole value.
 func Resolve(v any, path string) (any, error) {
 	if path == "*" {
 		return v, nil

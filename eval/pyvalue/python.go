@@ -13,7 +13,7 @@ import (
 	"golang.org/x/text/language"
 )
 
-// Str is Python's str(): a string as it is, anything else as repr prints it.
+// Str returns Python's str(): a string as it is, anything else as repr prints it.
 func Str(v any) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -21,7 +21,7 @@ func Str(v any) string {
 	return Repr(v)
 }
 
-// Repr is Python's repr() of a value.
+// Repr returns Python's repr() of a value.
 func Repr(v any) string {
 	var b strings.Builder
 	writeRepr(&b, v)
@@ -82,7 +82,7 @@ func writeItems(b *strings.Builder, items []any) {
 	}
 }
 
-// Lower is Python's str.lower(): of "İ" two characters, and of the last "Σ" of a word "ς". It is
+// Lower is Python's str.lower(): "İ" becomes two characters, and the last "Σ" of a word "ς". It is
 // done in one piece, because Caser.String works through a buffer and forgets at its end whether it
 // is inside a word.
 func Lower(s string) string {
@@ -123,7 +123,7 @@ func writeReprString(b *strings.Builder, s string) {
 		quote = '"'
 	}
 	b.WriteRune(quote)
-	plain := 0 // where the characters begin that are written as they are
+	plain := 0 // where the characters begin that are copied as they are
 	for i, r := range s {
 		if r != quote && r != '\\' && unicode.IsPrint(r) {
 			continue
@@ -152,7 +152,7 @@ func writeReprString(b *strings.Builder, s string) {
 	b.WriteRune(quote)
 }
 
-// Canonical is the JSON of a value with sorted keys and floats for numbers.
+// Canonical returns the JSON of a value with sorted keys and floats for numbers.
 func Canonical(v any) string {
 	var b strings.Builder
 	writeCanonical(&b, v)

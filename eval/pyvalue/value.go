@@ -109,7 +109,7 @@ func (r *valueReader) read(depth int) (any, error) {
 	return ParseNumber(string(r.data[from:r.at])), nil
 }
 
-// next is the first byte of the next token.
+// next returns the first byte of the next token.
 func (r *valueReader) next() byte {
 	for {
 		switch c := r.data[r.at]; c {
@@ -161,7 +161,7 @@ func (r *valueReader) comma() {
 	}
 }
 
-// text reads a string; encoding/json knows what escapes mean, and bytes that are not UTF-8.
+// text reads a string; encoding/json handles escapes, and bytes that are not UTF-8.
 func (r *valueReader) text() (s string, err error) {
 	from, plain := r.at, true
 	for r.at++; r.data[r.at] != '"'; r.at++ {
@@ -254,7 +254,7 @@ func Equal(a, b any) bool {
 	return false
 }
 
-// AsNumber gives the number that a Python value is in arithmetic: a boolean is 0 or 1.
+// AsNumber returns the number that a Python value is in arithmetic: a boolean is 0 or 1.
 func AsNumber(v any) (Number, bool) {
 	switch v := v.(type) {
 	case Number:
@@ -315,8 +315,8 @@ func (o *Object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// MarshalJSON gives a number as it was written, and one that JSON has not as a string: "NaN",
-// "Infinity", "-Infinity".
+// MarshalJSON writes a number as it was written, and one that JSON does not have as a string:
+// "NaN", "Infinity", "-Infinity".
 func (n Number) MarshalJSON() ([]byte, error) {
 	if n.Text != "" {
 		return []byte(n.Text), nil
@@ -332,12 +332,12 @@ func (n Number) MarshalJSON() ([]byte, error) {
 // nonFinite are the numbers that Python's json writes and reads beyond JSON.
 var nonFinite = map[string]float64{"NaN": math.NaN(), "Infinity": math.Inf(1), "-Infinity": math.Inf(-1)}
 
-// A Python literal has values that JSON has not. They are held beside those of parseValue.
+// A Python literal has values that JSON does not have. They are held beside those of parseValue.
 type (
 	// Tuple is equal to no list.
 	Tuple []any
-	// Opaque is a value that is equal to none of JSON's, as Python prints it: bytes, a set, a
-	// complex number, Ellipsis, or a dict whose keys are not all strings.
+	// Opaque is a value as Python prints it that equals none of JSON's: bytes, a set, a complex
+	// number, Ellipsis, or a dict whose keys are not all strings.
 	Opaque string
 )
 

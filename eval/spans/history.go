@@ -7,12 +7,12 @@ import (
 	"github.com/evalrun/evalrun/eval/pyvalue"
 )
 
-// History is the text by which UiPath's judges know what an agent did: its tool calls in their
-// order. UiPath prints local time; here it is UTC, so that a prompt does not depend on the machine.
+// History is the text that tells UiPath's judges what an agent did: its tool calls in their order.
+// UiPath prints local time; here it is UTC, so that a prompt does not depend on the machine.
 func History(segments [][]json.RawMessage) string {
 	var lines []string
 	for _, call := range ToolCalls(segments) {
-		result, arguments := "{}", "{}" // as UiPath prints what is missing
+		result, arguments := "{}", "{}" // as UiPath prints missing values
 		if call.output != nil {
 			result = strings.TrimSpace(pyvalue.Str(call.output))
 		}

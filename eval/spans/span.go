@@ -1,5 +1,5 @@
-// Package spans reads the spans of an agent's trace: the calls of tools that they tell, a history of
-// these for judges, and what they say of the use of models. It knows no files and no evaluators.
+// Package spans reads the spans of an agent's trace: its calls of tools, a history of these for
+// judges, and its use of models. It knows no files and no evaluators.
 package spans
 
 import (

@@ -20,12 +20,12 @@ type ToolCall struct {
 	Output string `json:"output"`
 
 	args *pyvalue.Object
-	// callID and spanID identify the call and its span, where the span says so; finished is set if
-	// there is an output.
+	// callID and spanID identify the call and its span, if the span has them; finished is set if there
+	// is an output.
 	callID   string
 	spanID   string
 	finished bool
-	// segment is the one in which the call was seen last.
+	// segment is the segment in which the call was seen last.
 	segment int
 	// input and output are the values of the span as they are, nil if it has none; started and
 	// ended are its times as History prints them.
@@ -117,7 +117,7 @@ func (t *callTable) earlier(key string) (at int, found bool) {
 	return at, found
 }
 
-// Arguments are Args as a value.
+// Arguments returns Args as a value.
 func (c *ToolCall) Arguments() *pyvalue.Object { return c.args }
 
 func (c *ToolCall) mayComeAgain() bool { return c.callID != "" || !c.finished }
@@ -186,8 +186,8 @@ func toolArgs(v any) *pyvalue.Object {
 	return pyvalue.New()
 }
 
-// toolOutput reads a call's output: the content of an object, be it in a string of JSON, or else
-// the text itself.
+// toolOutput reads a call's output: the content of an object, also of one in a string of JSON, or
+// else the text itself.
 func toolOutput(v any) string {
 	var content any
 	switch v := v.(type) {
@@ -211,7 +211,7 @@ func toolOutput(v any) string {
 	return pyvalue.Str(content)
 }
 
-// Sanitize is what UiPath's runtime makes of a tool's display name.
+// Sanitize does what UiPath's runtime does to a tool's display name.
 func Sanitize(name string) string {
 	var b strings.Builder
 	for _, r := range strings.Join(strings.Fields(name), "_") {
@@ -222,7 +222,7 @@ func Sanitize(name string) string {
 	return b.String()[:min(b.Len(), 64)]
 }
 
-// Known is what criteria may call the tool: its id, or if it has none its name.
+// Known returns the name by which criteria may call the tool: its id, or if it has none its name.
 func (c *ToolCall) Known() string {
 	if c.ID != nil {
 		return *c.ID
@@ -230,8 +230,8 @@ func (c *ToolCall) Known() string {
 	return c.Name
 }
 
-// Is reports whether criteria that name a tool so mean this call. A call with an id is known by it
-// alone.
+// Is reports whether criteria that name a tool in this way mean this call. A call with an id is
+// known by it alone.
 func (c *ToolCall) Is(key string) bool {
 	if c.ID != nil {
 		return *c.ID == key

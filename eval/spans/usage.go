@@ -10,12 +10,12 @@ import (
 	"github.com/evalrun/evalrun/eval/pyvalue"
 )
 
-// Usage is what the spans of a trace say of the use of models, by model: OpenTelemetry's
+// Usage returns the use of models that the spans of a trace report, by model: OpenTelemetry's
 // attributes gen_ai.usage.input_tokens and gen_ai.usage.output_tokens (formerly prompt_tokens and
 // completion_tokens), and gen_ai.usage.cache_read.input_tokens, which are part of the input.
 //
 // A span counts once, the last one of an id, and one whose id is in seen does not count; the ids of
-// those that count are added to seen. A span around others that say what they used has their sum,
+// those that count are added to seen. A span around others that report their usage has their sum,
 // and is left out.
 func Usage(spans []json.RawMessage, seen map[string]bool) []eval.Usage {
 	var t usageTable
@@ -27,7 +27,7 @@ func Usage(spans []json.RawMessage, seen map[string]bool) []eval.Usage {
 	return t.sum(seen)
 }
 
-// TellUsage reports whether spans may say something of the use of models. It is quick.
+// TellUsage reports whether spans may report the use of models. It is quick.
 func TellUsage(spans []json.RawMessage) bool {
 	for _, raw := range spans {
 		if bytes.Contains(raw, []byte("gen_ai.usage.")) {
@@ -39,7 +39,7 @@ func TellUsage(spans []json.RawMessage) bool {
 
 // usageTable holds the spans of a trace.
 type usageTable struct {
-	// parents are by id, used by id too; order has the ids of used.
+	// parents maps the ids of spans to their parents; used is by id too, and order has its ids.
 	parents map[string]string
 	used    map[string]eval.Usage
 	order   []string
@@ -85,7 +85,7 @@ func (t *usageTable) add(span *pyvalue.Object) {
 	t.used[key] = u
 }
 
-// count is the first of the attributes that is a count.
+// count returns the first of the attributes that is a count.
 func count(o *pyvalue.Object, names ...string) (n int64, ok bool) {
 	v, _ := o.Get(names...)
 	switch v := v.(type) {

@@ -6,7 +6,7 @@ import "slices"
 // epochs of one run, where there is none.
 type SelfTest struct {
 	Splits int `json:"splits"`
-	// Exact says that these are all splits there are.
+	// Exact says that these are all the splits.
 	Exact    bool        `json:"exact"`
 	T        FalseAlarms `json:"t"`
 	SignFlip FalseAlarms `json:"signFlip"`
@@ -36,9 +36,9 @@ const (
 	aaDraws     = 1000
 )
 
-// AA splits the epochs of each evaluation into halves at random, and compares the halves. An
-// evaluation with one epoch is left out; of an odd number one epoch is, another one each time. It is
-// nil if fewer than two clusters are left.
+// AA splits the epochs of each evaluation into halves at random, and compares the halves. It leaves
+// out an evaluation with one epoch, and one epoch of an odd number, another one each time. It
+// returns nil if fewer than two clusters are left.
 func AA(evaluations []Repeated, reduce func([]float64) float64, seed uint64) *SelfTest {
 	evaluations = slices.DeleteFunc(slices.Clone(evaluations), func(e Repeated) bool { return len(e.Scores) < 2 })
 	clusters := map[string]bool{}

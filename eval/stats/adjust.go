@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Holm adjusts p-values for their number (Holm 1979): where all that are at most alpha are called
+// Holm adjusts p-values for their number (Holm 1979): if all that are at most alpha are called
 // differences, the probability that any of them is none is at most alpha.
 func Holm(p []float64) []float64 {
 	out, least := make([]float64, len(p)), 0.0
@@ -16,9 +16,9 @@ func Holm(p []float64) []float64 {
 	return out
 }
 
-// BenjaminiHochberg adjusts p-values for their number (Benjamini and Hochberg 1995): where all that
-// are at most alpha are called differences, a share of at most alpha of them is expected to be none.
-// It finds more than [Holm], and is for the many rows in which one looks for candidates.
+// BenjaminiHochberg adjusts p-values for their number (Benjamini and Hochberg 1995): if all that
+// are at most alpha are called differences, a share of at most alpha of them is expected to be
+// none. It finds more than [Holm], and is for many rows in which one looks for candidates.
 func BenjaminiHochberg(p []float64) []float64 {
 	out, most := make([]float64, len(p)), 1.0
 	for rank, i := range slices.Backward(ascending(p)) {
@@ -28,7 +28,7 @@ func BenjaminiHochberg(p []float64) []float64 {
 	return out
 }
 
-// ascending are the indices of p in the order of its values.
+// ascending returns the indices of p in the order of its values.
 func ascending(p []float64) []int {
 	order := make([]int, len(p))
 	for i := range p {

@@ -44,7 +44,7 @@ func pairs(x []float64, distance func(a, b float64) float64) (sum float64) {
 	return sum
 }
 
-// Nominal is the distance of ratings that are equal or not.
+// Nominal is the distance of ratings that are only equal or not.
 func Nominal(a, b float64) float64 {
 	if a == b {
 		return 0

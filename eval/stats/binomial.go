@@ -30,8 +30,8 @@ func PointFails(n int, least, p float64) float64 {
 	return binomialCDF(int(math.Ceil(least*float64(n)-1e-9))-1, n, p)
 }
 
-// IntervalFails is the same for a gate that fails when the whole interval is below least: when so few
-// would pass with probability (1-level)/2 at most, if each did with probability least.
+// IntervalFails is the same for a gate that fails when the whole interval is below least: when so
+// few would pass with probability (1-level)/2 at most, if each did with probability least.
 func IntervalFails(n int, least, p float64) float64 {
 	fewest := sort.Search(n+1, func(passed int) bool { return binomialCDF(passed, n, least) >= (1-level)/2 })
 	return binomialCDF(fewest-1, n, p)

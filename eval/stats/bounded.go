@@ -19,8 +19,8 @@ import (
 // mostPlaces is how many places are computed one by one; more values share that many.
 const mostPlaces = 256
 
-// place is where values are: shape is that of the gamma variable which is its weight, and the number
-// of its values where each of them counts whole.
+// place is a point with values: shape is the shape of the gamma variable that is its weight, and
+// the number of its values if each of them counts whole.
 type place struct{ x, shape float64 }
 
 // boundedInterval is the interval of the mean of values, whose weights have shape in sum.
@@ -34,9 +34,9 @@ func boundedInterval(values []float64, shape float64) (low, high float64) {
 	return 1 - upperEnd(mirrored), upperEnd(places)
 }
 
-// placesOf are the places of values in rising order, with the number of values at each. Where there
-// are too many, each value is shared by the two points of a grid between which it lies, so that the
-// mean stays what it is and nothing becomes narrower.
+// placesOf returns the places of values in rising order, with the number of values at each. If
+// there are too many, each value is shared by the two points of a grid between which it lies, so
+// that the mean stays the same and nothing becomes narrower.
 func placesOf(values []float64) (out []place) {
 	sorted := slices.Clone(values)
 	slices.Sort(sorted)
@@ -108,10 +108,10 @@ func upperEnd(places []place) float64 {
 type weightedMean struct {
 	places []place
 	rates  []place // room for integrand
-	saddle float64 // that of the last q, relative to where the line may be
+	saddle float64 // the saddle point of the last q, relative to the range of the line
 }
 
-// guess is the mean and two standard deviations of the weighted mean.
+// guess returns the mean and two standard deviations of the weighted mean.
 func (w *weightedMean) guess() float64 {
 	var shape, mean, variance float64
 	for _, p := range w.places {
@@ -124,9 +124,9 @@ func (w *weightedMean) guess() float64 {
 	return mean + 2*math.Sqrt(variance/(shape+1))
 }
 
-// above is the probability that the weighted mean is above q, where q lies between the places. It is
-// 1/2πi ∫ exp(K(s))/s ds along a line parallel to the imaginary axis with a positive real part, where
-// K(s) = -Σ shape·log(1-s·(x-q)) is the cumulant generating function of Σ g·(x-q).
+// above returns the probability that the weighted mean is above q, where q lies between the places.
+// It is 1/2πi ∫ exp(K(s))/s ds along a line parallel to the imaginary axis with a positive real
+// part, where K(s) = -Σ shape·log(1-s·(x-q)) is the cumulant generating function of Σ g·(x-q).
 func (w *weightedMean) above(q float64) float64 {
 	s := w.saddlePoint(q)
 	// At s+iy the integrand is that at s times Π (1-iy·rate)^-shape over the rates below, of which 1/s
@@ -172,8 +172,8 @@ func (w *weightedMean) trapezoid(from, step, height, width float64) (sum float64
 	}
 }
 
-// saddlePoint is where exp(K(s))/s is least for s between 0 and 1/(1-q), by Newton's method. It need
-// not be exact: the integral is the same along any line.
+// saddlePoint returns the s between 0 and 1/(1-q) for which exp(K(s))/s is least, by Newton's
+// method. It need not be exact: the integral is the same along any line.
 func (w *weightedMean) saddlePoint(q float64) float64 {
 	low, high := 0.0, 1/(1-q)
 	s := high * cmp.Or(w.saddle, 0.5)

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// Rated is a thing that a judge and people have scored, from 0 to 1.
+// Rated is a thing with the scores of a judge and of people, from 0 to 1.
 type Rated struct {
 	Judge, People float64
-	// Cluster is the group that it belongs to; one of its own has a name that no other has.
+	// Cluster is the group that it belongs to; a group of its own has a name that no other has.
 	Cluster string
 }
 
-// Confusion counts what passes, by the judge and by people.
+// Confusion counts how things pass or fail, by the judge and by people.
 type Confusion struct {
 	TruePositives  int `json:"truePositives"`
 	FalseNegatives int `json:"falseNegatives"`
@@ -21,8 +21,8 @@ type Confusion struct {
 }
 
 // Coefficient is a coefficient of agreement with its interval of 95 %: of bootstrap samples of the
-// clusters, or where all of these agree by the interval of the share that agrees. It has none with
-// fewer than two clusters.
+// clusters, or if all of these agree, of the share that agrees. It has none with fewer than two
+// clusters.
 type Coefficient struct {
 	Value *float64 `json:"value"`
 	Low   *float64 `json:"low"`
@@ -32,14 +32,14 @@ type Coefficient struct {
 // Calibration says how far a judge agrees with people.
 type Calibration struct {
 	Confusion Confusion `json:"confusion"`
-	// Agreement is the share on which both agree whether it passes; Sensitivity the share that
-	// passes by the judge of what passes by people, and Specificity the share that fails by the
-	// judge of what fails by people.
+	// Agreement is the share on which both agree whether it passes. Sensitivity is the share that
+	// passes by the judge among those that pass by people, and Specificity the share that fails by the
+	// judge among those that fail by people.
 	Agreement   Estimate `json:"agreement"`
 	Sensitivity Estimate `json:"sensitivity"`
 	Specificity Estimate `json:"specificity"`
-	// Kappa is Cohen's, of what passes. WeightedKappa, with squared weights, and Krippendorff's Alpha
-	// are of the scores; where all scores are 0 or 1, WeightedKappa is Kappa.
+	// Kappa is Cohen's kappa of pass or fail. WeightedKappa, with squared weights, and Krippendorff's
+	// Alpha are of the scores; if all scores are 0 or 1, WeightedKappa is Kappa.
 	Kappa         Coefficient `json:"kappa"`
 	WeightedKappa Coefficient `json:"weightedKappa"`
 	Alpha         Coefficient `json:"alpha"`
@@ -47,7 +47,7 @@ type Calibration struct {
 	Bias *float64 `json:"bias"`
 }
 
-// Calibrate compares a judge with people. What scores at least pass passes.
+// Calibrate compares a judge with people. A score of at least pass passes.
 func Calibrate(rated []Rated, pass float64, s Settings) Calibration {
 	var out Calibration
 	var agreement, sensitivity, specificity Sample
@@ -92,13 +92,13 @@ func share(is bool) float64 {
 	return 0
 }
 
-// Corrected is the rate of what passes if the judge's errors are taken out (Rogan and Gladen 1978).
+// Corrected is the rate that passes after the judge's errors are taken out (Rogan and Gladen 1978).
 type Corrected struct {
 	// Observed is the share of N that passes by the judge.
 	Observed float64 `json:"observed"`
 	N        int     `json:"n"`
 	Rate     float64 `json:"rate"`
-	// StandardError has the uncertainty of both: of the judge's errors and of what it was asked.
+	// StandardError has both uncertainties: that of the judge's errors and that of the observed share.
 	StandardError float64 `json:"standardError"`
 	Low           float64 `json:"low"`
 	High          float64 `json:"high"`
@@ -131,7 +131,7 @@ func (m moments) plus(o moments) moments {
 // chance is the squared distance of a and b if they had nothing to do with each other.
 func (m moments) chance() float64 { return (m.aa+m.bb)/m.n - 2*(m.a/m.n)*(m.b/m.n) }
 
-// kappa is that with squared weights: 1 less the squared distance of pairs, by that of chance.
+// kappa is kappa with squared weights: 1 less the squared distance of pairs, by that of chance.
 func (m moments) kappa() (float64, bool) {
 	if m.n == 0 {
 		return 0, false
@@ -139,7 +139,7 @@ func (m moments) kappa() (float64, bool) {
 	return 1 - (m.aa+m.bb-2*m.ab)/m.n/m.chance(), m.chance() > 1e-12
 }
 
-// alpha is Krippendorff's with the distance of intervals.
+// alpha is Krippendorff's alpha with the distance of intervals.
 func (m moments) alpha() (float64, bool) {
 	values := 2 * m.n
 	expected := 2 * (values*(m.aa+m.bb) - (m.a+m.b)*(m.a+m.b)) / (values * (values - 1))
@@ -164,7 +164,7 @@ func (c *clustered) add(cluster string, a, b float64) {
 	c.parts[i] = c.parts[i].plus(moments{1, a, b, a * a, b * b, a * b})
 }
 
-// coefficient is one of them with its percentile interval over resampled clusters.
+// coefficient returns one coefficient with its percentile interval over resampled clusters.
 func (c *clustered) coefficient(of func(moments) (float64, bool), agreement Estimate, s Settings) (out Coefficient) {
 	var all moments
 	for _, part := range c.parts {
@@ -188,7 +188,7 @@ func (c *clustered) coefficient(of func(moments) (float64, bool), agreement Esti
 			}
 			drawn, ok := of(sum)
 			if !ok {
-				drawn = math.NaN() // all that was drawn is the same: nothing can be said
+				drawn = math.NaN() // all draws are the same: nothing can be said
 			}
 			draws[b] = drawn
 		}
@@ -199,7 +199,7 @@ func (c *clustered) coefficient(of func(moments) (float64, bool), agreement Esti
 	}
 	slices.Sort(draws)
 	low, high := quantile(draws, 0.025), quantile(draws, 0.975)
-	if high-low < 1e-12 && agreement.Low != nil && value > 1-1e-12 { // what has always agreed need not go on so
+	if high-low < 1e-12 && agreement.Low != nil && value > 1-1e-12 { // raters who have always agreed need not go on so
 		low = 1 - (1-*agreement.Low)/all.chance()
 	}
 	out.Low, out.High = &low, &high

@@ -16,7 +16,7 @@ type Estimate struct {
 	// Clusters is how many groups of evaluations there are; N if no evaluation names its cluster.
 	Clusters int      `json:"clusters"`
 	Mean     *float64 `json:"mean"`
-	// StandardError of the mean, clustered; nil below two clusters.
+	// StandardError is the clustered standard error of the mean; nil below two clusters.
 	StandardError *float64 `json:"standardError"`
 	// Low and High bound the confidence interval of Level; nil if there is none.
 	Low  *float64 `json:"low"`
@@ -56,8 +56,8 @@ func (v *Sample) Mean() *float64 {
 	return &mean
 }
 
-// sums are the sums of each cluster's x - from and the sizes of the clusters, in the order in which
-// the clusters first came.
+// sums returns the sums of each cluster's x - from and the sizes of the clusters, in the order in
+// which the clusters first came.
 func (v *Sample) sums(from float64) (sums []float64, sizes []int) {
 	index := make(map[string]int, len(v.x))
 	for i, x := range v.x {
@@ -73,8 +73,8 @@ func (v *Sample) sums(from float64) (sums []float64, sizes []int) {
 	return sums, sizes
 }
 
-// mean is the mean and its clustered standard error (Miller 2024, appendix A, with the correction
-// C/(C-1)), nil below two clusters.
+// mean returns the mean and its clustered standard error (Miller 2024, appendix A, with the
+// correction C/(C-1)), nil below two clusters.
 func (v *Sample) mean() (mean float64, se *float64, clusters int) {
 	n := float64(len(v.x))
 	for _, x := range v.x {
@@ -94,12 +94,12 @@ func (v *Sample) mean() (mean float64, se *float64, clusters int) {
 	return mean, &e, len(sums)
 }
 
-// Method is how intervals are computed.
+// Method is the method of intervals.
 type Method string
 
-// Bounded is the interval for means of values from 0 to 1, which needs to know nothing of them. It is
-// the default, also where nothing is said. Student is that of Student's t, which assumes that rare
-// values far from the others would have been seen.
+// Bounded is the interval for means of values from 0 to 1, which needs to know nothing of them. It
+// is the default, also if no method is named. Student is the interval of Student's t, which assumes
+// that rare values far from the others would have been seen.
 const (
 	Bounded Method = "gaffke"
 	Student Method = "t"
@@ -108,8 +108,8 @@ const (
 // boundedEffective is Bounded with an effective number of evaluations, as there are clusters.
 const boundedEffective = "gaffke-effective"
 
-// Estimate describes the sample. Where all figures are 0 or 1, or equal, Student is not used: it
-// would give an interval that is too narrow, or has no width.
+// Estimate describes the sample. If all figures are 0 or 1, or equal, Student is not used: it would
+// give an interval that is too narrow, or has no width.
 func (v *Sample) Estimate(method Method) Estimate {
 	e := Estimate{N: len(v.x)}
 	if e.N == 0 {
@@ -137,11 +137,12 @@ func (v *Sample) Estimate(method Method) Estimate {
 	return e
 }
 
-// sixDigits rounds to what is computed surely, so that it is the same on every machine.
+// sixDigits rounds to the digits that are certain, so that the result is the same on every machine.
 func sixDigits(x float64) float64 { return math.Round(x*1e6) / 1e6 }
 
-// effective is the number of independent evaluations that times as many of the sample are worth (Korn
-// and Graubard 1998). Clusters of unequal size count as fewer. It is unknown of one cluster.
+// effective returns the number of independent evaluations that times as many of the sample are
+// worth (Korn and Graubard 1998). Clusters of unequal size count as fewer. For one cluster it is
+// unknown.
 func (v *Sample) effective(times float64) (n float64, ok bool) {
 	size := float64(len(v.x))
 	n = size * times
@@ -177,8 +178,8 @@ func (v *Sample) Binary() bool {
 	return clusters == len(v.x) && v.binary()
 }
 
-// Needed is how many evaluations like these an interval would need to lie on one side of least; 0 if
-// nothing can be said.
+// Needed returns how many evaluations like these an interval would need to lie on one side of
+// least; 0 if that is not known.
 func (v *Sample) Needed(least float64, method Method) int {
 	e := v.Estimate(method)
 	if e.Low == nil || math.Abs(*e.Mean-least) < 1e-9 {
@@ -190,7 +191,8 @@ func (v *Sample) Needed(least float64, method Method) int {
 	return v.neededAround(*e.Mean, *e.Mean-least)
 }
 
-// neededByStudent is how many evaluations have an interval of Student's t of half the width distance.
+// neededByStudent returns how many evaluations have an interval of Student's t of half the width
+// distance.
 func neededByStudent(e Estimate, distance float64) int {
 	n := float64(e.N)
 	square := *e.StandardError * *e.StandardError * n / (distance * distance)
@@ -200,7 +202,7 @@ func neededByStudent(e Estimate, distance float64) int {
 	})
 }
 
-// ends are those of the interval of times as many evaluations; 0 and 1 if nothing is known.
+// ends returns the ends of the interval of times as many evaluations; 0 and 1 if nothing is known.
 func (v *Sample) ends(times float64) (low, high float64) {
 	shape, ok := v.effective(times)
 	if !ok {
@@ -209,8 +211,8 @@ func (v *Sample) ends(times float64) (low, high float64) {
 	return boundedInterval(v.x, shape)
 }
 
-// fewest is the least number that is enough, as all larger ones are, to half a percent; 0 if there is
-// none that anybody could run.
+// fewest returns the least number that is enough, as all larger ones are, to half a percent; 0 if
+// there is none that anybody could run.
 func fewest(enough func(n int) bool) int {
 	const most = 1 << 30
 	n := 1
@@ -232,7 +234,7 @@ func (v *Sample) binary() bool {
 	return true
 }
 
-// wilson is the Wilson score interval of a share p of n, where quantile is that of the normal
+// wilson returns the Wilson score interval of a share p of n, where quantile is that of the normal
 // distribution or of Student's t.
 func wilson(p, n, quantile float64) (low, high float64) {
 	square := quantile * quantile
@@ -250,8 +252,8 @@ func Mean(x []float64) float64 {
 	return sum / float64(len(x))
 }
 
-// neededAround is how many evaluations like these have an interval that goes no further from their
-// mean than distance: downwards, or where it is negative upwards.
+// neededAround returns how many evaluations like these have an interval that goes no further from
+// their mean than distance: downwards, or if it is negative upwards.
 func (v *Sample) neededAround(mean, distance float64) int {
 	return fewest(func(n int) bool {
 		low, high := v.ends(float64(n) / float64(len(v.x)))

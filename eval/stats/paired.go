@@ -28,7 +28,7 @@ func (p *Paired) Equal(other *Paired) bool {
 // Len is the number of pairs.
 func (p *Paired) Len() int { return len(p.a) }
 
-// Difference is what two sides differ by, B less A.
+// Difference is the difference of two sides, B less A.
 type Difference struct {
 	N        int     `json:"n"`
 	Clusters int     `json:"clusters"`
@@ -38,13 +38,13 @@ type Difference struct {
 	// Regressions counts the evaluations that are worse in B, Improvements those that are better.
 	Regressions  int `json:"regressions"`
 	Improvements int `json:"improvements"`
-	// StandardError of Delta, clustered; nil below two clusters.
+	// StandardError is the clustered standard error of Delta; nil below two clusters.
 	StandardError *float64 `json:"standardError"`
 	// DF are the degrees of freedom of the t test: clusters less one.
 	DF int `json:"df"`
 	// Low and High bound the 95 % confidence interval; nil if there is none. Interval names its
-	// method: gaffke or t, or where every score is 0 or 1 bonett-price, with clusters gaffke-effective
-	// or bonett-price-clustered. That of tokens and costs is always t.
+	// method: gaffke or t, or if every score is 0 or 1 bonett-price, with clusters gaffke-effective or
+	// bonett-price-clustered. For tokens and costs it is always t.
 	Low      *float64 `json:"low"`
 	High     *float64 `json:"high"`
 	Interval string   `json:"interval,omitempty"`
@@ -52,10 +52,10 @@ type Difference struct {
 	TP *float64 `json:"tP"`
 	// SignFlipP is the p-value that is shown, exact with ties and few evaluations.
 	SignFlipP float64 `json:"signFlipP"`
-	// McNemarExact and McNemarMidP are there where every figure is 0 or 1 and nothing is clustered.
+	// McNemarExact and McNemarMidP are set if every figure is 0 or 1 and nothing is clustered.
 	McNemarExact *float64 `json:"mcnemarExact,omitempty"`
 	McNemarMidP  *float64 `json:"mcnemarMidP,omitempty"`
-	// Correlation of the two sides; nil if one of them does not vary.
+	// Correlation is the correlation of the two sides; nil if one of them does not vary.
 	Correlation *float64 `json:"correlation"`
 	// Bootstrap is nil below two clusters.
 	Bootstrap *Bootstrap `json:"bootstrap"`
@@ -67,16 +67,17 @@ type Difference struct {
 
 // Settings say how differences are computed.
 type Settings struct {
-	// Power of the smallest detectable difference, such as 0.8.
+	// Power is the power of the smallest detectable difference, such as 0.8.
 	Power float64
-	// Resamples of the bootstrap; 0 leaves it out. Seed is that of all random numbers.
+	// Resamples is the number of resamples of the bootstrap; 0 leaves it out. Seed is the seed of all
+	// random numbers.
 	Resamples int
 	Seed      uint64
 	// Interval is the method for scores that are not all 0 or 1.
 	Interval Method
 }
 
-// DefaultSettings are those of a comparison that says nothing else.
+// DefaultSettings are the settings of a comparison that has no others.
 var DefaultSettings = Settings{Power: 0.8, Resamples: 10_000, Seed: 1}
 
 // Difference compares the sides. There must be a pair.
@@ -156,7 +157,7 @@ func (p *Paired) interval(method Method) (low, high *float64, name string) {
 	return &l, &h, name
 }
 
-// scaled are the differences, from -1 to 1, as values from 0 to 1.
+// scaled returns the differences, from -1 to 1, as values from 0 to 1.
 func (p *Paired) scaled() *Sample {
 	s := &Sample{clusters: p.d.clusters, x: make([]float64, p.Len())}
 	for i, d := range p.d.x {
@@ -170,13 +171,14 @@ func (p *Paired) binary() bool {
 	return !p.Unbounded && (&Sample{x: p.a}).binary() && (&Sample{x: p.b}).binary()
 }
 
-// Varies reports whether the pairs do not all differ by the same. One pair alone tells nothing of it.
+// Varies reports whether the pairs do not all have the same difference. One pair alone does not
+// tell.
 func (d Difference) Varies() bool { return d.StandardError != nil && *d.StandardError >= negligible }
 
-// bonettPrice is the interval of Bonett and Price (2012) of the difference of two paired shares: that
-// of the mean difference of the pairs and two more, one that became worse and one that became better.
-// It has a width where no pair differs. With clusters each of them is one observation, and the two more
-// are clusters of mean size.
+// bonettPrice returns the interval of Bonett and Price (2012) of the difference of two paired
+// shares: that of the mean difference of the pairs and two more, one that became worse and one that
+// became better. It has a width even if no pair differs. With clusters each of them is one
+// observation, and the two more are clusters of mean size.
 func (p *Paired) bonettPrice(quantile float64) (low, high float64) {
 	sums, sizes := p.d.sums(0)
 	n, size := float64(len(sums)+2), float64(p.Len())/float64(len(sums))
@@ -205,8 +207,8 @@ func tTest(delta, se float64, clusters int) *float64 {
 	return &p
 }
 
-// mcnemar are the exact p-value and the mid-p-value of so many changes for the worse and for the
-// better.
+// mcnemar returns the exact p-value and the mid-p-value for counts of changes for the worse and for
+// the better.
 func mcnemar(worse, better int) (exact, mid float64) {
 	n, least := worse+better, min(worse, better)
 	tail := 2 * binomialCDF(least, n, 0.5)
@@ -216,7 +218,7 @@ func mcnemar(worse, better int) (exact, mid float64) {
 	return min(1, tail), tail - binomialMass(least, n)
 }
 
-// correlation is that of Pearson.
+// correlation is Pearson's correlation.
 func correlation(a []float64, meanA float64, b []float64, meanB float64) *float64 {
 	var ab, aa, bb float64
 	for i := range a {
@@ -230,9 +232,9 @@ func correlation(a []float64, meanA float64, b []float64, meanB float64) *float6
 	return &r
 }
 
-// Needed is how many pairs like these, of which d is the difference, would find a difference of
-// distance with the power, and have an interval that goes no further to that side; nil if distance is
-// nothing, or if nothing is known of how much the pairs vary.
+// Needed returns how many pairs like these, of which d is the difference, would find a difference
+// of distance with the power, and have an interval that goes no further to that side; nil if
+// distance is nothing, or if it is not known how much the pairs vary.
 func (p *Paired) Needed(d Difference, distance float64) *int {
 	if d.StandardError == nil || math.Abs(distance) < negligible {
 		return nil
@@ -262,8 +264,8 @@ func (p *Paired) Needed(d Difference, distance float64) *int {
 	return &out
 }
 
-// neededClusters is how many clusters that do not differ have an interval that goes no further than
-// distance.
+// neededClusters returns how many clusters that do not differ have an interval that goes no further
+// than distance.
 func (d Difference) neededClusters(distance float64) int {
 	return 2 + sort.Search(1<<30, func(n int) bool {
 		n += 2

@@ -21,8 +21,8 @@ type Attempted struct {
 	Cluster   string
 }
 
-// Curve is pass@k and pass^k for each k up to most: of n attempts of which c passed, the shares of
-// the C(n,k) choices of k attempts in which at least one passed, and in which all did.
+// Curve returns pass@k and pass^k for each k up to most: of n attempts of which c passed, the
+// shares of the C(n,k) choices of k attempts in which at least one passed, and in which all did.
 func (a Attempts) Curve(most int) []PassK {
 	out := make([]PassK, most)
 	none, all := make([]float64, len(a)), make([]float64, len(a)) // C(n-c,k)/C(n,k) and C(c,k)/C(n,k)
@@ -52,9 +52,9 @@ func (a Attempts) Curve(most int) []PassK {
 	return out
 }
 
-// Common are the evaluations with as many attempts as were planned, nil if all or none of them have
-// so many. A curve over all would be over another set of evaluations for each k, and need not be
-// monotone.
+// Common returns the evaluations with as many attempts as were planned, nil if all or none of them
+// have so many. A curve over all would be over another set of evaluations for each k, and need not
+// be monotone.
 func (a Attempts) Common(planned int) Attempts {
 	var out Attempts
 	for _, one := range a {

@@ -1,16 +1,17 @@
 package stats
 
 // random is SplitMix64 (Steele, Lea and Flood 2014): the same numbers on every platform. Its n-th
-// number can be had without those before it, so that work is shared between goroutines and still
-// gives one result.
+// number does not need those before it, so that work is shared between goroutines and still gives
+// one result.
 type random uint64
 
 const golden = 0x9e3779b97f4a7c15
 
-// at is the n-th number, counted from 0.
+// at returns the n-th number, counted from 0.
 func (seed random) at(n uint64) uint64 { return seed.after(n + 1).mixed() }
 
-// after is the state after n numbers. The next state is golden more, and its number is mixed of it.
+// after returns the state after n numbers. The next state is golden more, and its number is mixed
+// of it.
 func (seed random) after(n uint64) random { return seed + random(n*golden) }
 
 func (seed random) mixed() uint64 {
@@ -20,7 +21,7 @@ func (seed random) mixed() uint64 {
 	return x ^ x>>31
 }
 
-// below makes of a random number one that is less than count.
+// below turns a random number into one that is less than count.
 func below(x uint64, count int) int {
 	return int((x >> 32) * uint64(count) >> 32) //nolint:gosec // less than count
 }

@@ -14,8 +14,8 @@ const (
 	signFlipDraws = 100_000
 )
 
-// signFlip is how likely a sum as far from 0 as that of the clusters would be if the sign of each
-// were as likely as not.
+// signFlip returns the probability of a sum as far from 0 as that of the clusters if the sign of
+// each were as likely as not.
 func signFlip(sums []float64, seed random, draws int) float64 {
 	var sizes []float64
 	var observed, total float64
@@ -56,7 +56,7 @@ func exactSignFlip(sizes []float64, enough float64) float64 {
 	return float64(hits) / float64(len(first)*len(second))
 }
 
-// signedSums are the sums for all 2^n choices of signs, where bit i of the index is the sign of
+// signedSums returns the sums for all 2^n choices of signs, where bit i of the index is the sign of
 // size i.
 func signedSums(sizes []float64) []float64 {
 	out := make([]float64, 1, 1<<len(sizes))
@@ -70,8 +70,8 @@ func signedSums(sizes []float64) []float64 {
 	return out
 }
 
-// drawSigns are sums with random signs. Eight signs at a time are looked up in a table of their 256
-// sums; word w of draw d is random number w*draws+d.
+// drawSigns returns sums with random signs. Eight signs at a time are looked up in a table of their
+// 256 sums; word w of draw d is random number w*draws+d.
 func drawSigns(sizes []float64, seed random, draws int) []float64 {
 	out := make([]float64, draws)
 	words := (len(sizes) + 63) / 64
@@ -134,8 +134,8 @@ func bootstrap(sums []float64, sizes []int, resamples int, seed random) *Bootstr
 	return &Bootstrap{Low: quantile(means, 0.025), High: quantile(means, 0.975), B: resamples, Seed: uint64(seed)}
 }
 
-// resampled is the sum of as many draws as there are sums. Two sums are added up side by side, because
-// each addition waits for the one before it.
+// resampled returns the sum of as many draws as there are sums. It adds up two sums side by side,
+// because each addition waits for the one before it.
 func resampled(sums []float64, state random) float64 {
 	var x, y float64
 	for range len(sums) / 2 {
@@ -150,7 +150,7 @@ func resampled(sums []float64, state random) float64 {
 	return x + y
 }
 
-// quantile is that of type 7 (Hyndman and Fan 1996) of sorted values.
+// quantile returns a quantile of type 7 (Hyndman and Fan 1996) of sorted values.
 func quantile(sorted []float64, p float64) float64 {
 	at := p * float64(len(sorted)-1)
 	i := int(at)

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// Variance says how much of what differs between rollouts lies between the evaluations, and how
+// Variance says how much of the differences between rollouts lies between the evaluations, and how
 // much between the epochs of one: what further epochs can tell, and what only further evaluations
 // can. It is a one-way random effects model, by ANOVA.
 type Variance struct {
@@ -13,14 +13,14 @@ type Variance struct {
 	Within  float64 `json:"within"`
 	// ICC is the share of Between; nil if nothing differs.
 	ICC *float64 `json:"icc"`
-	// SEByEpochs is the standard error of the mean with so many epochs, SEFloor that with
+	// SEByEpochs is the standard error of the mean by the number of epochs, SEFloor that with
 	// infinitely many.
 	SEByEpochs map[string]float64 `json:"seByEpochs"`
 	SEFloor    float64            `json:"seFloor"`
 }
 
-// Epochs are those of one evaluation: how many, the mean of their scores, and the sum of the squared
-// differences from it.
+// Epochs are the epochs of one evaluation: how many, the mean of their scores, and the sum of the
+// squared differences from it.
 type Epochs struct {
 	N             int
 	Mean, Squares float64
@@ -38,8 +38,8 @@ func EpochsOf(scores []float64) Epochs {
 	return e
 }
 
-// Components gives the components of the variance. It needs two evaluations, and one with two epochs;
-// else it is nil.
+// Components returns the components of the variance. It returns nil unless there are two
+// evaluations, and one with two epochs.
 func Components(groups []Epochs) *Variance {
 	var total, sum, squares, within float64
 	for _, g := range groups {
@@ -56,7 +56,7 @@ func Components(groups []Epochs) *Variance {
 		between += float64(g.N) * d * d
 	}
 	within /= total - count
-	typical := (total - squares/total) / (count - 1) // how many epochs an evaluation has, where they are not all as many
+	typical := (total - squares/total) / (count - 1) // how many epochs an evaluation has, if their numbers differ
 	v := &Variance{Between: max(0, (between/(count-1)-within)/typical), Within: within, SEByEpochs: map[string]float64{}}
 	if all := v.Between + v.Within; all > 0 {
 		icc := v.Between / all
@@ -73,8 +73,8 @@ func (v *Variance) standardError(evaluations, epochs float64) float64 {
 	return math.Sqrt(v.Between/evaluations + v.Within/(evaluations*epochs))
 }
 
-// Doubling is what becomes of the standard error, which is now, with twice as many epochs and with
-// twice as many evaluations.
+// Doubling returns the standard error as it is now, with twice as many epochs, and with twice as
+// many evaluations.
 func (v *Variance) Doubling(evaluations, epochs int) (now, byEpochs, byEvaluations float64) {
 	n, k := float64(evaluations), float64(epochs)
 	now = v.standardError(n, k)

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Flaky is an evaluation of which some epochs pass and some do not.
+// Flaky is an evaluation with epochs that pass and epochs that do not.
 type Flaky struct {
 	EvaluationID string `json:"evaluationId"`
 	Passes       int    `json:"passes"`

@@ -6,15 +6,15 @@ import (
 	"github.com/evalrun/evalrun/eval/stats"
 )
 
-// epochs are what is known of a figure in the epochs of one evaluation.
+// epochs holds the known values of a figure in the epochs of one evaluation.
 type epochs struct {
 	known []float64
-	// least and most have what each epoch comes to if everything that is missing of it is 0, and if it
-	// is 1. In ranLeast and ranMost evaluators that were not run are left out.
+	// least and most have the figure of each epoch if everything that is missing of it is 0, and if it
+	// is 1. ranLeast and ranMost leave out evaluators that were not run.
 	least, most, ranLeast, ranMost []float64
-	// open counts the epochs that may bring something still, and those that were cancelled.
+	// open counts the epochs that may still bring a figure, and those that were cancelled.
 	open int
-	// missing says that something of an epoch is not known.
+	// missing says that a part of an epoch is not known.
 	missing bool
 	// unfinished says that an epoch can still change.
 	unfinished bool
@@ -36,7 +36,7 @@ func (e *epochs) bound(least, most, ranLeast, ranMost float64) {
 	e.ranLeast, e.ranMost = append(e.ranLeast, ranLeast), append(e.ranMost, ranMost)
 }
 
-// scored adds a scored epoch. What is missing of it is in its bounds.
+// scored adds a scored epoch. The parts that it lacks are in its bounds.
 func (e *epochs) scored(w weighted) {
 	if w.known == 0 {
 		e.miss()
@@ -54,17 +54,17 @@ func (e *epochs) reset() {
 		ranMost: e.ranMost[:0]}
 }
 
-// figure is a figure of each evaluation whose figure is known.
+// figure is a figure of each evaluation for which it is known.
 type figure struct {
 	stats.Sample
-	// all has every evaluation with what is missing of it, ran with what evaluators that were not run
-	// have left out.
+	// all has every evaluation with the parts that are missing. ran leaves out those of evaluators
+	// that were not run.
 	all, ran bounds
 	// missing counts the evaluations whose figure is not known or may change.
 	missing int
 }
 
-// bounds are of every evaluation: what it comes to if all that is missing is 0, and if it is 1.
+// bounds hold the figure of every evaluation if all that is missing is 0, and if it is 1.
 type bounds struct{ least, most stats.Sample }
 
 func (b *bounds) add(cluster string, least, most float64) {
@@ -77,7 +77,7 @@ func (b *bounds) join(other *bounds) {
 	b.most.Join(other.most)
 }
 
-// add adds an evaluation. What is missing of it is in the bounds alone.
+// add adds an evaluation. Its missing parts are in the bounds alone.
 func (f *figure) add(cluster string, e epochs, reduce func([]float64) float64) {
 	if len(e.known) > 0 && !e.unfinished {
 		f.Add(cluster, reduce(e.known))
@@ -89,7 +89,7 @@ func (f *figure) add(cluster string, e epochs, reduce func([]float64) float64) {
 	}
 }
 
-// join puts the evaluations of another agent to those of this one.
+// join adds the evaluations of another agent to those of this one.
 func (f *figure) join(other *figure) {
 	f.Join(other.Sample)
 	f.all.join(&other.all)

@@ -16,15 +16,15 @@ type evaluatorTally struct {
 	passed         int
 	errors, notRun int
 	classification *evaluator.Classification
-	// confusion leaves out what UiPath leaves out; in strict, a prediction outside the classes is a
-	// wrong one.
+	// confusion leaves out the predictions that UiPath leaves out; in strict, a prediction outside the
+	// classes is a wrong one.
 	confusion, strict *evaluator.Confusion
 	// epochs and completed are those of the evaluation that is being added.
 	epochs, completed epochs
 }
 
-// classify counts a prediction. One without labels in its result, as where the agent's output has
-// none, is wrong if it is known what was expected.
+// classify counts a prediction. One without labels in its result, as when the agent's output has
+// none, is wrong if the expected class is known.
 func (e *evaluatorTally) classify(r Rollout, result eval.Result) {
 	e.classification.Add(e.confusion, result)
 	if result.Error != "" {
@@ -74,7 +74,7 @@ func (e *evaluatorTally) summary(method stats.Method) EvaluatorSummary {
 	return s
 }
 
-// isClassification says that the evaluator's score of the set is not a mean.
+// isClassification reports whether the evaluator's score of the set is not a mean.
 func (e *evaluatorTally) isClassification() bool {
 	return e.classification != nil && e.classification.Score != nil
 }

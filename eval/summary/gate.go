@@ -11,7 +11,8 @@ import (
 // GateVerdict says whether a threshold is met.
 type GateVerdict string
 
-// The verdicts. A gate is undecided as long as what is missing, or its interval, allows both.
+// These are the verdicts. A gate is undecided as long as the missing figures, or its interval,
+// allow both.
 const (
 	GatePass      GateVerdict = "pass"
 	GateFail      GateVerdict = "fail"
@@ -27,24 +28,23 @@ type Gate struct {
 	Min   float64 `json:"min"`
 	// By is how it was judged: ByPoint or ByInterval.
 	By string `json:"by"`
-	// Value is the figure as far as it is known; Low and High what it would be if everything that
-	// is missing were 0, or 1. By interval they are the lower end of the interval of the one, and
-	// the upper end of that of the other.
+	// Value is the figure as far as it is known. Low and High are the figure if everything that is
+	// missing were 0, or 1. By interval they are the lower end of the interval of the one, and the
+	// upper end of that of the other.
 	Value   *float64    `json:"value"`
 	Low     float64     `json:"low"`
 	High    float64     `json:"high"`
 	Verdict GateVerdict `json:"verdict"`
 	// Missing counts the evaluations whose figure is not known, not all of it, or may change.
 	Missing int `json:"missing,omitempty"`
-	// Interval is how the interval was computed, if the set chose it.
+	// Interval is the method of the interval, if the set chose it.
 	Interval stats.Method `json:"interval,omitempty"`
-	// Ran is how the gate is judged by the evaluators that were run alone; nil if all were.
+	// Ran holds the bounds and verdict by the evaluators that were run alone; nil if all were.
 	Ran *GateBounds `json:"ran,omitempty"`
-	// FalseFail says how likely the gate is to fail where the true rate is the one observed, and
-	// 0.05 above the minimum. It is there where every evaluation passes or does not.
+	// FalseFail says how likely the gate is to fail if the true rate is the one observed, and if it is
+	// 0.05 above the minimum. It is set if every evaluation passes or does not.
 	FalseFail []FalseFail `json:"falseFail,omitempty"`
-	// EvaluationsNeeded is how many evaluations like these an interval that is undecided would
-	// need.
+	// EvaluationsNeeded is how many evaluations like these an undecided interval would need.
 	EvaluationsNeeded int `json:"evaluationsNeeded,omitempty"`
 }
 
@@ -55,14 +55,13 @@ type GateBounds struct {
 	Verdict GateVerdict `json:"verdict"`
 }
 
-// FalseFail is the probability P that a gate fails where each evaluation passes with probability
-// At.
+// FalseFail is the probability P that a gate fails if each evaluation passes with probability At.
 type FalseFail struct {
 	At float64 `json:"at"`
 	P  float64 `json:"p"`
 }
 
-// judge judges a figure, at the worst and at the best that what is missing may bring.
+// judge judges a figure, at the worst and at the best that the missing parts may bring.
 func judge(t eval.Threshold, what, agent string, f *figure, method stats.Method) Gate {
 	g := Gate{What: what, Agent: agent, Min: t.Min, By: eval.ByPoint, Value: f.Mean(), Missing: f.missing}
 	if t.By == eval.ByInterval {
@@ -145,7 +144,7 @@ func (g Gate) String() string {
 	return fmt.Sprintf("%s: %.6g, expected at least %g", g.What, g.Low, g.Min)
 }
 
-// rounded leaves out what is no more than the rounding of sums, such as 5.55e-17.
+// rounded drops the rounding errors of sums, such as 5.55e-17.
 func rounded(x float64) float64 { return math.Round(x*1e6) / 1e6 }
 
 func (g Gate) intervalString() string {

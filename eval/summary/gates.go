@@ -12,11 +12,11 @@ type goal struct {
 	what      string
 	threshold eval.Threshold
 	figure    func(*tally) *figure
-	// evaluator is the id of the evaluator whose score it is, else empty.
+	// evaluator is the id of the evaluator that gives the score, else empty.
 	evaluator string
 }
 
-// goalsOf are the thresholds in a fixed order.
+// goalsOf returns the thresholds in a fixed order.
 func goalsOf(t eval.Thresholds) (out []goal) {
 	add := func(what string, threshold *eval.Threshold, figure func(*tally) *figure) {
 		if threshold != nil {
@@ -34,7 +34,7 @@ func goalsOf(t eval.Thresholds) (out []goal) {
 	return out
 }
 
-// gatesOf judges the thresholds of a set for each agent, and then those that are of all together.
+// gatesOf judges the thresholds of a set for each agent, and then those for all together.
 func gatesOf(set *eval.Set, agents []*tally) (out []Gate) {
 	all, several := goalsOf(set.Thresholds), len(agents) > 1
 	for _, t := range agents {
@@ -52,7 +52,7 @@ func gatesOf(set *eval.Set, agents []*tally) (out []Gate) {
 	return out
 }
 
-// together is a figure of all agents, in which an evaluation is still one cluster.
+// together returns a figure of all agents, in which an evaluation is still one cluster.
 func together(agents []*tally, figureOf func(*tally) *figure) *figure {
 	var f figure
 	for _, t := range agents {

@@ -7,14 +7,14 @@ import (
 	"github.com/evalrun/evalrun/eval/evaluator"
 )
 
-// JudgeSummary is what the judges of one evaluator have done in a run. Judges whose templates,
-// models or parameters differ have an entry each.
+// JudgeSummary says what the judges of one evaluator did in a run. Judges whose templates, models
+// or parameters differ have an entry each.
 type JudgeSummary struct {
 	EvaluatorID string `json:"evaluatorId"`
 	// Fingerprint is the same for judges that are asked the same in the same way: if it differs
-	// between two runs, a difference of their scores is not the agents' alone.
+	// between two runs, a difference of their scores does not come from the agents alone.
 	Fingerprint string `json:"fingerprint"`
-	// Models are those that were asked for, ModelsReturned those that have answered.
+	// Models are the models that were asked for, ModelsReturned those that have answered.
 	Models         []string `json:"models"`
 	ModelsReturned []string `json:"modelsReturned"`
 	// Calls counts the questions, Cached those that were answered from the cache, Errors those
@@ -22,26 +22,26 @@ type JudgeSummary struct {
 	Calls  int                        `json:"calls"`
 	Cached int                        `json:"cached"`
 	Errors map[eval.JudgeCategory]int `json:"errors"`
-	// PaidTwice counts the questions for which an answer was paid that was no verdict, and then another
-	// one.
+	// PaidTwice counts the questions with an answer that was no verdict and was paid for, and then
+	// another one.
 	PaidTwice int `json:"paidTwice,omitempty"`
-	// Usage is that of the questions that were asked of a provider.
+	// Usage is the usage of the questions that were asked of a provider.
 	Usage eval.Usage `json:"usage"`
-	// Raters is how far they agree if the judges are people, whose ratings are the Calls.
+	// Raters says how far the judges agree if they are people, whose ratings are the Calls.
 	Raters  *Raters `json:"raters,omitempty"`
 	ratings *raterTally
-	// Panel is how far the verdicts on a rollout agree with each other, where several were asked for.
+	// Panel says how far the verdicts on a rollout agree with each other, if several were asked for.
 	Panel *Raters `json:"panel,omitempty"`
-	// Position counts what a judge that compares two answers has chosen.
+	// Position counts the choices of a judge that compares two answers.
 	Position *PositionCounts `json:"position,omitempty"`
-	// Reference is the run with whose outputs it compares, nil if there is none.
+	// Reference is the run whose outputs it compares with, nil if there is none.
 	Reference *eval.ReferenceRun `json:"reference,omitempty"`
 	verdicts  raterTally
 	// metered says that Usage is more than its beginning, which costs nothing.
 	metered bool
 }
 
-// judgeTally sums what judges have done.
+// judgeTally sums up the work of judges.
 type judgeTally []*JudgeSummary
 
 func (t *judgeTally) add(results []eval.Result) {
@@ -64,7 +64,7 @@ func (t *judgeTally) add(results []eval.Result) {
 	}
 }
 
-// rate adds what people have said.
+// rate adds the ratings of people.
 func (t *judgeTally) rate(r eval.Result) {
 	s := t.find(r.EvaluatorID, "")
 	if s.ratings == nil {
@@ -115,14 +115,14 @@ func (s *JudgeSummary) add(c eval.JudgeCall) {
 	s.Usage, s.metered = used, true
 }
 
-// insert keeps a list of names sorted and each of them once.
+// insert keeps a list of names sorted and without duplicates.
 func insert(list *[]string, name string) {
 	if i, found := slices.BinarySearch(*list, name); !found && name != "" {
 		*list = slices.Insert(*list, i, name)
 	}
 }
 
-// summaries are those of all evaluators, in the order of the plan.
+// summaries returns the summaries of all evaluators, in the order of the plan.
 func (t judgeTally) summaries(
 	defs []eval.Definition, built map[string]*evaluator.Evaluator,
 ) (out []JudgeSummary) {

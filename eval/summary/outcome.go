@@ -1,16 +1,16 @@
 package summary
 
-// Outcome is what one evaluation came to for one agent.
+// Outcome is the outcome of one evaluation for one agent.
 type Outcome struct {
 	EvaluationID string
 	Agent        string
-	// Cluster is that of the evaluation, or a name that only this evaluation has.
+	// Cluster is the cluster of the evaluation, or a name that only this evaluation has.
 	Cluster  string
 	Score    Figure
 	PassRate Figure
-	// Evaluators holds those that were to score the evaluation, by id.
+	// Evaluators holds the figures of the evaluators that were to score the evaluation, by id.
 	Evaluators map[string]Figure
-	// Tokens and Cost are what its rollouts have used of models, on average. They have no bounds.
+	// Tokens and Cost are the average use of models by its rollouts. They have no bounds.
 	Tokens Figure
 	Cost   Figure
 }
@@ -19,10 +19,10 @@ type Outcome struct {
 type Figure struct {
 	// Value is nil if it is not known, or may change.
 	Value *float64
-	// Low and High are what it comes to if everything that is missing is 0, and if it is 1.
+	// Low and High are the figure if everything that is missing is 0, and if it is 1.
 	Low, High float64
-	// Open says that an epoch may still bring something, or was cancelled.
+	// Open says that an epoch may still bring a figure, or was cancelled.
 	Open bool
-	// Epochs are the scores that are known.
+	// Epochs are the known scores.
 	Epochs []float64
 }

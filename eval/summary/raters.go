@@ -5,14 +5,14 @@ import (
 	"github.com/evalrun/evalrun/eval/stats"
 )
 
-// Raters says how far those agree whom one evaluator has asked, people or models.
+// Raters says how far the people or models agree that one evaluator has asked.
 type Raters struct {
-	// Items counts the rollouts that were rated, Ratings what was said of them.
+	// Items counts the rollouts that were rated, Ratings their ratings.
 	Items   int `json:"items"`
 	Ratings int `json:"ratings"`
-	// Agreement is the share of pairs of raters of one rollout who have said the same, Alpha
-	// Krippendorff's (of scores by their differences, else nominal), Kappa Cohen's, of two raters
-	// who do not give scores. They are nil where nothing can be said.
+	// Agreement is the share of pairs of raters of one rollout who agree. Alpha is Krippendorff's (of
+	// scores by their differences, else nominal), Kappa Cohen's, of two raters who do not give scores.
+	// They are nil if nothing can be said.
 	Agreement *float64 `json:"agreement"`
 	Alpha     *float64 `json:"alpha"`
 	Kappa     *float64 `json:"kappa,omitempty"`

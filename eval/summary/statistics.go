@@ -1,5 +1,5 @@
 // Package summary folds the results of rollouts into the statistics of a run: means with intervals,
-// pass rates, costs, how far judges agree, and the [Gate] that each threshold is.
+// pass rates, costs, the agreement of judges, and a [Gate] for each threshold.
 package summary
 
 import (
@@ -7,8 +7,8 @@ import (
 	"github.com/evalrun/evalrun/eval/evaluator"
 )
 
-// Statistics folds rollouts into a Summary. Of an evaluation that is over only a few numbers are
-// kept.
+// Statistics folds rollouts into a Summary. It keeps only a few numbers of an evaluation that is
+// over.
 type Statistics struct {
 	set *eval.Set
 	// built are the set's evaluators by id.
@@ -20,8 +20,8 @@ type Statistics struct {
 	Outcomes func(Outcome)
 }
 
-// New starts the statistics of a run of the set. The kinds are those of its evaluators; what an
-// evaluator that is of none of them says beyond its scores is not summed up.
+// New starts the statistics of a run of the set. The kinds are those of its evaluators; for an
+// evaluator of another kind only the scores are summed up.
 func New(set *eval.Set, kinds evaluator.Kinds) *Statistics {
 	s := &Statistics{set: set, built: map[string]*evaluator.Evaluator{}}
 	for _, def := range set.Evaluators {
@@ -72,12 +72,12 @@ func (s *Statistics) tally(agent string) *tally {
 	return t
 }
 
-// Summary gives the statistics of what was added. It ends the evaluation that was added last, so
-// that it is asked for after the last rollout.
+// Summary returns the statistics of the rollouts that were added. It ends the evaluation that was
+// added last, so call it after the last rollout.
 func (s *Statistics) Summary() Summary {
 	s.Close()
 	if len(s.agents) == 0 {
-		s.tally("") // the evaluators are named although there is nothing
+		s.tally("") // names the evaluators although there are no rollouts
 	}
 	summary := Summary{Epochs: max(s.set.Epochs, 1), Reduce: s.set.Reduce, Interval: s.set.Interval,
 		Thresholds: s.set.Thresholds, Gates: []Gate{}, Dataset: map[string]eval.DatasetResult{}}

@@ -6,12 +6,12 @@ import (
 )
 
 // Summary are the statistics of a run. All scores are from 0 to 1, whatever the scale of the
-// evaluator. Nothing is averaged over agents: of several agents the Summary itself has the counts
+// evaluator. Nothing is averaged over agents: with several agents the Summary itself has the counts
 // alone, and Agents the rest.
 type Summary struct {
 	Epochs int          `json:"epochs"`
 	Reduce eval.Reducer `json:"reduce"`
-	// Interval is there where the set chose how intervals are computed.
+	// Interval is set if the set chose how intervals are computed.
 	Interval   stats.Method    `json:"interval,omitempty"`
 	Thresholds eval.Thresholds `json:"thresholds"`
 	AgentSummary
@@ -19,7 +19,7 @@ type Summary struct {
 	Agents []AgentSummary `json:"agents,omitempty"`
 	// Gates are the thresholds as they were judged, for each agent.
 	Gates []Gate `json:"gates"`
-	// Judges is what the judges of the evaluators have done, of all agents.
+	// Judges says what the judges of the evaluators did, for all agents.
 	Judges []JudgeSummary `json:"judges,omitempty"`
 	// Dataset holds set-level results under <evaluator name>::<type>; the results document has its
 	// own place for it.
@@ -47,21 +47,21 @@ func (s *Summary) addCounts(one AgentSummary) {
 type AgentSummary struct {
 	Agent string `json:"agent,omitempty"`
 	// Rollouts counts the rollouts by state, Faults the faulted ones by owner, Coverage the
-	// evaluations by what has become of them.
+	// evaluations by their outcome.
 	Rollouts RolloutCounts `json:"rollouts"`
 	Faults   FaultCounts   `json:"faults"`
 	Coverage Coverage      `json:"coverage"`
-	// Score is over the evaluations' reduced scores with the agent's own faults as 0;
-	// ScoreCompleted leaves faulted rollouts out. What is missing is in neither.
+	// Score is over the evaluations' reduced scores with the agent's own faults as 0; ScoreCompleted
+	// leaves faulted rollouts out. Both leave out missing scores.
 	Score          stats.Estimate `json:"score"`
 	ScoreCompleted stats.Estimate `json:"scoreCompleted"`
-	// PassRate is over the shares of the evaluations' epochs that pass, where the agent's own
-	// faults do not.
+	// PassRate is over the shares of the evaluations' epochs that pass. The agent's own faults do not
+	// pass.
 	PassRate stats.Estimate `json:"passRate"`
 	// EvaluationsPassed counts the evaluations whose reduced score is at least Thresholds.Pass.
 	EvaluationsPassed int `json:"evaluationsPassed"`
-	// EvaluatorScore is the weighted mean of the evaluators' scores, as UiPath computes the score
-	// of a set; nil without any.
+	// EvaluatorScore is the weighted mean of the evaluators' scores, as UiPath computes the score of a
+	// set; nil if there are none.
 	EvaluatorScore *float64 `json:"evaluatorScore"`
 	// Evaluators has one entry an evaluator, in the order of the set.
 	Evaluators []EvaluatorSummary `json:"evaluators"`
@@ -71,15 +71,15 @@ type AgentSummary struct {
 	PassK            []stats.PassK `json:"passK"`
 	PassKWithFaulted []stats.PassK `json:"passKWithFaulted,omitempty"`
 	PassKCommon      []stats.PassK `json:"passKCommon,omitempty"`
-	// With several epochs: where the scores vary, and which evaluations pass in some epochs, in all
-	// and in none. Those of the last two say nothing of a difference between agents.
+	// With several epochs, Variance says where the scores vary, and the others which evaluations pass
+	// in some epochs, in all and in none. The last two say nothing of a difference between agents.
 	Variance   *stats.Variance `json:"variance,omitempty"`
 	Flaky      []Flaky         `json:"flaky,omitempty"`
 	AlwaysPass []string        `json:"alwaysPass,omitempty"`
 	NeverPass  []string        `json:"neverPass,omitempty"`
-	// Usage is what the rollouts have used of models; nil if none has said.
+	// Usage is the rollouts' use of models; nil if none has reported it.
 	Usage *UsageSummary `json:"usage,omitempty"`
-	// TaskMetrics are those of the registry's data set, if the run has one, in its order.
+	// TaskMetrics are the metrics of the registry's data set, if the run has one, in its order.
 	TaskMetrics []TaskMetric `json:"taskMetrics,omitempty"`
 	// Tags has one entry a tag, if evaluations have any.
 	Tags []TagSummary `json:"tags,omitempty"`
@@ -90,7 +90,7 @@ type RolloutCounts struct {
 	Total     int `json:"total"`
 	Completed int `json:"completed"`
 	Suspended int `json:"suspended"`
-	// Scoring are those whose agent has finished and that wait for a score.
+	// Scoring counts the rollouts whose agent has finished and that wait for a score.
 	Scoring   int `json:"scoring,omitempty"`
 	Faulted   int `json:"faulted"`
 	Cancelled int `json:"cancelled"`
@@ -131,8 +131,8 @@ type FaultCounts struct {
 	Environment int `json:"environment"`
 }
 
-// Coverage says of how many evaluations there is a score, and why there is none of the others: each
-// counts once.
+// Coverage counts the evaluations that have a score, and the others by the reason why they have
+// none: each counts once.
 type Coverage struct {
 	Evaluations int `json:"evaluations"`
 	Scored      int `json:"scored"`
@@ -162,8 +162,8 @@ func (c *Coverage) add(other Coverage) {
 	c.EvaluatorsNotRun += other.EvaluatorsNotRun
 }
 
-// EvaluatorSummary is what one evaluator says of the set. The agent's own faults count as 0 where
-// the evaluator was to score them.
+// EvaluatorSummary sums up one evaluator over the set. The agent's own faults count as 0 if the
+// evaluator was to score them.
 type EvaluatorSummary struct {
 	ID     string  `json:"id"`
 	Name   string  `json:"name"`
@@ -177,8 +177,8 @@ type EvaluatorSummary struct {
 	// rollouts, or for a classification its precision, recall or F-score over those predictions
 	// that are among its classes.
 	Score *float64 `json:"score"`
-	// ScoreStrict is that of a classification with every other prediction as a wrong one, which
-	// thresholds are judged on. Skipped counts those.
+	// ScoreStrict is the score of a classification that counts every other prediction as a wrong one.
+	// Thresholds are judged on it. Skipped counts those predictions.
 	ScoreStrict *float64 `json:"scoreStrict,omitempty"`
 	Skipped     int      `json:"nSkipped,omitempty"`
 	// Errors counts the rollouts in which the evaluator failed, NotRun those in which it could not

@@ -20,13 +20,13 @@ type TagSummary struct {
 	EvaluationsPassed int            `json:"evaluationsPassed"`
 }
 
-// tagTally is what is kept of the evaluations with one tag.
+// tagTally sums up the evaluations with one tag.
 type tagTally struct {
 	evaluations, passed int
 	score, passRate     figure
 }
 
-// tagTallies are those of one agent, by tag.
+// tagTallies are the tallies of one agent, by tag.
 type tagTallies map[string]*tagTally
 
 // add adds an evaluation to its tags.
@@ -50,7 +50,7 @@ func (t tagTallies) add(e *eval.Evaluation, cluster string, score epochs, reduce
 	}
 }
 
-// summaries are sorted by tag.
+// summaries returns the summaries sorted by tag.
 func (t tagTallies) summaries(method stats.Method) (out []TagSummary) {
 	for _, tag := range slices.Sorted(maps.Keys(t)) {
 		one := t[tag]

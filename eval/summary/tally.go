@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/eval/stats"
 )
 
-// tally holds what is kept of all evaluations of one agent. Nothing is averaged over agents, except
-// for a threshold that says so.
+// tally sums up all evaluations of one agent. Nothing is averaged over agents, except for a
+// threshold that says so.
 type tally struct {
 	agent           string
 	set             *eval.Set
@@ -90,7 +90,7 @@ func (t *tally) add(rollouts []Rollout) (out Outcome) {
 	}
 	score.unfinished = !finished
 	if unscored > 0 && len(completed.known) == 0 {
-		score.known = nil // the agent's faults alone are no score of an evaluation that nothing can score
+		score.known = nil // the agent's faults alone do not make a score if nothing can score the evaluation
 	}
 	t.cover(score, unscored > 0, cancelled)
 	cluster, pass := rollouts[0].cluster(), t.set.Thresholds.Pass
@@ -133,7 +133,7 @@ func (t *tally) add(rollouts []Rollout) (out Outcome) {
 	return out
 }
 
-// cover counts what has become of an evaluation.
+// cover counts the outcome of an evaluation.
 func (t *tally) cover(score epochs, unscored, cancelled bool) {
 	c := &t.coverage
 	c.Evaluations++
@@ -151,8 +151,8 @@ func (t *tally) cover(score epochs, unscored, cancelled bool) {
 	}
 }
 
-// forEachExpected calls f for each evaluator that was to score the rollout. A task's verifier is one
-// also where the set does not define it.
+// forEachExpected calls f for each evaluator that was to score the rollout. A task's verifier is
+// one even if the set does not define it.
 func (t *tally) forEachExpected(r Rollout, f func(*evaluatorTally)) {
 	for _, def := range t.set.Evaluators {
 		if r.Evaluation.Asks(def) {

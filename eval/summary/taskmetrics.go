@@ -7,7 +7,8 @@ import (
 	"github.com/evalrun/evalrun/eval"
 )
 
-// The kinds of metrics that a registry names for its data sets. That of a script is not computed.
+// These are the kinds of metrics that a registry names for its data sets. The metric of a script is
+// not computed.
 const (
 	MetricMean   = "mean"
 	MetricSum    = "sum"
@@ -21,10 +22,10 @@ const (
 type TaskMetric struct {
 	// Type is mean, sum, min, max or uv-script.
 	Type string `json:"type"`
-	// Values has one entry under the metric's type, or where the tests of the tasks write numbers of
-	// several names one under each of these; nil if it is not computed.
+	// Values has one entry under the metric's type. If the tests of the tasks write numbers of several
+	// names, it has one under each of these. It is nil if it is not computed.
 	Values map[string]float64 `json:"values,omitempty"`
-	// Rollouts counts those that have ended, Missing those of them that have no reward. Open are
+	// Rollouts counts those that have ended, Missing those of them that have no reward. Open counts
 	// those that can still change, which are left out.
 	Rollouts int `json:"rollouts"`
 	Missing  int `json:"missing,omitempty"`
@@ -33,8 +34,8 @@ type TaskMetric struct {
 	NotComputed string `json:"notComputed,omitempty"`
 }
 
-// metricTally adds up the rewards of the tasks of a data set. All that is kept are a few numbers for
-// each name that a reward has.
+// metricTally adds up the rewards of the tasks of a data set. It keeps only a few numbers for each
+// name that a reward has.
 type metricTally struct {
 	rollouts, missing, open int
 	rewards                 map[string]*rewardTally
@@ -63,7 +64,7 @@ func (t *rewardTally) add(x float64) {
 	t.sum = sum
 }
 
-// of is the metric of the numbers and of the zeros of those rollouts that have none.
+// of returns the metric of the numbers, with a zero for each rollout that has none.
 func (t *rewardTally) of(kind string, rollouts int) float64 {
 	least, most := t.min, t.max
 	if t.n < rollouts {
@@ -107,8 +108,8 @@ func (t *metricTally) add(r Rollout) {
 	}
 }
 
-// rewards are the numbers that the tests of a completed rollout's task have written, by their names
-// in reward.json; nil if there are none.
+// rewards returns the numbers that the tests of a completed rollout's task have written, by their
+// names in reward.json; nil if there are none.
 func (r Rollout) rewards() map[string]float64 {
 	if r.State != eval.StateCompleted {
 		return nil
@@ -132,7 +133,7 @@ func (r Rollout) rewards() map[string]float64 {
 	return nil
 }
 
-// summaries are the metrics that the data set has; Harbor takes the mean where it has none.
+// summaries returns the metrics that the data set has; Harbor takes the mean if it has none.
 func (t *metricTally) summaries(d *eval.TaskDataset) (out []TaskMetric) {
 	if d == nil || t.rollouts+t.open == 0 {
 		return nil

@@ -5,22 +5,22 @@ import (
 	"github.com/evalrun/evalrun/eval/stats"
 )
 
-// UsageSummary is what rollouts have used of models.
+// UsageSummary is the use of models by rollouts.
 type UsageSummary struct {
-	// Rollouts counts those that have said what they used.
+	// Rollouts counts those that reported their usage.
 	Rollouts int `json:"rollouts"`
-	// Unlimited counts those that have ended without saying it, although the eval set limits it.
+	// Unlimited counts those that have ended without reporting it, although the eval set limits it.
 	Unlimited int `json:"unlimited,omitempty"`
 	// Total is the sum of Models.
 	Total  eval.Usage   `json:"total"`
 	Models []eval.Usage `json:"models"`
 	// TokensPerEvaluation and CostPerEvaluation are means over the evaluations that have ended and
-	// of all of whose epochs they are known; nil if there are none.
+	// have them for all epochs; nil if there are none.
 	TokensPerEvaluation *float64 `json:"tokensPerEvaluation"`
 	CostPerEvaluation   *float64 `json:"costPerEvaluation"`
 }
 
-// plus is the sum of two agents, without means. Either may be nil.
+// plus returns the sum of two agents, without means. Either may be nil.
 func (s *UsageSummary) plus(more *UsageSummary) *UsageSummary {
 	var sum UsageSummary
 	for _, one := range []*UsageSummary{s, more} {
@@ -43,7 +43,7 @@ func (s *UsageSummary) sum() {
 	}
 }
 
-// usageTally adds up what the rollouts of an agent have used.
+// usageTally adds up the usage of an agent's rollouts.
 type usageTally struct {
 	UsageSummary
 	tokens, costs []float64
@@ -80,7 +80,7 @@ func (t *usageTally) add(rollouts []Rollout, limited, finished bool) (tokens, co
 	return tokens, cost
 }
 
-// summary is nil if there is nothing to say.
+// summary returns nil if there is no usage.
 func (t *usageTally) summary() *UsageSummary {
 	if t.Rollouts+t.Unlimited == 0 {
 		return nil

@@ -59,7 +59,7 @@ func readAggregators(c *evaluator.Config, name string, byLine, caseSensitive, ne
 	return d
 }
 
-// nameAggregators gives every aggregator its key, with what tells it apart if its type comes again.
+// nameAggregators gives every aggregator its key, and tells those of the same type apart.
 func nameAggregators(aggregators []evaluator.Aggregator, evaluator string) {
 	count := map[string]int{}
 	for _, a := range aggregators {
@@ -96,7 +96,7 @@ func lower(labels []string) []string {
 	return out
 }
 
-// indexOf finds a label, whatever its case, among lower-case classes.
+// indexOf returns a function that finds a label, whatever its case, among lower-case classes.
 func indexOf(classes []string) func(label string) (int, bool) {
 	index := make(map[string]int, len(classes))
 	for i, class := range classes {

@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// expectedClassKey are the criteria of a classification.
+// expectedClassKey is the key of a classification's criteria.
 var expectedClassKey = evaluator.Key{Name: "expectedClass", Kind: input.String, Required: true,
 	About: "the class that the output should name, in any case"}
 
@@ -92,8 +92,8 @@ func multiclassClassification(e *evaluator.Evaluator, c *evaluator.Config) {
 	e.Score = classify(c, classes)
 }
 
-// classify is the score of one rollout: the classes are compared in lower case, and must be known
-// if there is a list.
+// classify scores one rollout: the classes are compared in lower case, and must be known if there
+// is a list.
 func classify(
 	c *evaluator.Config, classes []string,
 ) func(context.Context, eval.Subject, *pyvalue.Object) evaluator.Outcome {

@@ -37,13 +37,13 @@ var submitEvaluation = eval.Tool{
 		`"required":["justification","score"]}`),
 }
 
-// submitted is what a judge of UiPath's has called it with.
+// submitted holds the arguments with which a judge of UiPath's has called the tool.
 type submitted struct {
 	score         float64 // from 0 to 100
 	justification string
 }
 
-// readSubmitted reads the arguments of submit_evaluation. A score may be a number or one in a
+// readSubmitted reads the arguments of submit_evaluation. A score may be a number or a number in a
 // string. One that is not from 0 to 100 is refused, as UiPath's legacy judges do.
 func readSubmitted(arguments json.RawMessage) (out submitted, err error) {
 	v, err := pyvalue.Parse(arguments)
@@ -81,7 +81,7 @@ func roundedShare(score float64) float64 {
 	return math.Max(0, math.Min(1, share))
 }
 
-// uipathJudge is what the judges of UiPath's formats have in common.
+// uipathJudge is the common part of the judges of UiPath's formats.
 type uipathJudge struct {
 	id             string
 	model          string
@@ -101,8 +101,8 @@ var judgeKeys = []evaluator.Key{
 		About: "how long its answer may be"},
 }
 
-// readJudge reads the keys of a judge. Its prompt, if it has none, is that of its kind; what stands
-// for the actual and the expected is appended where the prompt lacks it.
+// readJudge reads the keys of a judge. If it has no prompt, it gets that of its kind. The
+// placeholders of the actual and the expected are appended if the prompt lacks them.
 func readJudge(e *evaluator.Evaluator, c *evaluator.Config, kind judgeTexts, actual, expected string) *uipathJudge {
 	zero := 0.0
 	j := &uipathJudge{id: e.Def.ID, system: kind.system, prompt: c.String("prompt"), model: c.String("model"),
@@ -123,8 +123,8 @@ func readJudge(e *evaluator.Evaluator, c *evaluator.Config, kind judgeTexts, act
 	return j
 }
 
-// complete appends to the prompt what it lacks. The headings are the same for judges of
-// trajectories: so are UiPath's.
+// complete appends the missing placeholders to the prompt. The headings are the same for judges of
+// trajectories, as they are for UiPath.
 func (j *uipathJudge) complete(actual, expected string) {
 	prompt := j.prompt
 	if !strings.Contains(prompt, actual) {
@@ -176,7 +176,7 @@ func (j *uipathJudge) ask(
 	return got, out
 }
 
-// outputJudge asks a model how like the output is to the expected one.
+// outputJudge asks a model how similar the output is to the expected one.
 func outputJudge(kind judgeTexts, about string) evaluator.Kind {
 	read := func(e *evaluator.Evaluator, c *evaluator.Config) {
 		o := readOutput(c)
@@ -207,7 +207,7 @@ type judgeDetails struct {
 	Justification string `json:"justification"`
 }
 
-// trajectoryJudge asks a model how the agent went about it.
+// trajectoryJudge asks a model how the agent did its work.
 func trajectoryJudge(kind judgeTexts, about string) evaluator.Kind {
 	read := func(e *evaluator.Evaluator, c *evaluator.Config) {
 		c.Ignore("targetOutputKey")
@@ -257,7 +257,7 @@ var legacyTrajectoryType = evaluator.Kind{
 }
 
 // legacyOutputJudge is UiPath's legacy category 1: the prompt is the file's own, and the score is
-// from 0 to 100 as the model gives it. A path that is missing is ignored, and lines are not told
+// from 0 to 100 as the model gives it. It ignores a path that is missing, and does not tell lines
 // apart.
 func legacyOutputJudge(e *evaluator.Evaluator, c *evaluator.Config) {
 	l := readLegacy(e, c)
@@ -308,7 +308,7 @@ func readLegacyJudge(e *evaluator.Evaluator, c *evaluator.Config) *uipathJudge {
 	return &uipathJudge{id: e.Def.ID, model: c.String("model"), prompt: c.String("prompt"), legacy: true}
 }
 
-// isEmptyExpectation is UiPath's notion of an expectation that expects nothing.
+// isEmptyExpectation reports whether UiPath takes an expectation for empty.
 func isEmptyExpectation(v any) bool {
 	switch v := v.(type) {
 	case nil:

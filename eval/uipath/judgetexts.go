@@ -1,11 +1,11 @@
 package uipath
 
-// judgeTexts are the texts of one kind of judge: what it is told, and what it is asked where the
-// evaluator brings no prompt of its own. The kinds, their placeholders and the scale are UiPath's;
-// the words are evalrun's.
+// judgeTexts are the texts of one kind of judge: its system prompt, and its prompt if the evaluator
+// brings none of its own. The kinds, their placeholders and the scale are UiPath's; the words are
+// evalrun's.
 type judgeTexts struct{ system, prompt string }
 
-// The rules that all kinds share.
+// judgeRules are the rules that all kinds share.
 const judgeRules = `
 
 You answer by calling the tool submit_evaluation once, with a justification and a score from 0 to 100. Write the justification first and let the score follow from it.

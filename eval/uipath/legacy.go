@@ -15,10 +15,10 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// legacyScale is the score that means perfect to a legacy evaluator.
+// legacyScale is the score of a legacy evaluator that means perfect.
 const legacyScale = 100
 
-// legacy is what the evaluators of UiPath's legacy files have in common. Their configuration is the
+// legacy is the common part of the evaluators of UiPath's legacy files. Their configuration is the
 // whole file.
 type legacy struct {
 	path  string
@@ -68,7 +68,7 @@ var legacyEqualsType = evaluator.Kind{
 }
 
 // legacyEquals scores 100 if both sides are the same JSON. If the target path is missing on either
-// side both count as empty objects, which are equal: so do UiPath's.
+// side both count as empty objects, which are equal, as UiPath does.
 func legacyEquals(e *evaluator.Evaluator, c *evaluator.Config) {
 	l := readLegacy(e, c)
 	e.Score = func(_ context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
@@ -95,7 +95,7 @@ func legacyEquals(e *evaluator.Evaluator, c *evaluator.Config) {
 	}
 }
 
-// compare compares as a whole or line by line.
+// compare compares both sides as a whole or line by line.
 func (l *legacy) compare(expected, actual any, relation eval.Relation,
 	compare func(expected, actual any) evaluator.Outcome) (out evaluator.Outcome) {
 	if l.lines == "" {
@@ -216,7 +216,7 @@ func csvRow(expected, actual string, columns []string) evaluator.Outcome {
 		Compared: &evaluator.Compared{Expected: record(columns, e), Actual: record(columns, a), Relation: eval.Equals}}
 }
 
-// record is a row of a table as an object.
+// record returns a row of a table as an object.
 func record(columns, values []string) *pyvalue.Object {
 	o := pyvalue.New()
 	for i, column := range columns {
@@ -237,7 +237,7 @@ func csvRows(expected, actual, delimiter string, columns []string) evaluator.Out
 	})
 }
 
-// csvValues gives the trimmed values of the columns in the first data row. Column names are found
+// csvValues returns the trimmed values of the columns in the first data row. Column names are found
 // in any case.
 func csvValues(text string, columns []string) ([]string, error) {
 	r := csv.NewReader(strings.NewReader(text))

@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// output is an evaluator that compares an agent's output, or parts of it, with what was expected.
+// output is an evaluator that compares an agent's output, or parts of it, with an expected value.
 type output struct {
 	// paths select the parts; list tells one path from a list with one path.
 	paths []string
@@ -22,10 +22,10 @@ type output struct {
 	lines string
 	// expected finds the expected value in the criteria.
 	expected func(criteria *pyvalue.Object) (any, error)
-	// expectedWhole is set where the expected value is not a picture of the output, so that paths
-	// do not apply to it and every line is compared with all of it.
+	// expectedWhole is set if the expected value does not mirror the output, so that paths do not
+	// apply to it and every line is compared with all of it.
 	expectedWhole bool
-	// relation is what is to hold of the two sides.
+	// relation is the relation that the two sides should have.
 	relation eval.Relation
 	compare  func(ctx context.Context, expected, actual any) evaluator.Outcome
 }
@@ -70,7 +70,7 @@ func readOutput(c *evaluator.Config) *output {
 	return o
 }
 
-// expectedOutput is the criteria's expectedOutput.
+// expectedOutput returns the criteria's expectedOutput.
 func expectedOutput(criteria *pyvalue.Object) (any, error) {
 	v, ok := criteria.Get("expectedOutput", "expected_output")
 	if !ok {
@@ -193,7 +193,7 @@ type lineDetails struct {
 	LineNumber int    `json:"line_number"`
 	Actual     string `json:"actual"`
 	Expected   string `json:"expected"`
-	Score      any    `json:"score"` // a number, or of some legacy evaluators a boolean
+	Score      any    `json:"score"` // a number, or for some legacy evaluators a boolean
 	Details    any    `json:"details"`
 }
 
@@ -234,7 +234,7 @@ func averageLines(expected, actual []string,
 		line := compare(e, a)
 		out.Lines, out.Judged = append(out.Lines, line), out.Judged.And(line.Judged)
 		if line.Failure != nil {
-			return evaluator.Outcome{Failure: line.Failure, Judged: out.Judged} // no score of the others alone
+			return evaluator.Outcome{Failure: line.Failure, Judged: out.Judged} // the others alone give no score
 		}
 		out.Score += line.Score
 		shown := lineDetails{i + 1, a, e, line.Score, line.Details}
@@ -266,7 +266,7 @@ type comparison struct {
 	Actual   string `json:"actual"`
 }
 
-// The keys that evaluators have in common.
+// These are keys that evaluators have in common.
 var (
 	caseSensitiveKey = evaluator.Key{Name: "caseSensitive", Kind: input.Bool, Otherwise: false,
 		About: "whether upper and lower case differ"}

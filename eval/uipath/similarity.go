@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// hasLeaves reports whether there is anything to be found in an expected output.
+// hasLeaves reports whether an expected output has any leaf to find.
 func hasLeaves(n *input.Node) bool {
 	switch n.Kind {
 	case input.Object:
@@ -56,7 +56,8 @@ func jsonSimilarity(e *evaluator.Evaluator, c *evaluator.Config) {
 	}
 }
 
-// share is the score of so many matched leaves; an expectation without leaves is always met.
+// share returns the score for a number of matched leaves; an expectation without leaves is always
+// met.
 func share(matched, total float64) float64 {
 	if total == 0 {
 		return 1
@@ -64,8 +65,8 @@ func share(matched, total float64) float64 {
 	return max(0, min(1, matched/total))
 }
 
-// similarity counts the leaves of expected and how far actual matches them. What only actual has
-// does not count.
+// similarity counts the leaves of expected and how far actual matches them. Leaves that only actual
+// has do not count.
 func similarity(ctx context.Context, expected, actual any) (matched, total float64, err error) {
 	switch e := expected.(type) {
 	case *pyvalue.Object:

@@ -58,8 +58,8 @@ func (e *expectedCall) matches(call *spans.ToolCall) bool {
 	return call.Is(e.name)
 }
 
-// callModel is UiPath's model of a call, by which Python prints it. field is what of the call is
-// compared.
+// callModel is UiPath's model of a call, by which Python prints it. field is the part of the call
+// that is compared.
 type callModel struct {
 	name, field string
 	actual      func(*spans.ToolCall) any
@@ -77,7 +77,7 @@ var (
 	}
 )
 
-// print prints the expected calls and those that were made.
+// print returns the expected calls and the actual ones as Python prints them.
 func (m *callModel) print(expected []expectedCall, calls []spans.ToolCall) (printedExpected, printedCalls string) {
 	one := func(name string, value any, id *string) pyvalue.Opaque {
 		var shown any
@@ -97,7 +97,7 @@ func (m *callModel) print(expected []expectedCall, calls []spans.ToolCall) (prin
 	return pyvalue.Repr(wanted), pyvalue.Repr(made)
 }
 
-// unmatched are the expected calls of which none was made, each beside an unused call of the same
+// unmatched returns the expected calls that were not made, each beside an unused call of the same
 // tool.
 func (m *callModel) unmatched(expected []expectedCall, calls []spans.ToolCall,
 	same func(*expectedCall, *spans.ToolCall) bool) *evaluator.Compared {

@@ -77,7 +77,7 @@ func orderScore(calls []spans.ToolCall, expected []any, strict bool) evaluator.O
 	return evaluator.Outcome{Score: float64(len(details.LCS)) / float64(len(expected)), Details: details}
 }
 
-// names are those by which criteria know the tools that were called.
+// names returns the names by which criteria know the tools that were called.
 func names(calls []spans.ToolCall) []any {
 	out := make([]any, len(calls))
 	for i, call := range calls {
@@ -86,9 +86,9 @@ func names(calls []spans.ToolCall) []any {
 	return out
 }
 
-// commonSubsequence is the longest one; of several the one that UiPath's tie-break finds, which on
-// the way back leaves an actual call out only if that is strictly better than leaving an expected
-// one out.
+// commonSubsequence returns the longest common subsequence. Of several it returns the one that
+// UiPath's tie-break finds, which on the way back leaves an actual call out only if that is
+// strictly better than leaving an expected one out.
 func commonSubsequence(calls []spans.ToolCall, expected []any) []any {
 	length := make([][]int, len(calls)+1)
 	length[0] = make([]int, len(expected)+1)
@@ -122,7 +122,7 @@ func commonSubsequence(calls []spans.ToolCall, expected []any) []any {
 // under the evaluator's own key one sentence for each comparison.
 type explanation struct {
 	key              string
-	what             string // of which the evaluator speaks in a sentence
+	what             string // what the evaluator checks, as a sentence names it
 	expected, actual string
 }
 
@@ -140,8 +140,8 @@ func (x explanation) only(key, text string) *pyvalue.Object {
 	return x.details(o)
 }
 
-// emptyScore settles the cases in which one side has no calls at all. That gives 0 even where no
-// call is what was expected, as in {"a": ["=", 0]}: so does UiPath's.
+// emptyScore settles the cases in which one side has no calls at all. That gives 0 even if no call
+// is expected, as in {"a": ["=", 0]}: UiPath does the same.
 func (x explanation) emptyScore(expected, actual int) (evaluator.Outcome, bool) {
 	switch {
 	case expected == 0 && actual == 0:
@@ -251,7 +251,7 @@ type countExpectation struct {
 }
 
 // readCountExpectation reads a pair such as ["=", 1]. A count may be written as 1.0, "1" or true:
-// UiPath makes a whole number of them.
+// UiPath turns them into whole numbers.
 func readCountExpectation(name string, v any) (countExpectation, error) {
 	pair, _ := v.([]any)
 	if len(pair) != 2 {

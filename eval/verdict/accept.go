@@ -19,7 +19,7 @@ type Accept struct {
 	Suspended bool
 }
 
-// Tolerance is how many of something may go wrong. The zero value is none.
+// Tolerance is how many things of a kind may go wrong. The zero value allows none.
 type Tolerance struct {
 	count int
 	share float64

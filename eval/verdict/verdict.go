@@ -1,5 +1,5 @@
-// Package verdict says what the state of a run means for whoever started it, and the words in which
-// that is told. Terminal, lists, Markdown, JUnit and pages all take both from here, so that no two
+// Package verdict gives the meaning of a run's state for the user who started it, and the words
+// that tell it. Terminal, lists, Markdown, JUnit and pages all take both from here, so that no two
 // of them can disagree. It judges the head of a results document and reads nothing else.
 package verdict
 
@@ -14,19 +14,19 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Verdict is what the state of a run means for whoever started it.
+// Verdict is the meaning of a run's state for the user who started it.
 type Verdict int
 
-// The verdicts. The first that holds of Interrupted, Suspended, Faulted, Failed, Undecided, Passed
-// and Finished is that of a run.
+// These are the verdicts. A run has the first that holds of Interrupted, Suspended, Faulted,
+// Failed, Undecided, Passed and Finished.
 const (
 	// Passed: everything has finished, and the thresholds are met.
 	Passed Verdict = iota
 	// Failed: a threshold is not met.
 	Failed
-	// Undecided: what is missing, or its interval, allows a threshold to be met or not.
+	// Undecided: the missing scores, or the interval, allow a threshold to be met or not.
 	Undecided
-	// Faulted: more faulted, or was not scored, than Accept allows.
+	// Faulted: more rollouts faulted, or were not scored, than Accept allows.
 	Faulted
 	// Suspended: rollouts wait, or are worked on; resume the run later.
 	Suspended
@@ -36,16 +36,16 @@ const (
 	Finished
 )
 
-// String is the verdict as a word.
+// String returns the verdict as a word.
 func (v Verdict) String() string {
 	return [...]string{"passed", "failed", "undecided", "faulted", "suspended", "interrupted", "finished"}[v]
 }
 
-// ExitCode is the exit code of a command that ends with the verdict.
+// ExitCode returns the exit code of a command that ends with the verdict.
 func (v Verdict) ExitCode() int { return [...]int{0, 1, 5, 3, 75, 130, 0}[v] }
 
-// The words of headlines, beside those of the verdicts. Where the exit code is 3 the word is what is
-// missing.
+// These are the words of headlines, beside those of the verdicts. If the exit code is 3 the word
+// says what is missing.
 const (
 	Running          = "running"
 	FailsAlready     = "fails already"
@@ -60,16 +60,17 @@ const (
 var Words = []string{Running, FailsAlready, Interrupted.String(), Suspended.String(), Passed.String(), Failed.String(), Undecided.String(), Finished.String(), Faulted.String(),
 	EvaluatorsFailed, EvaluatorsNotRun, NotAllScored, NothingScored, Cancelled}
 
-// Judgement is the verdict on a run, with the words in which it is told.
+// Judgement is the verdict on a run, with the words that tell it.
 type Judgement struct {
 	Verdict Verdict
-	// Word is the verdict in a word or two, one of Words. Figures say how much of it there is.
+	// Word is the verdict in a word or two, one of Words. Figures say how many or how much it is
+	// about.
 	Word, Figures string
 	// Reason says at length why the verdict is what it is, if it needs a reason.
 	Reason string
 }
 
-// Headline is the verdict in one line.
+// Headline returns the verdict in one line.
 func (j Judgement) Headline() string {
 	switch {
 	case j.Figures == "":
@@ -80,7 +81,7 @@ func (j Judgement) Headline() string {
 	return j.Word + ": " + j.Figures
 }
 
-// Interrupt is the judgement on a run of which somebody has ended the work before its time.
+// Interrupt returns the judgement on a run whose work somebody ended before its time.
 func Interrupt() Judgement {
 	return Judgement{Verdict: Interrupted, Word: Interrupted.String(), Figures: "the run can be resumed"}
 }
@@ -117,7 +118,7 @@ func Of(h *schemas.Head, accept Accept, example string) Judgement {
 	}
 	j := Judgement{Finished, Finished.String(), "no gate: " + r.passRates(), ""}
 	switch {
-	case !h.Final: // which is accepted
+	case !h.Final: // Accept allows it
 		j.Word, j.Figures = Suspended.String(), join(r.waits(), j.Figures)
 	case r.n.Cancelled > 0:
 		j.Word, j.Figures = Cancelled, join(fmt.Sprintf("%d of %s", r.n.Cancelled, count(r.n.Total, "rollout")), j.Figures)
@@ -133,7 +134,7 @@ type run struct {
 	accept Accept
 }
 
-// open judges a run that goes on. What it has lost already is said now.
+// open judges a run that goes on. It reports gates that are lost already.
 func (r run) open(lost []summary.Gate) Judgement {
 	j := Judgement{Verdict: Suspended, Word: Suspended.String(), Figures: r.waits()}
 	if r.n.Open > 0 {
@@ -145,7 +146,7 @@ func (r run) open(lost []summary.Gate) Judgement {
 	return j
 }
 
-// waits counts what waits for a job, a person or a score.
+// waits says how many rollouts wait for a job, a person or a score.
 func (r run) waits() string {
 	switch n := r.n.Suspended + r.n.Scoring; n {
 	case 0:
@@ -173,7 +174,7 @@ func (r run) missing(example string) (j Judgement, ok bool) {
 		return faulted(Faulted.String(), share(r.n.Faulted, r.n.Total, "rollout"), "%d of %d rollouts faulted", r.n.Faulted, r.n.Total)
 	case r.accept.EvaluatorErrors.exceeded(c.EvaluatorErrors, asked):
 		return faulted(EvaluatorsFailed, share(c.EvaluatorErrors, asked, "time"), "evaluators failed %d of %d times; --fail-on-evaluator-error allows some", c.EvaluatorErrors, asked)
-	case c.Cancelled == c.Evaluations && len(r.stats.Gates) == 0: // gates are judged by what might have come
+	case c.Cancelled == c.Evaluations && len(r.stats.Gates) == 0: // the missing figures decide about gates
 		return faulted(Cancelled, "nothing was scored", "nothing was scored: every evaluation was cancelled")
 	case c.EvaluatorsNotRun > 0 && !r.accept.NotRun:
 		asked += c.EvaluatorsNotRun
@@ -188,9 +189,9 @@ func (r run) missing(example string) (j Judgement, ok bool) {
 	return j, false
 }
 
-// failFast judges a run with --fail-fast of which something failed. A failure is one also when it came
-// last and left nothing to cancel: otherwise the verdict would depend on which of several agents is the
-// fastest.
+// failFast judges a run with --fail-fast in which something failed. A failure is one even if it
+// came last and left nothing to cancel: otherwise the verdict would depend on which of several
+// agents is the fastest.
 func (r run) failFast() (j Judgement, ok bool) {
 	failed := r.n.Faulted > 0
 	for _, a := range r.stats.PerAgent() {
@@ -207,8 +208,8 @@ func (r run) failFast() (j Judgement, ok bool) {
 	return j, true
 }
 
-// Gates are the thresholds of a run as they are judged where so much is accepted: without the
-// evaluators that were not run, if these are.
+// Gates returns the thresholds of a run as they are judged under accept: without the evaluators
+// that were not run, if these are accepted.
 func Gates(s *summary.Summary, accept Accept) []summary.Gate {
 	out := slices.Clone(s.Gates)
 	for i := range out {
@@ -219,7 +220,7 @@ func Gates(s *summary.Summary, accept Accept) []summary.Gate {
 	return out
 }
 
-// gates are the thresholds that were judged so.
+// gates returns the thresholds that have a verdict.
 func (r run) gates(verdict summary.GateVerdict) (out []summary.Gate) {
 	for _, g := range Gates(r.stats, r.accept) {
 		if g.Verdict == verdict {
@@ -233,7 +234,7 @@ func (r run) countGates(n int, what string) string {
 	return strings.TrimSpace(fmt.Sprintf("%d of %s %s", n, count(len(r.stats.Gates), "gate"), what))
 }
 
-// sentences say how thresholds were judged, of several agents for whom.
+// sentences tell how thresholds were judged, and with several agents for which of them.
 func (r run) sentences(gates []summary.Gate) string {
 	var out []string
 	for _, g := range gates {
@@ -250,7 +251,7 @@ func (r run) sentences(gates []summary.Gate) string {
 	return strings.Join(out, "; ")
 }
 
-// passRates are the shares that have passed, for each agent.
+// passRates returns the shares that have passed, for each agent.
 func (r run) passRates() string {
 	const most = 3
 	agents := r.stats.PerAgent()
@@ -271,7 +272,7 @@ func (r run) passRates() string {
 	return strings.Join(out, ", ")
 }
 
-// percent is a share without decimals that is never rounded to all or to nothing.
+// percent returns a share without decimals that is never rounded to all or to nothing.
 func percent(share float64) string {
 	if share > 0 && share < 1 {
 		share = min(max(share, 0.01), 0.99)
@@ -286,7 +287,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// join puts a second thought after the first, if it is there.
+// join puts a second thought after the first, if there is a first.
 func join(first, second string) string {
 	if second == "" || first == "" {
 		return first + second

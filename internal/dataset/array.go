@@ -111,8 +111,8 @@ func (a *array) next() (*input.Node, error) {
 	return row, nil
 }
 
-// element reads an object or a list to its end, and anything else up to the comma or bracket behind it.
-// Whether it is valid is seen when it is parsed.
+// element reads an object or a list to its end, and anything else up to the comma or bracket behind
+// it. It does not check whether it is valid: the parser does.
 func (a *array) element() ([]byte, error) {
 	var text []byte
 	depth, quoted, escaped := 0, false, false
@@ -155,7 +155,7 @@ func (a *array) problem(err error) error {
 	return err
 }
 
-// move gives a document that was parsed by itself the place where it stands.
+// move shifts a document that was parsed by itself to its place in the file.
 func move(n *input.Node, line, column int) {
 	for i := range n.Members {
 		n.Members[i].Line, n.Members[i].Column = moved(n.Members[i].Line, n.Members[i].Column, line, column)
@@ -167,7 +167,7 @@ func move(n *input.Node, line, column int) {
 	n.Line, n.Column = moved(n.Line, n.Column, line, column)
 }
 
-// moved is the place in the file of a place in a document that begins at line and column.
+// moved returns the place in the file of a place in a document that begins at line and column.
 func moved(ownLine, ownColumn, line, column int) (int, int) {
 	if ownLine == 1 {
 		return line, ownColumn + column - 1

@@ -61,13 +61,13 @@ func (f *file) openCSV(separator rune) error {
 	return nil
 }
 
-// lineEnds keeps line ends within quotes as they are: package csv takes one carriage return before
-// each of them away, so there it gets two.
+// lineEnds keeps line ends within quotes as they are. Package csv removes one carriage return
+// before each of them, so lineEnds doubles it.
 type lineEnds struct {
 	r      io.Reader
 	quoted bool
 	last   byte
-	// ready are bytes that were read and not yet asked for.
+	// ready are bytes that were read and not yet returned.
 	ready, buffer []byte
 }
 
@@ -80,7 +80,7 @@ func (l *lineEnds) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// fill reads at most so many bytes.
+// fill reads at most that many bytes.
 func (l *lineEnds) fill(most int) error {
 	l.buffer = slices.Grow(l.buffer[:0], 3*most)
 	n, err := l.r.Read(l.buffer[2*most : 3*most])
@@ -124,7 +124,7 @@ func (f *file) csvRow(r *csv.Reader) (*input.Node, error) {
 	return row, nil
 }
 
-// csvProblem says in plain words what package csv says of a row. io.EOF stays as it is.
+// csvProblem puts an error of package csv about a row into plain words. io.EOF stays as it is.
 func (f *file) csvProblem(err error) error {
 	const rule = `a cell that begins with a quote ends with one, and a quote in a cell is written twice ("") in a cell in quotes`
 	var wrong *csv.ParseError

@@ -1,6 +1,6 @@
-// Package dataset reads the data sets of eval sets: CSV, TSV, JSON, JSON Lines and Parquet files of
-// which each row is an evaluation. It holds one row at a time, however long the file is. It does not choose
-// which evaluations a run has.
+// Package dataset reads the data sets of eval sets: CSV, TSV, JSON, JSON Lines and Parquet files
+// whose rows are evaluations. It holds one row at a time, however long the file is. It does not
+// choose which evaluations a run has.
 package dataset
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Dataset is what an eval set says of its data set. It is nil if the set has none.
+// Dataset is the description of a data set in its eval set. It is nil if the set has none.
 type Dataset struct {
 	set       *eval.Set
 	node      *input.Node
@@ -20,11 +20,11 @@ type Dataset struct {
 	templates map[string]*template
 }
 
-// keys are those that are filled in for each row.
+// keys are the keys that are filled in for each row.
 var keys = []string{"id", "name", "inputs", "expectedOutput", "expectedAgentBehavior", "criteria", "cluster", "tags", "metadata"}
 
-// Parse reads what a set says of its data set, and records in r what is wrong with it; the file is
-// left for Each. The path of the set must be known.
+// Parse reads a set's description of its data set, and records problems in r; Each reads the file.
+// The path of the set must be known.
 func Parse(r *input.Reader, set *eval.Set) *Dataset {
 	if set.DatasetNode == nil {
 		return nil
@@ -49,7 +49,7 @@ func Parse(r *input.Reader, set *eval.Set) *Dataset {
 	return d
 }
 
-// In is the path of the file for an eval set in a folder.
+// In returns the path of the file for an eval set in a folder.
 func (d *Dataset) In(dir string) string {
 	path := filepath.FromSlash(d.file)
 	if filepath.IsAbs(path) {
@@ -58,7 +58,7 @@ func (d *Dataset) In(dir string) string {
 	return filepath.Join(dir, path)
 }
 
-// object is an object with places, or nil where a column is to give the object.
+// object returns an object with places, or nil if a column is to give the object.
 func object(o *input.Fields, key string, required bool) *input.Node {
 	if n := o.Get(key); n != nil && isPlace(n) {
 		return nil
@@ -69,7 +69,7 @@ func object(o *input.Fields, key string, required bool) *input.Node {
 	return o.Optional(key, input.Object)
 }
 
-// isPlace reports whether a column decides of what kind a value is.
+// isPlace reports whether a column decides the kind of a value.
 func isPlace(n *input.Node) bool {
 	return n.Kind == input.String && strings.HasPrefix(n.Text, "{row.")
 }

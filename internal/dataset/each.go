@@ -8,8 +8,8 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// EachRow calls f with each row of a file that is no part of an eval set, and with the line on which
-// it begins (of a Parquet file the number of the row). An error of a row, as well as f's, ends it.
+// EachRow calls f with each row of a file that is no part of an eval set, and with the line on
+// which it begins (for a Parquet file the number of the row). An error of a row, or of f, ends it.
 func EachRow(path string, f func(row *input.Node, line int) error) error {
 	file, err := open(path)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// maxRow is how long a row may be in its file, in bytes. A quote that is never closed would
+// maxRow is the greatest length of a row in its file, in bytes. A quote that is never closed would
 // otherwise take the rest of the file for one cell.
 const maxRow = 16 << 20
 
@@ -29,7 +29,7 @@ type file struct {
 	// columns are the names of the columns, in their order. They are nil for JSON and JSON Lines, where
 	// each row has its own.
 	columns []string
-	// line is that in which the row begins that was read last.
+	// line is the line on which the row begins that was read last.
 	line int
 	// halves are the names of a Parquet file's columns of 16-bit numbers.
 	halves map[string]bool
@@ -59,7 +59,7 @@ func opener(name string) func(*file) error {
 	return nil
 }
 
-// open opens a data set, which the caller closes; the name tells its format. What is wrong with its
+// open opens a data set, which the caller closes; the name tells its format. A problem of its
 // content is an [input.Problem].
 func open(name string) (*file, error) {
 	begin := opener(name)
@@ -80,10 +80,10 @@ func open(name string) (*file, error) {
 
 func (f *file) close() { _ = f.file.Close() } // only read
 
-// sum is the digest of the whole file. It is known once next has returned io.EOF.
+// sum returns the digest of the whole file. It is known once next has returned io.EOF.
 func (f *file) sum() string { return "sha256:" + hex.EncodeToString(f.digest.Sum(nil)) }
 
-// bytes is the content of a text file, which goes into the digest as it is read.
+// bytes returns the content of a text file, which goes into the digest as it is read.
 func (f *file) bytes() *bounded {
 	return &bounded{r: io.TeeReader(f.file, f.digest)}
 }
@@ -92,7 +92,7 @@ func (f *file) problem(line, column int, format string, args ...any) input.Probl
 	return input.Problem{File: f.name, Line: line, Column: column, Message: fmt.Sprintf(format, args...)}
 }
 
-// last is a problem after which nothing more can be read.
+// last returns a problem after which nothing more can be read.
 func (f *file) last(p input.Problem) error {
 	f.next = func() (*input.Node, error) { return nil, io.EOF }
 	return p
@@ -107,7 +107,7 @@ type bounded struct {
 	left int
 }
 
-// row begins a row. What reads ahead has part of it already.
+// row begins a row. A reader that reads ahead has part of it already.
 func (b *bounded) row() { b.left = maxRow }
 
 func (b *bounded) Read(p []byte) (int, error) {

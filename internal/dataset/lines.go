@@ -46,7 +46,7 @@ func (f *file) object(text []byte) (*input.Node, error) {
 	return row, nil
 }
 
-// moveTo gives a document that was parsed by itself the line on which it stands.
+// moveTo moves a document that was parsed by itself to its line in the file.
 func moveTo(n *input.Node, line int) {
 	n.Line = line
 	for _, item := range n.Items {

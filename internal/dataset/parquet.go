@@ -78,7 +78,7 @@ func (f *file) parquetRow(rows *parquet.GenericReader[any], root parquet.Node) (
 	for _, column := range root.Fields() {
 		name := column.Name()
 		if f.uses != nil && !f.uses(name) {
-			continue // whatever is in it
+			continue // whatever its value is
 		}
 		v, err := f.value(column, cells[name])
 		if err != nil {
@@ -91,7 +91,7 @@ func (f *file) parquetRow(rows *parquet.GenericReader[any], root parquet.Node) (
 	return row, nil
 }
 
-// undamaged calls f. A file that is damaged is an error, also where the library panics.
+// undamaged calls f. A damaged file is an error, even if the library panics.
 func undamaged(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -101,7 +101,7 @@ func undamaged(f func() error) (err error) {
 	return f()
 }
 
-// value is a value of a column as JSON has it. The column is nil where a JSON column has objects.
+// value converts a value of a column to JSON. The column is nil where a JSON column has objects.
 func (f *file) value(column parquet.Node, v any) (*input.Node, error) {
 	n := &input.Node{File: f.name, Line: f.line, Column: 1}
 	switch v := v.(type) {
@@ -179,7 +179,7 @@ func (f *file) members(n *input.Node, column parquet.Node, values map[string]any
 	return nil
 }
 
-// field is a field of a group, of an empty name the first one; nil if there is none.
+// field returns a field of a group, the first one for an empty name; nil if there is none.
 func field(column parquet.Node, name string) parquet.Node {
 	if column == nil || column.Leaf() {
 		return nil
@@ -192,7 +192,7 @@ func field(column parquet.Node, name string) parquet.Node {
 	return nil
 }
 
-// inUnits is a time of day, which is so many of these units.
+// inUnits returns a time of day that is given in units.
 func inUnits(unit format.TimeUnit, v int64) time.Duration {
 	switch unit.Value.(type) {
 	case *format.MilliSeconds:
@@ -210,7 +210,7 @@ func logicalType(column parquet.Node) format.LogicalTypeValue {
 	return column.Type().LogicalType().Value
 }
 
-// ofBytes is the value of a column of bytes: a text, a UUID, or a number of 16 bits.
+// ofBytes returns the value of a column of bytes: a text, a UUID, or a number of 16 bits.
 func (f *file) ofBytes(column parquet.Node, v []byte) (kind input.Kind, text string, err error) {
 	switch logicalType(column).(type) {
 	case *format.UUIDType:
@@ -228,7 +228,7 @@ func (f *file) ofBytes(column parquet.Node, v []byte) (kind input.Kind, text str
 	return input.String, string(v), nil
 }
 
-// float16 is the number with these bits, by IEEE 754.
+// float16 returns the number with these bits, by IEEE 754.
 func float16(bits uint16) float64 {
 	const mantissa, most = 10, 31
 	sign := 1.0
@@ -248,7 +248,7 @@ func float16(bits uint16) float64 {
 	return sign * math.Ldexp(fraction+1<<mantissa, exponent-25)
 }
 
-// decimal is all digits of a number, without zeros at its end.
+// decimal returns all digits of a number, without zeros at its end.
 func decimal(column parquet.Node, v *big.Float) string {
 	scale := 0
 	if t, ok := logicalType(column).(*format.DecimalType); ok {
@@ -261,7 +261,7 @@ func decimal(column parquet.Node, v *big.Float) string {
 	return text
 }
 
-// whole is a whole number; dates and times are texts as RFC 3339 has them.
+// whole returns a whole number; dates and times are texts as in RFC 3339.
 func whole(column parquet.Node, v int64) (input.Kind, string) {
 	switch t := logicalType(column).(type) {
 	case *format.IntType:

@@ -14,13 +14,13 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// maxProblems is after how many problems a data set is read no further.
+// maxProblems is the number of problems after which a data set is read no further.
 const maxProblems = 20
 
-// Each calls f with the evaluation of each row, one after the other; what is kept of a row is a hash
-// of its id. What is wrong with rows is recorded in r, and these are not given to f; after some
-// problems the rest is not read. At the end it sets digest and number of rows in the set's Dataset.
-// The error is f's.
+// Each calls f with the evaluation of each row, one after the other; it keeps only a hash of each
+// row's id. It records problems of rows in r and does not give these rows to f; after some problems
+// it does not read the rest. At the end it sets digest and number of rows in the set's Dataset. The
+// error is f's.
 func (d *Dataset) Each(r *input.Reader, f func(eval.Evaluation) error) error {
 	if d == nil || !known(d.file) { // which Parse has recorded
 		return nil
@@ -115,7 +115,7 @@ type rows struct {
 	seed maphash.Seed
 }
 
-// evaluation is that of a row. The error is an input.Problem.
+// evaluation makes the evaluation of a row. The error is an input.Problem.
 func (w *rows) evaluation(row *input.Node) (e eval.Evaluation, err error) {
 	v := values{templates: w.templates, row: row}
 	id := v.text("id")
@@ -153,7 +153,7 @@ func (w *rows) evaluation(row *input.Node) (e eval.Evaluation, err error) {
 	return e, nil
 }
 
-// values are those of a row, by the keys of the dataset. err is the first thing that is wrong.
+// values are the values of a row, by the keys of the dataset. err is the first problem.
 type values struct {
 	templates map[string]*template
 	row       *input.Node
@@ -172,7 +172,7 @@ func (v *values) wrong(n *input.Node, expected string) {
 	}
 }
 
-// get is a value, nil if there is none or it is null.
+// get returns a value, nil if there is none or it is null.
 func (v *values) get(key string) *input.Node {
 	t := v.templates[key]
 	if t == nil || v.err != nil {
@@ -189,7 +189,7 @@ func (v *values) get(key string) *input.Node {
 	return n
 }
 
-// text is a text; a number or a boolean is written as one.
+// text returns a text; a number or a boolean is written as one.
 func (v *values) text(key string) string {
 	n := v.get(key)
 	if n == nil {
@@ -232,8 +232,8 @@ func (v *values) criteria() map[string]json.RawMessage {
 	return out
 }
 
-// tags are those of an array, or of a text that has them between commas. What is empty is none, and
-// each counts once.
+// tags returns the tags of an array, or of a text that separates them by commas. Empty tags are
+// dropped, and each counts once.
 func (v *values) tags() (out []string) {
 	n := v.get("tags")
 	if n == nil {

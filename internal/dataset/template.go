@@ -8,9 +8,9 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// template is a value in which {row.NAME} stands for a column of a row. A text that is nothing but
-// one {row.NAME} becomes the column's value, whatever its kind; in a longer text the value is
-// written as text. Values are not filled in again.
+// template is a value in which {row.NAME} stands for a column of a row. A text that is only one
+// {row.NAME} becomes the column's value, whatever its kind; in a longer text the value is written
+// as text. Values are not filled in again.
 type template struct {
 	root   *input.Node
 	places []place
@@ -27,7 +27,7 @@ var (
 	startPattern = regexp.MustCompile(`\{\s*row\s*\.`)
 )
 
-// newTemplate makes a template of a value. What is wrong with its places is recorded in r.
+// newTemplate makes a template from a value. It records problems of its places in r.
 func newTemplate(r *input.Reader, n *input.Node) *template {
 	t := &template{root: n}
 	t.find(r, n)
@@ -68,8 +68,8 @@ func (t *template) findIn(r *input.Reader, n *input.Node) {
 	}
 }
 
-// check records in r the columns that the template names and a table does not have. What a name
-// finds in a column that is an object is seen in the rows only.
+// check records in r the columns that the template names and a table does not have. Names inside a
+// column that is an object are checked in the rows only.
 func (t *template) check(r *input.Reader, file string, columns []string) {
 	for _, p := range t.places {
 		in := func(name string) bool { return p.name == name || strings.HasPrefix(p.name, name+".") }
@@ -135,8 +135,8 @@ func fillText(n, row *input.Node) (*input.Node, error) {
 	return n, nil
 }
 
-// column is the value of a row's column. Where the row has no column of the name, a dot leads into
-// an object.
+// column returns the value of a row's column. If the row has no column of the name, a dot leads
+// into an object.
 func column(row *input.Node, name string) *input.Node {
 	if v := row.Member(name); v != nil {
 		return v
@@ -159,7 +159,7 @@ func missing(row *input.Node, name string) string {
 	return "the row has no " + name + "; it has " + strings.Join(names, ", ") + input.Suggest(name, names)
 }
 
-// text is a value inside of a longer text: null is nothing, and what is no scalar its JSON.
+// text writes a value inside a longer text: null is nothing, and an object or array its JSON.
 func text(v *input.Node) string {
 	switch v.Kind {
 	case input.Null:

@@ -12,11 +12,10 @@ import (
 	"time"
 )
 
-// MaxFile is how large a file may be that people write for evalrun.
+// MaxFile is the greatest size of a file that people write for evalrun.
 const MaxFile = 100 << 20
 
-// patience is how long a file may take to give what it has. Only what is no file in truth, as some
-// in /proc, needs it.
+// patience is how long a read from a file may take. Only special files, as some in /proc, need it.
 const patience = 5 * time.Second
 
 // Open opens a regular file for reading. Anything else, such as a named pipe or a device, is an
@@ -50,7 +49,7 @@ func IsFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Unreadable says of an error of opening or reading a file which file it is, as it was given.
+// Unreadable adds to an error of opening or reading a file the path as it was given.
 func Unreadable(path string, err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
@@ -59,8 +58,8 @@ func Unreadable(path string, err error) error {
 	return err
 }
 
-// NearFile names the file of a folder whose name is the nearest to one that is not there, as Suggest
-// does.
+// NearFile returns the file of a folder whose name is the nearest to one that is not there, as
+// Suggest does.
 func NearFile(path string) string {
 	if _, err := os.Lstat(path); err == nil {
 		return ""
@@ -93,7 +92,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return ReadAll(f, path, limit)
 }
 
-// ReadFS is ReadFile for a file of a tree.
+// ReadFS is like ReadFile for a file of a tree.
 func ReadFS(tree fs.FS, name string, limit int64) ([]byte, error) {
 	info, err := fs.Stat(tree, name)
 	if err == nil {
@@ -110,7 +109,7 @@ func ReadFS(tree fs.FS, name string, limit int64) ([]byte, error) {
 	return ReadAll(f, name, limit)
 }
 
-// ReadAll reads what has a name to its end, which must come within limit bytes.
+// ReadAll reads r, whose name is for messages, to its end, which must come within limit bytes.
 func ReadAll(r io.Reader, name string, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {

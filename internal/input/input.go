@@ -1,5 +1,5 @@
 // Package input reads the documents that people write for evalrun, in JSON or YAML, and keeps the
-// position of every value, so that an error can name file, line, key and what was expected.
+// position of every value, so that an error can name file, line, key and the expected value.
 //
 // [Parse] makes a tree of [Node]; a [Reader] walks it and collects every [Problem] instead of
 // stopping at the first one. The package knows nothing of eval sets, agents or tasks.
@@ -30,7 +30,7 @@ const (
 	Object
 )
 
-// String gives the kind with its article, as it reads in "expected …, got …".
+// String returns the kind with its article, as it reads in "expected …, got …".
 func (k Kind) String() string {
 	return [...]string{"null", "a boolean", "a number", "a string", "an array", "an object"}[k]
 }
@@ -132,7 +132,7 @@ func writeString(b *bytes.Buffer, s string) {
 	b.Truncate(b.Len() - 1) // Encode ends with a newline
 }
 
-// Problem is one thing that is wrong, or with Warning only strange, in a document.
+// Problem is one thing in a document that is wrong, or with Warning only strange.
 type Problem struct {
 	File    string
 	Line    int
@@ -142,14 +142,14 @@ type Problem struct {
 	Warning bool
 }
 
-// The most characters of a key and of a message that are shown.
+// These are the most characters of a key and of a message that are shown.
 const (
 	maxKey     = 200
 	maxMessage = 1000
 )
 
-// Error gives file:line:column: key: message, as one line that is harmless to a terminal and to a
-// CI log: the key, and what the message quotes, were written by somebody else.
+// Error returns file:line:column: key: message, as one line that is harmless to a terminal and to a
+// CI log: the key, and the quotes in the message, were written by somebody else.
 func (p Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(harmless(p.File, len(p.File)))
@@ -167,7 +167,7 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
-// harmless is a text on one line, cut to so many characters.
+// harmless returns a text on one line, cut to a number of characters.
 func harmless(s string, most int) string {
 	s = strings.NewReplacer("\n", " ", "\t", " ").Replace(redact.Terminal(s))
 	if runes := []rune(s); len(runes) > most {
@@ -182,8 +182,8 @@ type Problems []Problem
 // maxShown is how many problems are listed. The same mistake may be in each of a million rows.
 const maxShown = 20
 
-// Error lists the problems, one a line, in the order of their places, each once. Of very many it
-// lists the first, and says how many more there are.
+// Error lists the problems, one a line, in the order of their places, each once. If there are very
+// many it lists the first, and says how many more there are.
 func (ps Problems) Error() string {
 	ordered := slices.Clone(ps)
 	slices.SortStableFunc(ordered, func(a, b Problem) int {

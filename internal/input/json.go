@@ -18,7 +18,7 @@ type jsonParser struct {
 	file string
 	data []byte
 	dec  *json.Decoder
-	// line and column are those of the byte at offset at; they only move forward.
+	// line and column are the place of the byte at offset at; they only move forward.
 	at, line, column int
 }
 
@@ -52,8 +52,8 @@ func ParseJSON(file string, data []byte) (*Node, error) {
 	return root, nil
 }
 
-// ParseWrittenJSON reads one JSON document that somebody wrote to be run. Half of a character, as in
-// "\ud83d", is a [Problem] there: it would silently become another one.
+// ParseWrittenJSON reads one JSON document that somebody wrote to be run. Half of a character, as
+// in "\ud83d", is a [Problem] there: it would silently become another one.
 func ParseWrittenJSON(file string, data []byte) (*Node, error) {
 	n, err := ParseJSON(file, data)
 	if err != nil {
@@ -66,8 +66,8 @@ func ParseWrittenJSON(file string, data []byte) (*Node, error) {
 	return n, nil
 }
 
-// halfCharacter is the offset of the first surrogate of a document that stands alone, -1 if there is
-// none.
+// halfCharacter returns the offset of the first surrogate of a document that stands alone, -1 if
+// there is none.
 func halfCharacter(data []byte) int {
 	unit := func(at int) rune {
 		if at+6 > len(data) || data[at] != '\\' || data[at+1] != 'u' {
@@ -82,7 +82,7 @@ func halfCharacter(data []byte) int {
 		}
 		switch r := unit(at); {
 		case !utf16.IsSurrogate(r):
-			at++ // what is escaped
+			at++ // skips the escaped character
 		case utf16.DecodeRune(r, unit(at+6)) == utf8.RuneError:
 			return at
 		default:
@@ -121,7 +121,7 @@ func (p *jsonParser) next() (token, error) {
 	return token{tok, start}, nil
 }
 
-// hint says what to do about the usual mistakes, of which the text at an offset is one.
+// hint returns advice if the text at an offset is one of the usual mistakes.
 func (p *jsonParser) hint(at int) string {
 	before, rest := bytes.TrimRight(p.data[:at], " \t\r\n"), p.data[at:]
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/agext/levenshtein"
 )
 
-// Reader walks documents and collects what is wrong with them.
+// Reader walks documents and collects their problems.
 type Reader struct {
 	Problems Problems
 }
@@ -28,9 +28,9 @@ func (r *Reader) Warnf(n *Node, format string, args ...any) {
 }
 
 // Fields reads the members of one object. Its accessors record a problem and return the zero value
-// if the member is of another kind; a member that is absent or null gives the default, or a problem
-// where the accessor says Required. A member is found under its camelCase name and, as UiPath
-// accepts it, under its snake_case name.
+// if the member is of another kind. For a member that is absent or null they return the default, or
+// record a problem if the accessor says Required. A member is found under its camelCase name and,
+// as UiPath accepts it, under its snake_case name.
 type Fields struct {
 	Node *Node
 	r    *Reader
@@ -39,8 +39,8 @@ type Fields struct {
 	used  map[string]bool
 }
 
-// Object starts reading n. If n is not an object a problem is recorded and every accessor gives its
-// default.
+// Object starts reading n. If n is not an object, Object records a problem and every accessor
+// returns its default.
 func (r *Reader) Object(n *Node) *Fields {
 	f := &Fields{Node: n, r: r, used: map[string]bool{}}
 	if n.Kind != Object {
@@ -221,7 +221,7 @@ func (f *Fields) StringMap(name string) map[string]string {
 	return out
 }
 
-// Ignore names keys that may be there and mean nothing to evalrun.
+// Ignore names keys that may be there and have no effect in evalrun.
 func (f *Fields) Ignore(names ...string) {
 	for _, name := range names {
 		f.Get(name)
@@ -245,15 +245,15 @@ func (f *Fields) Done() {
 	}
 }
 
-// Refuse is Done where a key that has no effect would do harm: each of them is an error, which names
-// the known ones.
+// Refuse is like Done if a key that has no effect would do harm: each of them is an error, which
+// names the known ones.
 func (f *Fields) Refuse() {
 	for _, m := range f.Unknown() {
 		f.unknown(m, "; expected one of "+strings.Join(f.known, ", ")+Suggest(m.Key, f.known), false)
 	}
 }
 
-// RefuseLike is Refuse for the unknown keys that look like a known one.
+// RefuseLike is like Refuse for the unknown keys that look like a known one.
 func (f *Fields) RefuseLike(known string, looks func(key string) bool) {
 	for _, m := range f.Unknown() {
 		if looks(m.Key) {

@@ -20,7 +20,7 @@ const maxExpanded = 100_000
 
 type yamlParser struct {
 	file string
-	// aliases are those that are being expanded, and expanded counts the nodes made for them so
+	// aliases are the aliases that are being expanded, and expanded counts the nodes made for them so
 	// far.
 	aliases  map[*yaml.Node]bool
 	expanded int
@@ -56,12 +56,12 @@ func yamlDocuments(text string) (docs []*yaml.Node, err error) {
 	}
 }
 
-// yamlSyntax gives an error its line. yaml names the line where the block, list or text begins in which
-// it finds the error, another time none, and some of its lines are counted from 0. So the error's line
-// is looked for: it is the last one of the shortest beginning of the text that has the same error. What
-// is not closed is so from its own line on.
+// yamlSyntax gives an error its line. yaml names the line where the block, list or text begins in
+// which it finds the error, another time none, and some of its lines are counted from 0. So
+// yamlSyntax looks for the line: it is the last one of the shortest beginning of the text that has
+// the same error. A bracket or quote that is not closed is an error from its own line on.
 func yamlSyntax(file, text string, err error) Problem {
-	// yaml takes a beginning in the first line for none, so there is a line before it.
+	// yaml counts a beginning in the first line as none, so a line is put before it.
 	text = "#\n" + strings.TrimPrefix(text, "\ufeff")
 	if _, again := yamlDocuments(text); again != nil {
 		err = again
@@ -78,7 +78,7 @@ func yamlSyntax(file, text string, err error) Problem {
 	return Problem{File: file, Line: max(found, 1), Column: 1, Message: "not valid YAML: " + message}
 }
 
-// lineEnds are the places in a text where its lines end; a text has one line at least.
+// lineEnds returns the places in a text where its lines end; a text has one line at least.
 func lineEnds(text string) (ends []int) {
 	for i, c := range []byte(text) {
 		if c == '\n' {
@@ -91,8 +91,8 @@ func lineEnds(text string) (ends []int) {
 	return ends
 }
 
-// startHint says what to do about the last line of a text, in which a value begins with a character that
-// cannot begin one.
+// startHint returns advice for the last line of a text, in which a value begins with a character
+// that cannot begin one.
 func startHint(text string) string {
 	text = strings.TrimSuffix(text, "\n")
 	last := text[strings.LastIndexByte(text, '\n')+1:]
@@ -102,7 +102,7 @@ func startHint(text string) string {
 	return "; a text that begins with one of @ ` % needs quotes"
 }
 
-// yamlProblem is an error in the value of a node.
+// yamlProblem returns an error in the value of a node.
 func yamlProblem(file string, y *yaml.Node, err error) Problem {
 	message := yamlLine.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "")
 	return Problem{File: file, Line: y.Line, Column: y.Column, Message: "not valid YAML: " + message}

@@ -11,7 +11,7 @@ import (
 )
 
 // Decode reads a JSON object into a struct, which must have a field for each of its keys. The error
-// is for whoever wrote the object.
+// is for the person who wrote the object.
 func Decode(data []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -24,8 +24,8 @@ func Decode(data []byte, into any) error {
 	return nil
 }
 
-// Explain is an error of package json about an object that was read into a struct, for whoever wrote
-// the object.
+// Explain puts an error of package json, about an object that was read into a struct, into words
+// for the person who wrote the object.
 func Explain(err error) error {
 	var wrong *json.UnmarshalTypeError
 	switch {
@@ -37,7 +37,7 @@ func Explain(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// kindOf is the JSON type that was expected.
+// kindOf returns the JSON type that was expected.
 func kindOf(t reflect.Type) string {
 	switch t.Kind() { //nolint:exhaustive // the others are objects
 	case reflect.String:

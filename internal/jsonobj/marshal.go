@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// Marshal is json.Marshal but for <, > and &, which stay as they are: what is stored and shown is
-// read by people. A page escapes what it shows itself.
+// Marshal is like json.Marshal, but leaves <, > and & as they are: people read stored and shown
+// documents. A page escapes its content itself.
 func Marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

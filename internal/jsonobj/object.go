@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Object is a JSON object as the list of its members. What is not set or deleted keeps its place
-// and its bytes.
+// Object is a JSON object as the list of its members. Members that are not set or deleted keep
+// their places and their bytes.
 type Object []Member
 
 // Member is one member of an object.
@@ -19,7 +19,7 @@ type Member struct {
 	spelled []byte
 }
 
-// errNoObject is for text that is not one JSON object.
+// errNoObject says that a text is not one JSON object.
 var errNoObject = errors.New("expected a JSON object")
 
 // ParseObject takes an object apart. The values are parts of doc. A document that is missing or
@@ -31,7 +31,7 @@ func ParseObject(doc json.RawMessage) (o Object, err error) {
 	}
 	size := members(doc[start:], func(key, spelled, value []byte) {
 		if o == nil {
-			o = make(Object, 0, 6) // what most objects have
+			o = make(Object, 0, 6) // as many as most objects have
 		}
 		o = append(o, Member{string(key), value, spelled})
 	})
@@ -124,8 +124,8 @@ func AppendQuoted(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// Canonical is a document in one spelling: members sorted by their keys, no space. Numbers keep
-// theirs. What is no JSON stays as it is.
+// Canonical returns a document in one spelling: members sorted by their keys, no space. Numbers
+// keep their spelling. A text that is no JSON stays as it is.
 func Canonical(doc json.RawMessage) string {
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	dec.UseNumber()

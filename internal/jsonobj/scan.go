@@ -1,6 +1,6 @@
 // Package jsonobj cuts JSON into its parts and puts them together again without decoding them, so
-// that parts which nobody has to read stay as they are, byte for byte. It knows nothing of what the
-// documents mean.
+// that parts which nobody has to read stay the same, byte for byte. It knows nothing of the meaning
+// of the documents.
 package jsonobj
 
 import (
@@ -11,19 +11,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// MaxDepth is how deep objects and arrays may be nested: as deep as encoding/json takes them.
+// MaxDepth is how deep objects and arrays may be nested, as in encoding/json.
 const MaxDepth = 10000
 
-// Valid reports whether a text is one JSON value, as json.Valid does. It is four times as fast
-// where strings are long, which is what tools answer.
+// Valid reports whether a text is one JSON value, as json.Valid does. It is four times as fast for
+// long strings, which are typical of tools' answers.
 func Valid(b []byte) bool {
 	return jsontext.Value(b).IsValid(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 }
 
 // Members calls member for each member of the JSON object that b starts with, and returns the
-// object's length, or -1 if there is none. It finds where things end and does not judge what is
-// between: the caller asks Valid. It exists because encoding/json takes keys in any case, does not
-// tell where glued messages part, and reads each message twice.
+// object's length, or -1 if there is none. It finds where values end and does not check them: the
+// caller asks Valid. It exists because encoding/json takes keys in any case, does not tell where
+// glued messages part, and reads each message twice.
 func Members(b []byte, member func(key, value []byte)) int {
 	return members(b, func(key, _, value []byte) { member(key, value) })
 }
@@ -39,7 +39,7 @@ func Get(doc json.RawMessage, key string) (found json.RawMessage) {
 	return found
 }
 
-// members is Members that gives each key as it is spelled, too.
+// members is like Members and also passes each key as it is spelled.
 func members(b []byte, member func(key, spelled, value []byte)) int {
 	if len(b) == 0 || b[0] != '{' {
 		return -1
@@ -78,7 +78,7 @@ func members(b []byte, member func(key, spelled, value []byte)) int {
 	return -1
 }
 
-// unspell returns the key that is spelled so.
+// unspell returns the key with this spelling.
 func unspell(spelled []byte) []byte {
 	key := spelled[1 : len(spelled)-1]
 	if bytes.IndexByte(key, '\\') >= 0 {
@@ -138,7 +138,7 @@ func skipValue(b []byte, i int) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // of the object around a number or a word
+				return i // the end of the object around a number or a word
 			}
 			if depth--; depth == 0 {
 				return i + 1

@@ -1,7 +1,7 @@
-// Package jsonrpc is JSON-RPC 2.0 as MCP and ACP speak it: one type of message, whose params,
+// Package jsonrpc implements JSON-RPC 2.0 as MCP and ACP use it: one type of message, whose params,
 // results, errors and ids stay as they came, and messages as lines of a stream.
 //
-// It knows nothing of methods and of who answers what.
+// It knows nothing of methods and of their handlers.
 package jsonrpc
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// Message is one message. Its slices are parts of what was read; those that are nil are missing.
+// Message is one message. Its slices are parts of the text that was read; missing ones are nil.
 type Message struct {
 	ID     json.RawMessage // nil in a notification
 	Method string          // empty in a response
@@ -43,9 +43,9 @@ func Parse(text []byte) (Message, error) {
 	return m, nil
 }
 
-// Cut takes the message apart that b starts with, and returns its length; -1 if there is none. A
-// message is an object with jsonrpc "2.0", and its method, if there is one, is not empty. Whether
-// it has a result and an error that fit is for the caller to judge.
+// Cut takes apart the message that b starts with, and returns its length; -1 if there is none. A
+// message is an object with jsonrpc "2.0", and its method, if there is one, is not empty. The
+// caller checks whether it has a result and an error that fit.
 func Cut(b []byte) (m Message, size int) {
 	var version, method []byte
 	size = jsonobj.Members(b, func(key, value []byte) {
@@ -89,7 +89,7 @@ func SplitBatch(text []byte) (messages []json.RawMessage, isBatch bool) {
 	return messages, err == nil
 }
 
-// JoinBatch makes an array of messages.
+// JoinBatch returns an array of messages.
 func JoinBatch(messages [][]byte) []byte {
 	out := append([]byte{'['}, bytes.Join(messages, []byte{','})...)
 	return append(out, ']')
@@ -117,7 +117,8 @@ func (m *Message) Encode() []byte {
 	return append(b, '}')
 }
 
-// OnOneLine makes spaces of the line ends in a message. In valid JSON they are all between tokens.
+// OnOneLine replaces the line ends in a message by spaces. In valid JSON they are all between
+// tokens.
 func OnOneLine(message []byte) []byte {
 	if bytes.IndexByte(message, '\n') < 0 && bytes.IndexByte(message, '\r') < 0 {
 		return message

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// joinedSize is about how much is written at once where several lines wait.
+// joinedSize is about how much is written at once if several lines wait.
 const joinedSize = 64 << 10
 
 // Writer writes lines in the order in which they were put. A goroutine writes as long as there are
@@ -26,19 +26,19 @@ type Writer struct {
 
 // WriterOptions are the settings of a [Writer].
 type WriterOptions struct {
-	// Spawn runs a function on a goroutine, unless nothing may be begun any more. nil: always.
+	// Spawn runs a function on a goroutine, unless nothing may begin any more. If nil, one always
+	// starts.
 	Spawn func(f func()) bool
-	// Writing is called with each line before it is written, without its line feed. nil: nobody is
-	// told.
+	// Writing is called with each line before it is written, without its line feed. It may be nil.
 	Writing func(text []byte)
-	// Failed is called once, when writing has failed. nil: nobody is told.
+	// Failed is called once, when writing has failed. It may be nil.
 	Failed func(err error)
 }
 
 // Line is a line on its way out.
 type Line struct {
-	// Done is called when the line is written, or will not be; sent says how much of it was. It
-	// must not block. nil: nobody wants to know.
+	// Done is called when the line is written, or will not be; sent says how much of it was. It must
+	// not block. It may be nil.
 	Done func(sent int, err error)
 
 	text []byte // with its line feed
@@ -46,7 +46,7 @@ type Line struct {
 	sent int
 }
 
-// NewLine makes a line of the text of a message or a batch. It appends to the text.
+// NewLine makes a line from the text of a message or a batch. It appends to the text.
 func NewLine(text []byte) *Line { return &Line{text: append(OnOneLine(text), '\n')} }
 
 // NewWriter returns a writer to w.
@@ -57,8 +57,8 @@ func NewWriter(w io.Writer, o WriterOptions) *Writer {
 	return &Writer{w: w, o: o}
 }
 
-// Put has a line written after those that were put before. The error is that of an earlier write,
-// or of Close; then Done is not called.
+// Put queues a line after those that were put before. The error is that of an earlier write, or of
+// Close; then Done is not called.
 func (w *Writer) Put(l *Line) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +82,7 @@ func (w *Writer) begin(l *Line) {
 	}
 }
 
-// write writes what is queued, until there is nothing left or it fails.
+// write writes the queue, until nothing is left or a write fails.
 func (w *Writer) write() {
 	for {
 		lines := w.next()
@@ -110,8 +110,8 @@ func (w *Writer) write() {
 	}
 }
 
-// next begins the lines that are written next, which stay in the queue. There are none when
-// everything is written.
+// next begins the next lines to write, which stay in the queue. It returns none when everything is
+// written.
 func (w *Writer) next() []*Line {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,7 +129,7 @@ func (w *Writer) next() []*Line {
 	return slices.Clone(w.queue[:n])
 }
 
-// wrote takes lines out of the queue that are written.
+// wrote removes written lines from the queue.
 func (w *Writer) wrote(lines []*Line) {
 	for _, l := range lines {
 		l.done(nil)
@@ -145,7 +145,7 @@ func (l *Line) done(err error) {
 	}
 }
 
-// rest notes that nobody writes. The caller holds mu.
+// rest notes that no goroutine writes. The caller holds mu.
 func (w *Writer) rest() {
 	w.writing = false
 	if w.idle != nil {
@@ -154,7 +154,7 @@ func (w *Writer) rest() {
 	}
 }
 
-// fail tells everybody that nothing is written any more.
+// fail ends the writing, and reports the error to Failed and to every line in the queue.
 func (w *Writer) fail(err error) {
 	w.mu.Lock()
 	if w.err == nil {
@@ -185,8 +185,8 @@ func (w *Writer) Withdraw(l *Line) bool {
 	return true
 }
 
-// Close drops the lines that have not begun to be written: they, and those that are put from now
-// on, fail with the error. It does not close what is written to.
+// Close drops the lines that have not begun to be written. They, and lines that are put from now
+// on, fail with the error. It does not close the underlying writer.
 func (w *Writer) Close(err error) {
 	w.mu.Lock()
 	if w.err == nil {
@@ -211,14 +211,14 @@ func (w *Writer) Begun(l *Line) bool {
 	return l.open
 }
 
-// Queued is how much has not begun to be written, in bytes.
+// Queued returns how much has not begun to be written, in bytes.
 func (w *Writer) Queued() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.queued
 }
 
-// Flush waits until everything is written that was put, or cannot be, or the context is done.
+// Flush waits until every line that was put is written, or cannot be, or the context is done.
 func (w *Writer) Flush(ctx context.Context) {
 	w.mu.Lock()
 	if !w.writing {
@@ -236,7 +236,7 @@ func (w *Writer) Flush(ctx context.Context) {
 	}
 }
 
-// Err is what writing has failed with, or the error of Close.
+// Err returns the error of a failed write, or the error of Close.
 func (w *Writer) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
