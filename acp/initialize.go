@@ -136,7 +136,8 @@ func (c *Conn) Initialize(ctx context.Context, client Implementation) (Initializ
 			version = "(none)"
 		}
 		return InitializeResult{}, &ProtocolError{method,
-			fmt.Sprintf("the agent speaks protocol version %s, evalrun speaks %d; use a version of the agent that does", version, ProtocolVersion)}
+			fmt.Sprintf("the agent speaks protocol version %s, evalrun speaks %d; use a version of the agent that does",
+				version, ProtocolVersion)}
 	}
 	return InitializeResult{wire.Capabilities, wire.AuthMethods, wire.Agent, raw}, nil
 }

@@ -121,7 +121,9 @@ func (s *server) serve(ctx context.Context, m jsonrpc.Message) (any, error) {
 }
 
 // serveWith decodes the parameters of a request.
-func serveWith[P any](ctx context.Context, params json.RawMessage, f func(context.Context, P) (any, error)) (any, error) {
+func serveWith[P any](
+	ctx context.Context, params json.RawMessage, f func(context.Context, P) (any, error),
+) (any, error) {
 	var p P
 	if err := json.Unmarshal(params, &p); err != nil {
 		return nil, invalidParams("invalid params: " + err.Error())

@@ -43,7 +43,10 @@ func (t *ToolCall) Merge(u ToolCall) {
 	for _, f := range []struct {
 		to   *json.RawMessage
 		from json.RawMessage
-	}{{&t.RawInput, u.RawInput}, {&t.RawOutput, u.RawOutput}, {&t.Content, u.Content}, {&t.Locations, u.Locations}, {&t.Meta, u.Meta}} {
+	}{
+		{&t.RawInput, u.RawInput}, {&t.RawOutput, u.RawOutput}, {&t.Content, u.Content},
+		{&t.Locations, u.Locations}, {&t.Meta, u.Meta},
+	} {
 		if !jsonobj.IsNull(f.from) {
 			*f.to = f.from
 		}

@@ -98,7 +98,9 @@ func ParsePrices(r *input.Reader, n *input.Node) Prices {
 		return nil
 	}
 	if n.Kind != input.Object {
-		r.Errorf(n, `expected prices by model, such as {"gpt-5-mini": {"input": 0.25, "cachedInput": 0.025, "output": 2}}, got %s`, n.Kind)
+		r.Errorf(n,
+			`expected prices by model, such as {"gpt-5-mini": {"input": 0.25, "cachedInput": 0.025, "output": 2}}, got %s`,
+			n.Kind)
 		return nil
 	}
 	prices := Prices{}

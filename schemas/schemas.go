@@ -39,7 +39,8 @@ var FS embed.FS
 var OpenAPI []byte
 
 // Names are the names of the schemas.
-var Names = []string{"evalset", "agent", "evaluator", "results", "event", "span", "comparison", "selftest", "calibration",
+var Names = []string{
+	"evalset", "agent", "evaluator", "results", "event", "span", "comparison", "selftest", "calibration",
 	"list", "triggers", "dry-run", "validation", "error"}
 
 var resolved = struct {
@@ -73,7 +74,9 @@ func resolve(name string) (*jsonschema.Resolved, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := schema.Resolve(&jsonschema.ResolveOptions{Loader: func(uri *url.URL) (*jsonschema.Schema, error) { return load(path.Base(uri.Path)) }})
+	r, err := schema.Resolve(&jsonschema.ResolveOptions{Loader: func(uri *url.URL) (*jsonschema.Schema, error) {
+		return load(path.Base(uri.Path))
+	}})
 	if err != nil {
 		return nil, fmt.Errorf("schema %s: %w", name, err)
 	}

@@ -88,7 +88,8 @@ type Agent struct {
 }
 
 func (a Agent) over(base Agent) Agent {
-	out := Agent{TimeoutSec: or(a.TimeoutSec, base.TimeoutSec), PromptPrefix: or(a.PromptPrefix, base.PromptPrefix), User: or(a.User, base.User), Network: a.Network}
+	out := Agent{TimeoutSec: or(a.TimeoutSec, base.TimeoutSec),
+		PromptPrefix: or(a.PromptPrefix, base.PromptPrefix), User: or(a.User, base.User), Network: a.Network}
 	if a.NetworkMode == "" {
 		out.Network = base.Network
 	}
@@ -152,8 +153,10 @@ func (v Verifier) Range() [2]float64 {
 }
 
 func (v Verifier) over(base Verifier) Verifier {
-	v.Type, v.TimeoutSec, v.User, v.Service = or(v.Type, base.Type), or(v.TimeoutSec, base.TimeoutSec), or(v.User, base.User), or(v.Service, base.Service)
-	v.RewardRange, v.Judge, v.Hardening = or(v.RewardRange, base.RewardRange), or(v.Judge, base.Judge), or(v.Hardening, base.Hardening)
+	v.Type, v.TimeoutSec, v.User, v.Service =
+		or(v.Type, base.Type), or(v.TimeoutSec, base.TimeoutSec), or(v.User, base.User), or(v.Service, base.Service)
+	v.RewardRange, v.Judge, v.Hardening =
+		or(v.RewardRange, base.RewardRange), or(v.Judge, base.Judge), or(v.Hardening, base.Hardening)
 	if v.NetworkMode == "" {
 		v.Network = base.Network
 	}

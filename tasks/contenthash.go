@@ -20,7 +20,8 @@ func CheckDigest(dir, want string) error {
 		return err
 	}
 	if isFile(filepath.Join(dir, ".gitignore")) {
-		return fmt.Errorf("its digest is %s and not %s; the digest of a package with a .gitignore is not known here", own, want)
+		return fmt.Errorf("its digest is %s and not %s; the digest of a package with a .gitignore is not known here",
+			own, want)
 	}
 	harbor, err := contentHash(dir)
 	if err == nil && harbor != want {

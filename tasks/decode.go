@@ -58,9 +58,12 @@ func readVersion(f fields) string {
 	n := f.Get(name)
 	switch {
 	case m == nil:
-		f.r.Warnf(n, "expected a version such as \"1.%d\", got %q; the task can be checked, but not run", newestMinor, version)
+		f.r.Warnf(n, "expected a version such as \"1.%d\", got %q; the task can be checked, but not run",
+			newestMinor, version)
 	case unknownMajor(version):
-		f.r.Warnf(n, "version %s is newer than 1.%d, the newest that this evalrun knows, and is read as that, as Harbor does", version, newestMinor)
+		f.r.Warnf(n,
+			"version %s is newer than 1.%d, the newest that this evalrun knows, and is read as that, as Harbor does",
+			version, newestMinor)
 	case m[1] != "1":
 		f.r.Warnf(n, "version %s is not known; the file is read as one of version 1.%d", version, newestMinor)
 	case len(m[2]) > 1 || m[2] > "4":
@@ -81,7 +84,8 @@ func readPackage(r *input.Reader, n *input.Node) Package {
 		return Package{}
 	}
 	f := open(r, n)
-	p := Package{Name: f.RequiredString("name"), Version: f.String("version", ""), Description: f.String("description", ""), Keywords: f.Strings("keywords")}
+	p := Package{Name: f.RequiredString("name"), Version: f.String("version", ""),
+		Description: f.String("description", ""), Keywords: f.Strings("keywords")}
 	if p.Name != "" && (!packageName.MatchString(p.Name) || strings.Contains(p.Name, "..")) {
 		r.Errorf(f.Get("name"), "expected a name such as \"org/task\", of letters, digits, '.', '_' and '-', got %q", p.Name)
 	}
@@ -123,14 +127,17 @@ func readVerifier(r *input.Reader, n *input.Node) Verifier {
 	mode := "environment_mode"
 	if f.Has("sandbox_mode") {
 		if f.Has(mode) {
-			r.Errorf(f.Get(mode), "the file declares both %q and %q, which mean the same; keep one of them", mode, "sandbox_mode")
+			r.Errorf(f.Get(mode), "the file declares both %q and %q, which mean the same; keep one of them",
+				mode, "sandbox_mode")
 		}
 		mode = "sandbox_mode"
 	}
 	v.EnvironmentMode = f.Enum(mode, "", VerifierShared, VerifierSeparate)
 	if e := f.either("environment", "sandbox"); e != nil {
 		if v.EnvironmentMode == VerifierShared {
-			r.Errorf(e, "a verifier that shares the agent's environment cannot have one of its own; remove the table, or set %s = %q", mode, VerifierSeparate)
+			r.Errorf(e,
+				"a verifier that shares the agent's environment cannot have one of its own; remove the table, or set %s = %q",
+				mode, VerifierSeparate)
 		}
 		environment := readEnvironment(r, e)
 		v.Environment = &environment
@@ -146,8 +153,9 @@ func readVerifier(r *input.Reader, n *input.Node) Verifier {
 			judge = &input.Node{Kind: input.Object}
 		}
 		j := open(r, judge)
-		v.Judge = &Judge{Model: j.String("model", "claude-sonnet-4-6"), RubricPath: j.String("rubric_path", "tests/rubric.toml"),
-			InputDir: j.String("input_dir", defaultWorkdir), InputType: j.Enum("input_type", "deliverables", "deliverables"), Context: j.String("context", "")}
+		v.Judge = &Judge{Model: j.String("model", "claude-sonnet-4-6"),
+			RubricPath: j.String("rubric_path", "tests/rubric.toml"), InputDir: j.String("input_dir", defaultWorkdir),
+			InputType: j.Enum("input_type", "deliverables", "deliverables"), Context: j.String("context", "")}
 		j.Done()
 	}
 	if memory := f.table("memory"); memory != nil {
@@ -272,7 +280,8 @@ func readArtifacts(r *input.Reader, items []*input.Node) []Artifact {
 			continue
 		}
 		f := open(r, item)
-		a := Artifact{Source: f.RequiredString("source"), Destination: f.String("destination", ""), Exclude: f.Strings("exclude"), Service: f.service("")}
+		a := Artifact{Source: f.RequiredString("source"), Destination: f.String("destination", ""),
+			Exclude: f.Strings("exclude"), Service: f.service("")}
 		if n := f.Get("source"); n != nil {
 			checkArtifact(r, n, or(f.Get("destination"), n), a)
 		}

@@ -53,7 +53,8 @@ func readEnvironment(r *input.Reader, n *input.Node) Environment {
 		case e.NetworkMode == "" && !allowed:
 			e.NetworkMode = NetworkNone
 		case e.NetworkMode == NetworkPublic && !allowed:
-			r.Errorf(n, "allow_internet = false contradicts network_mode = %q; remove allow_internet, which is deprecated", e.NetworkMode)
+			r.Errorf(n,
+				"allow_internet = false contradicts network_mode = %q; remove allow_internet, which is deprecated", e.NetworkMode)
 		case e.NetworkMode != "" && allowed != (e.NetworkMode == NetworkPublic):
 			r.Warnf(n, "network_mode = %q counts; remove allow_internet, which is deprecated", e.NetworkMode)
 		}
@@ -148,7 +149,8 @@ func readNetwork(f fields) Network {
 	for i, host := range f.Strings("allowed_hosts") {
 		host = strings.ToLower(strings.TrimSuffix(strings.TrimSpace(host), "."))
 		if !isHost(host) {
-			f.r.Errorf(n, "expected host names, addresses or ranges of addresses alone, without scheme, port or path, got %q at %d", host, i)
+			f.r.Errorf(n,
+				"expected host names, addresses or ranges of addresses alone, without scheme, port or path, got %q at %d", host, i)
 		}
 		net.AllowedHosts = append(net.AllowedHosts, host)
 	}
@@ -195,7 +197,8 @@ func readHealthcheck(r *input.Reader, n *input.Node) *Healthcheck {
 	f := open(r, n)
 	h := &Healthcheck{
 		Command: f.RequiredString("command"), IntervalSec: f.seconds("interval_sec", 5), TimeoutSec: f.timeout(30),
-		StartPeriodSec: f.seconds("start_period_sec", 0), StartIntervalSec: f.seconds("start_interval_sec", 5), Retries: f.whole("retries", 3),
+		StartPeriodSec:   f.seconds("start_period_sec", 0),
+		StartIntervalSec: f.seconds("start_interval_sec", 5), Retries: f.whole("retries", 3),
 	}
 	f.Done()
 	return h
@@ -206,9 +209,11 @@ func readSetupCommands(r *input.Reader, items []*input.Node) []SetupCommand {
 	for _, item := range items {
 		f := open(r, item)
 		c := SetupCommand{
-			Command: f.text("command"), TimeoutSec: f.timeout(600), Cwd: f.String("cwd", ""), Env: f.keyValues("env"), User: f.user(),
+			Command: f.text("command"), TimeoutSec: f.timeout(600),
+			Cwd: f.String("cwd", ""), Env: f.keyValues("env"), User: f.user(),
 			Service: f.service(mainService), HostLock: f.String("host_lock", ""), CaptureDir: f.String("capture_dir", ""),
-			CaptureDirB64Env: f.String("capture_dir_b64_env", ""), CaptureDirB64EnvFileVar: f.String("capture_dir_b64_env_file_var", ""),
+			CaptureDirB64Env:        f.String("capture_dir_b64_env", ""),
+			CaptureDirB64EnvFileVar: f.String("capture_dir_b64_env_file_var", ""),
 		}
 		f.Required("command", input.String)
 		for _, name := range []string{"cwd", "capture_dir"} {

@@ -42,7 +42,8 @@ func find(pattern string) ([]string, error) {
 	if err == nil {
 		dirs := tasksIn(pattern)
 		if dirs == nil {
-			return nil, fmt.Errorf("%s: there is no task here: expected a folder with task.toml, or a dataset, which has task directories in it or in tasks/%s",
+			return nil, fmt.Errorf(
+				"%s: there is no task here: expected a folder with task.toml, or a dataset, which has task directories in it or in tasks/%s",
 				pattern, nativeHint(pattern))
 		}
 		return dirs, nil

@@ -117,7 +117,9 @@ func (g *gaps) environment(e *Environment, usual string) {
 	case !path.IsAbs(w):
 		g.add(key+".workdir", "expected an absolute path, got %q", w)
 	case taken(path.Clean(w)) && (!g.can.Images || !usable(path.Clean(w))):
-		g.add(key+".workdir", "%s has a purpose of its own and cannot be the working directory; choose another folder, such as /app", w)
+		g.add(key+".workdir",
+			"%s has a purpose of its own and cannot be the working directory; choose another folder, such as /app",
+			w)
 	case !g.can.FileTree:
 		g.add(key+".workdir", "%s can be the working directory only with a file tree of the task's own", w)
 	}
@@ -150,7 +152,8 @@ func taken(inside string) bool {
 // usable reports whether a place that is taken in a task without an image can be the working
 // directory in an image.
 func usable(inside string) bool {
-	return !slices.ContainsFunc([]string{"/tests", "/logs", "/proc", "/dev", "/run/evalrun"}, func(dir string) bool { return isBelow(inside, dir) })
+	return !slices.ContainsFunc([]string{"/tests", "/logs", "/proc", "/dev", "/run/evalrun"},
+		func(dir string) bool { return isBelow(inside, dir) })
 }
 
 func (g *gaps) verifier(key string, v *Verifier) {
@@ -203,7 +206,8 @@ const dockerfileKey = "environment/Dockerfile"
 // task gets a reward of 0 that says nothing, and its files do not tell whether it needs the image.
 func (g *gaps) images(t *Task) {
 	if g.can.Containers && !t.HasImage() {
-		g.add("environment", "the task names no image and has no Dockerfile, of which a container would be made; --isolation image or bwrap runs it")
+		g.add("environment",
+			"the task names no image and has no Dockerfile, of which a container would be made; --isolation image or bwrap runs it")
 	}
 	if g.can.Images && t.HasImage() {
 		return
@@ -288,7 +292,8 @@ func (g *gaps) files(t *Task) {
 			g.add("environment/"+e.Name(), "%s", or(g.can.NoServices, "compose services are not run"))
 		case e.Name() == composeFile: // the code that runs them looks into it
 		case isCompose(e.Name()) && !image:
-			g.add("environment/"+e.Name(), "compose services are not run, and are read from %s alone; beside an image the file would be data", composeFile)
+			g.add("environment/"+e.Name(),
+				"compose services are not run, and are read from %s alone; beside an image the file would be data", composeFile)
 		}
 	}
 	if image {

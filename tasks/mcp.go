@@ -62,7 +62,9 @@ func readServers(r *input.Reader, items []*input.Node, otherwise func(fields) st
 		s := readServer(f, name, otherwise(f))
 		for _, h := range s.Headers {
 			if credential(h.Name) && h.Value != "" && !strings.Contains(h.Value, "${") {
-				f.r.Warnf(f.Get("headers"), "%s seems to be a credential, which everybody who has the file can read; Harbor refuses it: write ${NAME}, and pass the variable with --env NAME", h.Name)
+				f.r.Warnf(f.Get("headers"),
+					"%s seems to be a credential, which everybody who has the file can read; Harbor refuses it: write ${NAME}, and pass the variable with --env NAME",
+					h.Name)
 			}
 		}
 		f.Done()
@@ -70,7 +72,8 @@ func readServers(r *input.Reader, items []*input.Node, otherwise func(fields) st
 			r.Errorf(n, "expected a string that is not blank")
 		}
 		if line, again := first[name]; again && name != "" {
-			r.Errorf(f.Get("name"), "there is another MCP server %q, in line %d; tools are told apart by their server's name", name, line)
+			r.Errorf(f.Get("name"), "there is another MCP server %q, in line %d; tools are told apart by their server's name",
+				name, line)
 			continue
 		}
 		first[name] = item.Line
@@ -108,7 +111,9 @@ func guessTransport(f fields) string {
 
 func readServer(f fields, name, otherwise string) MCPServer {
 	s := MCPServer{ // Gemini calls the URL of streamable HTTP httpUrl, and takes it first
-		Name: name, Transport: readTransport(f, otherwise), URL: cmp.Or(f.String("httpUrl", ""), f.String("url", "")), Command: f.String("command", ""), Args: f.Strings("args"),
+		Name: name, Transport: readTransport(f, otherwise),
+		URL:     cmp.Or(f.String("httpUrl", ""), f.String("url", "")),
+		Command: f.String("command", ""), Args: f.Strings("args"),
 		Cwd: f.String("cwd", ""), Env: f.keyValues("env"), Headers: f.keyValues("headers"),
 		Tools: readFilter(f, "tools"), IncludeTags: readFilter(f, "include_tags"), ExcludeTags: readFilter(f, "exclude_tags"),
 	}
@@ -127,7 +132,9 @@ func readServer(f fields, name, otherwise string) MCPServer {
 // credential reports whether a header usually carries credentials.
 func credential(header string) bool {
 	name := strings.ToLower(header)
-	return name == "cookie" || strings.Contains(name, "authorization") || strings.HasSuffix(name, "-key") || strings.HasSuffix(name, "-token") || strings.HasSuffix(name, "-secret")
+	return name == "cookie" || strings.Contains(name, "authorization") ||
+		strings.HasSuffix(name, "-key") || strings.HasSuffix(name, "-token") ||
+		strings.HasSuffix(name, "-secret")
 }
 
 // need records that a key is missing without which a transport cannot work.

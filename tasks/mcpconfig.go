@@ -37,7 +37,8 @@ func LoadMCPConfig(file string) (*MCPConfig, input.Problems) {
 		parse = parseTOML
 	case ".yaml", ".yml":
 	default:
-		if standard, err := hujson.Standardize(data); err == nil { // else the parser says what is wrong; what was taken out is space now
+		// Comments and commas become spaces. If this fails, the parser says what is wrong.
+		if standard, err := hujson.Standardize(data); err == nil {
 			data = standard
 		}
 	}
@@ -59,7 +60,8 @@ func LoadMCPConfig(file string) (*MCPConfig, input.Problems) {
 	switch {
 	case r.Problems != nil:
 	case n == nil:
-		r.Errorf(root, "there are no MCP servers in the file; expected mcpServers, servers, mcp_servers or environment.mcp_servers")
+		r.Errorf(root,
+			"there are no MCP servers in the file; expected mcpServers, servers, mcp_servers or environment.mcp_servers")
 	case n.Kind == input.Array:
 		c.nodes = slices.DeleteFunc(slices.Clone(n.Items), func(item *input.Node) bool { return isOff(&r, item) })
 		c.Servers = readServers(&r, c.nodes, guessTransport)
@@ -123,7 +125,9 @@ func (c *MCPConfig) Expand(environment Lookup) ([]MCPServer, input.Problems) {
 		}
 		c.refuseInputs(&r, c.nodes[i])
 		for _, m := range x.missing {
-			r.Errorf(c.Place(i, m.keys...), "the variable ${%s} is not set in the environment; set it, or give a default: ${%s:-…}", m.name, m.name)
+			r.Errorf(c.Place(i, m.keys...),
+				"the variable ${%s} is not set in the environment; set it, or give a default: ${%s:-…}",
+				m.name, m.name)
 		}
 		out = append(out, s)
 	}
@@ -133,7 +137,8 @@ func (c *MCPConfig) Expand(environment Lookup) ([]MCPServer, input.Problems) {
 // refuseInputs records every reference to an input, because nobody can be asked for one here.
 func (c *MCPConfig) refuseInputs(r *input.Reader, n *input.Node) {
 	if found := inputReference.FindString(n.Text); n.Kind == input.String && found != "" {
-		r.Errorf(n, "%s is what an editor asks its user for; put it into a variable of the environment, and write ${NAME}", found)
+		r.Errorf(n, "%s is what an editor asks its user for; put it into a variable of the environment, and write ${NAME}",
+			found)
 	}
 	for _, item := range n.Items {
 		c.refuseInputs(r, item)

@@ -41,7 +41,8 @@ func FindOld(path string) ([]string, error) {
 		}
 	}
 	if dirs == nil {
-		return nil, fmt.Errorf("%s: there is no task of Terminal-Bench 1 here: expected a folder with %s, or folders with one", path, oldConfig)
+		return nil, fmt.Errorf(
+			"%s: there is no task of Terminal-Bench 1 here: expected a folder with %s, or folders with one", path, oldConfig)
 	}
 	return dirs, nil
 }
@@ -127,20 +128,23 @@ func (m *migration) read() {
 		m.problem(oldTests, "missing; a task without it has nothing that gives a reward")
 	}
 	if isFile(m.file("solution.yaml")) {
-		m.problem("solution.yaml", "keys that are typed into a terminal cannot be migrated; write them as a script, %s", oldSolution)
+		m.problem("solution.yaml", "keys that are typed into a terminal cannot be migrated; write them as a script, %s",
+			oldSolution)
 	}
 	m.links()
 }
 
 // oldMetadata are the keys of task.yaml that are only for people.
-var oldMetadata = []string{"author_name", "author_email", "difficulty", "category", "tags", "estimated_duration_sec", "expert_time_estimate_min", "junior_time_estimate_min"}
+var oldMetadata = []string{"author_name", "author_email", "difficulty", "category", "tags",
+	"estimated_duration_sec", "expert_time_estimate_min", "junior_time_estimate_min"}
 
 func (m *migration) readConfig(n *input.Node) {
 	f := m.r.Object(n)
 	m.instruction = f.RequiredString("instruction")
 	const day = 24 * 3600
 	// The defaults are those of Terminal-Bench.
-	m.agent, m.verifier = f.Float("max_agent_timeout_sec", 360, 0.001, 30*day), f.Float("max_test_timeout_sec", 60, 0.001, 30*day)
+	m.agent, m.verifier =
+		f.Float("max_agent_timeout_sec", 360, 0.001, 30*day), f.Float("max_test_timeout_sec", 60, 0.001, 30*day)
 	for _, name := range oldMetadata {
 		if value := f.Get(name); value != nil && value.Kind != input.Null {
 			m.metadata = append(m.metadata, input.Member{Key: name, Value: value})
@@ -149,7 +153,8 @@ func (m *migration) readConfig(n *input.Node) {
 	switch parser := f.String("parser_name", "pytest"); parser {
 	case "pytest":
 	default:
-		m.r.Warnf(f.Get("parser_name"), "the parser %q is not migrated: the reward is 1 if %s ends with 0, else 0", parser, oldTests)
+		m.r.Warnf(f.Get("parser_name"), "the parser %q is not migrated: the reward is 1 if %s ends with 0, else 0",
+			parser, oldTests)
 	}
 	if f.Bool("run_tests_in_same_shell", false) {
 		m.r.Warnf(f.Get("run_tests_in_same_shell"), "the tests are run in a shell of their own, not in that of the agent")
@@ -167,7 +172,8 @@ func (m *migration) readConfig(n *input.Node) {
 func (m *migration) links() {
 	err := filepath.WalkDir(m.from, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && !e.Type().IsRegular() {
-			m.r.Problems = append(m.r.Problems, input.Problem{File: path, Message: "is no regular file; put a copy in its place"})
+			m.r.Problems = append(m.r.Problems,
+				input.Problem{File: path, Message: "is no regular file; put a copy in its place"})
 		}
 		return err
 	})

@@ -54,7 +54,8 @@ func (m *migration) readCompose() composed {
 		return c
 	}
 	m.readService(&c, main)
-	if len(m.r.Problems.Warnings()) == len(m.r.Problems) && !isFile(filepath.Join(m.file(c.context), "Dockerfile")) && c.image == "" {
+	if len(m.r.Problems.Warnings()) == len(m.r.Problems) &&
+		!isFile(filepath.Join(m.file(c.context), "Dockerfile")) && c.image == "" {
 		m.problem(filepath.ToSlash(filepath.Join(c.context, "Dockerfile")), "missing, and %s names no image", name)
 	}
 	return c
@@ -94,7 +95,8 @@ func (m *migration) readService(c *composed, n *input.Node) {
 	c.platform = f.String("platform", "")
 	for _, volume := range nodes(f.Get("volumes")) {
 		if !strings.HasPrefix(volume.Text, "${T_BENCH_TASK_") { // the harness's own logs
-			m.r.Errorf(volume, "cannot be migrated: folders of this machine are not put into a task; copy what it needs in its Dockerfile")
+			m.r.Errorf(volume,
+				"cannot be migrated: folders of this machine are not put into a task; copy what it needs in its Dockerfile")
 		}
 	}
 	m.readResources(c, f)
@@ -143,7 +145,8 @@ func (m *migration) readServiceEnv(c *composed, n *input.Node) {
 		switch {
 		case name == "TEST_DIR":
 		case strings.Contains(value, "${"):
-			m.r.Errorf(at, "cannot be migrated: the value of the variable is not known; name it in [environment.env] of task.toml")
+			m.r.Errorf(at,
+				"cannot be migrated: the value of the variable is not known; name it in [environment.env] of task.toml")
 		default:
 			c.lines = append(c.lines, "ENV "+name+"="+quoted(strings.ReplaceAll(value, "$", `\$`)))
 		}

@@ -101,7 +101,8 @@ func readDataset(r *input.Reader, n *input.Node) RegistryDataset {
 
 func readRegistryTask(r *input.Reader, n *input.Node) RegistryTask {
 	f := r.Object(n)
-	t := RegistryTask{GitURL: f.String("git_url", ""), Commit: f.String("git_commit_id", ""), Path: f.RequiredString("path"), Digest: f.String("digest", "")}
+	t := RegistryTask{GitURL: f.String("git_url", ""), Commit: f.String("git_commit_id", ""),
+		Path: f.RequiredString("path"), Digest: f.String("digest", "")}
 	f.Ignore("name")
 	f.Done()
 	if t.Digest != "" && !registryDigest.MatchString(t.Digest) {

@@ -85,7 +85,9 @@ func ReadReward(dir string, within [2]float64) (Reward, error) {
 		}
 	}
 	if reward.Value < within[0] || reward.Value > within[1] {
-		return Reward{}, fmt.Errorf("the reward %v is not in the range from %v to %v; verifier.reward_range can widen it", reward.Value, within[0], within[1])
+		return Reward{}, fmt.Errorf(
+			"the reward %v is not in the range from %v to %v; verifier.reward_range can widen it",
+			reward.Value, within[0], within[1])
 	}
 	return reward, nil
 }
@@ -107,7 +109,8 @@ func parseReward(data []byte) (Reward, error) {
 		case m.Value.Kind == input.Number:
 			value, ok := finite(m.Value.Text)
 			if !ok {
-				return Reward{}, fmt.Errorf("%s: %s: expected a finite number, got %s", rewardJSON, shorten(m.Key), shorten(m.Value.Text))
+				return Reward{}, fmt.Errorf("%s: %s: expected a finite number, got %s",
+					rewardJSON, shorten(m.Key), shorten(m.Value.Text))
 			}
 			numbers[m.Key] = value
 		case m.Key == rewardKey:
@@ -120,7 +123,9 @@ func parseReward(data []byte) (Reward, error) {
 	if _, ok := numbers[name]; !ok {
 		names := slices.Sorted(maps.Keys(numbers))
 		if len(names) != 1 {
-			return Reward{}, fmt.Errorf("%s: there is no \"reward\", and of %d other numbers none can be told to be it", rewardJSON, len(names))
+			return Reward{}, fmt.Errorf(
+				"%s: there is no \"reward\", and of %d other numbers none can be told to be it",
+				rewardJSON, len(names))
 		}
 		name = names[0]
 	}

@@ -71,13 +71,15 @@ func Load(dir string) (*Task, input.Problems) {
 		t.Instruction = t.readInstruction(&r, instructionFile)
 	}
 	for _, s := range t.Config.Steps {
-		t.StepInstructions = append(t.StepInstructions, t.readInstruction(&r, filepath.Join("steps", s.Name, instructionFile)))
+		t.StepInstructions = append(t.StepInstructions,
+			t.readInstruction(&r, filepath.Join("steps", s.Name, instructionFile)))
 	}
 	return t, r.Problems
 }
 
 // parts are the files and folders of a task and of a step that are read.
-var parts = []string{instructionFile, "environment", "environment/Dockerfile", "tests", "verifier", "solution", "oracle", "workdir"}
+var parts = []string{instructionFile, "environment", "environment/Dockerfile",
+	"tests", "verifier", "solution", "oracle", "workdir"}
 
 // linksOut finds parts that are links out of the task's folder. Following them would show an agent,
 // or a reader of the results, what the task's author may not read.
@@ -98,7 +100,8 @@ func (t *Task) linksOut() (problems input.Problems) {
 				continue // it does not exist, or the read that follows reports it
 			}
 			if rel, err := filepath.Rel(root, real); err != nil || !filepath.IsLocal(rel) {
-				problems = append(problems, input.Problem{File: file, Message: "a link that leads out of the task's folder, which is not followed; put a copy in its place"})
+				problems = append(problems, input.Problem{File: file,
+					Message: "a link that leads out of the task's folder, which is not followed; put a copy in its place"})
 			}
 		}
 	}
@@ -110,11 +113,13 @@ func (t *Task) readInstruction(r *input.Reader, name string) string {
 	data, err := readFile(file)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		r.Problems = append(r.Problems, input.Problem{File: file, Message: "missing; the task can be checked, but not run", Warning: true})
+		r.Problems = append(r.Problems,
+			input.Problem{File: file, Message: "missing; the task can be checked, but not run", Warning: true})
 	case err != nil:
 		r.Problems = append(r.Problems, input.Problem{File: file, Message: "cannot be read: " + reason(err)})
 	case strings.TrimSpace(string(data)) == "":
-		r.Problems = append(r.Problems, input.Problem{File: file, Message: "empty; the task can be checked, but not run", Warning: true})
+		r.Problems = append(r.Problems,
+			input.Problem{File: file, Message: "empty; the task can be checked, but not run", Warning: true})
 	}
 	return string(data)
 }

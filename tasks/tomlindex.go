@@ -59,7 +59,8 @@ type tomlKey struct {
 }
 
 func newTOMLIndex(file string, data []byte) *tomlIndex {
-	x := &tomlIndex{file: file, data: data, members: map[*input.Node]map[string]*input.Node{}, inline: map[*input.Node]bool{}, column: 1}
+	x := &tomlIndex{file: file, data: data,
+		members: map[*input.Node]map[string]*input.Node{}, inline: map[*input.Node]bool{}, column: 1}
 	for i, c := range data {
 		if c == '\n' {
 			x.newlines = append(x.newlines, i)
@@ -369,7 +370,8 @@ func (x *tomlIndex) position(offset int) (line, column int) {
 }
 
 func (x *tomlIndex) complete(n *input.Node, offset int) input.Problem {
-	return x.problem(offset, fmt.Sprintf("not valid TOML: %s is written between brackets in line %d, which nothing can add to", n.Path, n.Line))
+	return x.problem(offset,
+		fmt.Sprintf("not valid TOML: %s is written between brackets in line %d, which nothing can add to", n.Path, n.Line))
 }
 
 func (x *tomlIndex) tooDeep(offset int) input.Problem {

@@ -68,7 +68,8 @@ type unit struct {
 // Calibrate compares the evaluators with the labels. The error is ErrNoPairs, or about labels whose
 // meaning is not clear.
 func Calibrate(rollouts []Rollout, labels []Label, o Options) (*Document, error) {
-	d := &Document{SchemaVersion: Version, Pass: o.Pass, Labels: len(labels), Unknown: []Unknown{}, Evaluators: []Evaluator{}, Gates: []Gate{}}
+	d := &Document{SchemaVersion: Version, Pass: o.Pass, Labels: len(labels),
+		Unknown: []Unknown{}, Evaluators: []Evaluator{}, Gates: []Gate{}}
 	units, err := d.assign(rollouts, labels)
 	if err != nil {
 		return nil, err
@@ -114,18 +115,24 @@ func (d *Document) assign(rollouts []Rollout, labels []Label) (units []*unit, er
 		}
 		switch {
 		case byID[l.EvaluationID] == nil:
-			d.Unknown = append(d.Unknown, Unknown{l.Line, l.EvaluationID, l.Agent, l.Epoch, "the run has no such evaluation" + input.Suggest(l.EvaluationID, known)})
+			d.Unknown = append(d.Unknown, Unknown{l.Line, l.EvaluationID, l.Agent, l.Epoch,
+				"the run has no such evaluation" + input.Suggest(l.EvaluationID, known)})
 			continue
 		case len(fitting) == 0:
-			d.Unknown = append(d.Unknown, Unknown{l.Line, l.EvaluationID, l.Agent, l.Epoch, "the run has no such rollout of the evaluation"})
+			d.Unknown = append(d.Unknown, Unknown{l.Line, l.EvaluationID, l.Agent, l.Epoch,
+				"the run has no such rollout of the evaluation"})
 			continue
 		case len(fitting) > 1:
-			return nil, fmt.Errorf("%sthe label of evaluation %q fits %d rollouts; the columns agent and epoch say which one is meant", at(l), l.EvaluationID, len(fitting))
+			return nil, fmt.Errorf(
+				"%sthe label of evaluation %q fits %d rollouts; the columns agent and epoch say which one is meant",
+				at(l), l.EvaluationID, len(fitting))
 		}
 		u := fitting[0]
 		key := u.ID + "\x00" + l.Rater
 		if n, twice := seen[key]; twice {
-			return nil, fmt.Errorf("%sa second label of evaluation %q, which line %d has labelled; several people need a column rater", at(l), l.EvaluationID, n)
+			return nil, fmt.Errorf(
+				"%sa second label of evaluation %q, which line %d has labelled; several people need a column rater",
+				at(l), l.EvaluationID, n)
 		}
 		if seen[key] = l.Line; u.values == nil {
 			units = append(units, u)

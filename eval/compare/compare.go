@@ -36,7 +36,8 @@ func Compare(a, b Side, o Options) (*Document, error) {
 	if o.Interval == "" && a.Interval == b.Interval {
 		o.Interval = a.Interval
 	}
-	d := &Document{SchemaVersion: Version, A: a.Source, B: b.Source, OnlyA: []string{}, OnlyB: []string{}, Missing: []Missing{},
+	d := &Document{SchemaVersion: Version, A: a.Source, B: b.Source,
+		OnlyA: []string{}, OnlyB: []string{}, Missing: []Missing{},
 		SetDifferences: []string{}, PlanDifferences: []string{}, Gates: []Gate{}, Items: []Item{}}
 	pairs := d.pair(&a, &b)
 	d.differences(&a, &b, pairs)
@@ -75,17 +76,22 @@ func sameAgents(a, b *Side) error {
 	if len(x) == 1 && len(y) == 1 || slices.Equal(x, y) {
 		return nil
 	}
-	return fmt.Errorf("the agents differ: %s has %s, %s has %s; choose one of each with --agents A,B", a.RunID, input.List(a.Agents), b.RunID, input.List(b.Agents))
+	return fmt.Errorf("the agents differ: %s has %s, %s has %s; choose one of each with --agents A,B",
+		a.RunID, input.List(a.Agents), b.RunID, input.List(b.Agents))
 }
 
 // SameResults reports whether both sides are the same rollouts with the same scores.
 func SameResults(a, b *Side) bool {
 	same := func(x, y Evaluation) bool {
-		return x.EvaluationID == y.EvaluationID && x.Agent == y.Agent && slices.EqualFunc(x.Rollouts, y.Rollouts, func(x, y Rollout) bool {
-			return x.RolloutID == y.RolloutID && x.RolloutID != "" && x.Status == y.Status && (x.Score == nil) == (y.Score == nil) && (x.Score == nil || *x.Score == *y.Score)
-		})
+		return x.EvaluationID == y.EvaluationID && x.Agent == y.Agent &&
+			slices.EqualFunc(x.Rollouts, y.Rollouts, func(x, y Rollout) bool {
+				return x.RolloutID == y.RolloutID && x.RolloutID != "" && x.Status == y.Status &&
+					(x.Score == nil) == (y.Score == nil) && (x.Score == nil || *x.Score == *y.Score)
+			})
 	}
-	return a.RunID == b.RunID && a.Agent == b.Agent && len(a.Evaluations) > 0 && len(a.Evaluations[0].Rollouts) > 0 && slices.EqualFunc(a.Evaluations, b.Evaluations, same)
+	return a.RunID == b.RunID && a.Agent == b.Agent &&
+		len(a.Evaluations) > 0 && len(a.Evaluations[0].Rollouts) > 0 &&
+		slices.EqualFunc(a.Evaluations, b.Evaluations, same)
 }
 
 // pair finds the evaluations that both sides have, and those that only one has.
@@ -159,7 +165,8 @@ func (d *Document) differences(a, b *Side, pairs []pair) {
 	}
 	plan := func(what, x, y string) {
 		if x != y {
-			d.PlanDifferences = append(d.PlanDifferences, fmt.Sprintf("%s: %s in A, %s in B", what, cmp.Or(x, "none"), cmp.Or(y, "none")))
+			d.PlanDifferences = append(d.PlanDifferences,
+				fmt.Sprintf("%s: %s in A, %s in B", what, cmp.Or(x, "none"), cmp.Or(y, "none")))
 		}
 	}
 	plan("epochs", fmt.Sprint(a.Epochs), fmt.Sprint(b.Epochs))
@@ -335,9 +342,12 @@ func SelfTest(a Side, by string, seed uint64) (*SelfTestDocument, error) {
 	if by == "passRate" {
 		reduce = func(scores []float64) float64 { return eval.PassShare(scores, a.Pass) }
 	}
-	out := &SelfTestDocument{SchemaVersion: Version, A: a.Source, By: by, Evaluations: len(evaluations), AA: stats.AA(evaluations, reduce, seed)}
+	out := &SelfTestDocument{SchemaVersion: Version, A: a.Source, By: by,
+		Evaluations: len(evaluations), AA: stats.AA(evaluations, reduce, seed)}
 	if out.AA == nil {
-		return nil, fmt.Errorf("run %s cannot be compared with itself: that needs two evaluations (or clusters) with at least two scored epochs; run it with --epochs 2 or more", a.RunID)
+		return nil, fmt.Errorf(
+			"run %s cannot be compared with itself: that needs two evaluations (or clusters) with at least two scored epochs; run it with --epochs 2 or more",
+			a.RunID)
 	}
 	return out, nil
 }

@@ -109,7 +109,9 @@ func (f *figures) whyNoPairs(a, b *Side) string {
 		}
 		return fmt.Sprintf("%d have no score in %s", n, name)
 	}
-	return fmt.Sprintf("of %d that both have, %s, and %s", len(f.all), missing("A", func(s sides) (*float64, bool) { return s.a, s.fa.Open }), missing("B", func(s sides) (*float64, bool) { return s.b, s.fb.Open }))
+	return fmt.Sprintf("of %d that both have, %s, and %s", len(f.all),
+		missing("A", func(s sides) (*float64, bool) { return s.a, s.fa.Open }),
+		missing("B", func(s sides) (*float64, bool) { return s.b, s.fb.Open }))
 }
 
 // firstIDs names a few evaluations of a side by their ids.
@@ -202,7 +204,8 @@ func (f *figures) missing() []Missing {
 	out := []Missing{}
 	for _, s := range f.all {
 		if s.a == nil || s.b == nil {
-			out = append(out, Missing{EvaluationID: s.pair.a.EvaluationID, Agent: f.agent(s), A: s.a, B: s.b, Open: s.a == nil && s.fa.Open || s.b == nil && s.fb.Open})
+			out = append(out, Missing{EvaluationID: s.pair.a.EvaluationID, Agent: f.agent(s), A: s.a, B: s.b,
+				Open: s.a == nil && s.fa.Open || s.b == nil && s.fb.Open})
 		}
 	}
 	return out
@@ -215,7 +218,8 @@ func (f *figures) items() []Item {
 		if s.a == nil || s.b == nil || math.Abs(*s.b-*s.a) < 1e-12 {
 			continue
 		}
-		out = append(out, Item{EvaluationID: s.pair.a.EvaluationID, EvaluationName: s.pair.b.Name, Agent: f.agent(s), A: *s.a, B: *s.b, D: *s.b - *s.a,
+		out = append(out, Item{EvaluationID: s.pair.a.EvaluationID, EvaluationName: s.pair.b.Name,
+			Agent: f.agent(s), A: *s.a, B: *s.b, D: *s.b - *s.a,
 			EpochsA: len(s.fa.Epochs), EpochsB: len(s.fb.Epochs), FaultsA: s.pair.a.Faults, FaultsB: s.pair.b.Faults,
 			RolloutsA: s.pair.a.Rollouts, RolloutsB: s.pair.b.Rollouts, Changes: s.pair.changes()})
 	}

@@ -15,20 +15,25 @@ func (d *Document) judgeDifferences(a, b *Side) {
 	for _, one := range a.Evaluators {
 		if other := b.evaluator(one.ID); other != nil && one.NotRun+other.NotRun > 0 {
 			d.JudgeDifferences = append(d.JudgeDifferences,
-				fmt.Sprintf("evaluator %s was not run for %s in A and %s in B", one.ID, rollouts(one.NotRun), rollouts(other.NotRun)))
+				fmt.Sprintf("evaluator %s was not run for %s in A and %s in B",
+					one.ID, rollouts(one.NotRun), rollouts(other.NotRun)))
 		}
 		x, y := judgesOf(a, one.ID), judgesOf(b, one.ID)
 		if len(x.asked) == 0 || len(y.asked) == 0 {
 			continue // it was not judged on both
 		}
 		if x.reference != y.reference {
-			d.JudgeDifferences = append(d.JudgeDifferences, fmt.Sprintf("evaluator %s was compared with %s in A and with %s in B", one.ID, x.reference, y.reference))
+			d.JudgeDifferences = append(d.JudgeDifferences,
+				fmt.Sprintf("evaluator %s was compared with %s in A and with %s in B", one.ID, x.reference, y.reference))
 		}
 		switch {
 		case !slices.Equal(x.answered, y.answered):
-			d.JudgeDifferences = append(d.JudgeDifferences, fmt.Sprintf("evaluator %s was judged by %s in A and by %s in B", one.ID, input.List(x.answered), input.List(y.answered)))
+			d.JudgeDifferences = append(d.JudgeDifferences,
+				fmt.Sprintf("evaluator %s was judged by %s in A and by %s in B",
+					one.ID, input.List(x.answered), input.List(y.answered)))
 		case !slices.Equal(x.asked, y.asked):
-			d.JudgeDifferences = append(d.JudgeDifferences, fmt.Sprintf("evaluator %s was asked of its judges with other texts or parameters in A than in B", one.ID))
+			d.JudgeDifferences = append(d.JudgeDifferences,
+				fmt.Sprintf("evaluator %s was asked of its judges with other texts or parameters in A than in B", one.ID))
 		}
 	}
 }

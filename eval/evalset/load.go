@@ -110,7 +110,9 @@ func (l *loader) isLegacy(f *input.Fields) bool {
 	n := f.Get("version")
 	if n == nil || n.Kind == input.Null {
 		if current := looksCurrent(f); current != "" {
-			l.Warnf(f.Node, `version is missing; the set is read as version "1.0" because it has %s (UiPath would read it as its legacy format)`, current)
+			l.Warnf(f.Node,
+				`version is missing; the set is read as version "1.0" because it has %s (UiPath would read it as its legacy format)`,
+				current)
 			return false
 		}
 		return !slices.ContainsFunc([]string{"tasks", "evaluators", "dataset", "defaultCriterias"}, f.Has)

@@ -75,7 +75,8 @@ func Calibrate(rated []Rated, pass float64, s Settings) Calibration {
 		passes.add(r.Cluster, share(judge), share(people))
 		bias += (r.Judge - r.People) / float64(len(rated))
 	}
-	out.Agreement, out.Sensitivity, out.Specificity = agreement.Estimate(Bounded), sensitivity.Estimate(Bounded), specificity.Estimate(Bounded)
+	out.Agreement, out.Sensitivity, out.Specificity =
+		agreement.Estimate(Bounded), sensitivity.Estimate(Bounded), specificity.Estimate(Bounded)
 	out.Kappa = passes.coefficient(moments.kappa, out.Agreement, s)
 	out.WeightedKappa = scores.coefficient(moments.kappa, out.Agreement, s)
 	out.Alpha = scores.coefficient(moments.alpha, out.Agreement, s)
@@ -116,9 +117,11 @@ func (c Calibration) Correct(observed float64, n int) *Corrected {
 		return nil
 	}
 	rate := min(1, max(0, (observed+tnr-1)/j))
-	variance := observed*(1-observed)/float64(n) + rate*rate*tpr*(1-tpr)/float64(c.Sensitivity.N) + (1-rate)*(1-rate)*tnr*(1-tnr)/float64(c.Specificity.N)
+	variance := observed*(1-observed)/float64(n) + rate*rate*tpr*(1-tpr)/float64(c.Sensitivity.N) +
+		(1-rate)*(1-rate)*tnr*(1-tnr)/float64(c.Specificity.N)
 	se := math.Sqrt(variance) / j
-	return &Corrected{Observed: observed, N: n, Rate: rate, StandardError: se, Low: max(0, rate-z*se), High: min(1, rate+z*se)}
+	return &Corrected{Observed: observed, N: n, Rate: rate, StandardError: se,
+		Low: max(0, rate-z*se), High: min(1, rate+z*se)}
 }
 
 // moments are sums over pairs (a, b), which are enough for the coefficients.

@@ -22,7 +22,8 @@ func (p *Paired) Add(cluster string, a, b float64) {
 
 // Equal reports whether both have the same pairs.
 func (p *Paired) Equal(other *Paired) bool {
-	return p.Unbounded == other.Unbounded && slices.Equal(p.a, other.a) && slices.Equal(p.b, other.b) && slices.Equal(p.d.clusters, other.d.clusters)
+	return p.Unbounded == other.Unbounded && slices.Equal(p.a, other.a) &&
+		slices.Equal(p.b, other.b) && slices.Equal(p.d.clusters, other.d.clusters)
 }
 
 // Len is the number of pairs.

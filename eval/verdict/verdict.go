@@ -57,7 +57,8 @@ const (
 )
 
 // Words are all words that a headline may begin with.
-var Words = []string{Running, FailsAlready, Interrupted.String(), Suspended.String(), Passed.String(), Failed.String(), Undecided.String(), Finished.String(), Faulted.String(),
+var Words = []string{Running, FailsAlready, Interrupted.String(), Suspended.String(), Passed.String(),
+	Failed.String(), Undecided.String(), Finished.String(), Faulted.String(),
 	EvaluatorsFailed, EvaluatorsNotRun, NotAllScored, NothingScored, Cancelled}
 
 // Judgement is the verdict on a run, with the words that tell it.
@@ -141,7 +142,9 @@ func (r run) open(lost []summary.Gate) Judgement {
 		j.Word, j.Figures = Running, join(count(r.n.Open, "rollout")+" to go", j.Figures)
 	}
 	if len(lost) > 0 {
-		j.Word, j.Figures, j.Reason = FailsAlready, join(r.countGates(len(lost), "cannot be met"), j.Figures), "lost already: "+r.sentences(lost)
+		j.Word, j.Figures, j.Reason = FailsAlready,
+			join(r.countGates(len(lost), "cannot be met"), j.Figures),
+			"lost already: "+r.sentences(lost)
 	}
 	return j
 }
@@ -171,9 +174,11 @@ func (r run) missing(example string) (j Judgement, ok bool) {
 	asked := c.EvaluatorErrors + c.EvaluatorResults
 	switch {
 	case r.accept.Faulted.exceeded(r.n.Faulted, r.n.Total):
-		return faulted(Faulted.String(), share(r.n.Faulted, r.n.Total, "rollout"), "%d of %d rollouts faulted", r.n.Faulted, r.n.Total)
+		return faulted(Faulted.String(), share(r.n.Faulted, r.n.Total, "rollout"),
+			"%d of %d rollouts faulted", r.n.Faulted, r.n.Total)
 	case r.accept.EvaluatorErrors.exceeded(c.EvaluatorErrors, asked):
-		return faulted(EvaluatorsFailed, share(c.EvaluatorErrors, asked, "time"), "evaluators failed %d of %d times; --fail-on-evaluator-error allows some", c.EvaluatorErrors, asked)
+		return faulted(EvaluatorsFailed, share(c.EvaluatorErrors, asked, "time"),
+			"evaluators failed %d of %d times; --fail-on-evaluator-error allows some", c.EvaluatorErrors, asked)
 	case c.Cancelled == c.Evaluations && len(r.stats.Gates) == 0: // the missing figures decide about gates
 		return faulted(Cancelled, "nothing was scored", "nothing was scored: every evaluation was cancelled")
 	case c.EvaluatorsNotRun > 0 && !r.accept.NotRun:
@@ -182,7 +187,9 @@ func (r run) missing(example string) (j Judgement, ok bool) {
 			"evaluators were not run %d of %d times%s; --allow-not-run accepts that", c.EvaluatorsNotRun, asked, told)
 	case c.Unscored > 0 && r.accept.Unscored:
 	case c.Unscored > 0:
-		return faulted(NotAllScored, share(c.Unscored, c.Evaluations, "evaluation"), "%d of %d evaluations could not be scored%s; --allow-unscored accepts that", c.Unscored, c.Evaluations, told)
+		return faulted(NotAllScored, share(c.Unscored, c.Evaluations, "evaluation"),
+			"%d of %d evaluations could not be scored%s; --allow-unscored accepts that",
+			c.Unscored, c.Evaluations, told)
 	case c.EvaluatorResults == 0 && c.Incomplete == 0 && c.Cancelled < c.Evaluations:
 		return faulted(NothingScored, "", "nothing could be scored")
 	}

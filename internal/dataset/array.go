@@ -23,7 +23,8 @@ func (f *file) openArray() error {
 	case err != nil:
 		return a.problem(err)
 	case c != '[':
-		return f.problem(a.line, a.column, "expected an array of objects, as a .json data set is; a file with an object on each line is named .jsonl")
+		return f.problem(a.line, a.column,
+			"expected an array of objects, as a .json data set is; a file with an object on each line is named .jsonl")
 	}
 	_, _ = a.read() // the bracket
 	f.next = a.next

@@ -52,7 +52,9 @@ func (f *file) openCSV(separator rune) error {
 		word, others = "tabs", ",;|"
 	}
 	if name := f.columns[0]; len(f.columns) == 1 && strings.ContainsAny(name, others) {
-		return f.problem(1, 1, "expected cells that are separated by %s, got one column with the name %q; save the file with %[1]s", word, name)
+		return f.problem(1, 1,
+			"expected cells that are separated by %s, got one column with the name %q; save the file with %[1]s",
+			word, name)
 	}
 	f.next = func() (*input.Node, error) {
 		source.row()
@@ -108,9 +110,11 @@ func (f *file) csvRow(r *csv.Reader) (*input.Node, error) {
 	line, column := r.FieldPos(0)
 	f.line = line
 	if len(cells) != len(f.columns) {
-		return nil, f.problem(line, column, "expected as many cells as there are columns, %d, got %d", len(f.columns), len(cells))
+		return nil, f.problem(line, column,
+			"expected as many cells as there are columns, %d, got %d", len(f.columns), len(cells))
 	}
-	row := &input.Node{Kind: input.Object, File: f.name, Line: line, Column: column, Members: make([]input.Member, len(cells))}
+	row := &input.Node{Kind: input.Object, File: f.name, Line: line, Column: column,
+		Members: make([]input.Member, len(cells))}
 	for i, cell := range cells {
 		line, column := r.FieldPos(i)
 		if !utf8.ValidString(cell) {
@@ -132,7 +136,8 @@ func (f *file) csvProblem(err error) error {
 	case errors.Is(err, errLong):
 		return f.last(f.problem(f.line+1, 1, "a row is longer than %d MiB; is a quote not closed?", maxRow>>20))
 	case errors.As(err, &wrong) && wrong.Line > wrong.StartLine:
-		return f.last(f.problem(wrong.Line, wrong.Column, "the quotes are wrong in the row that begins in line %d; %s", wrong.StartLine, rule))
+		return f.last(f.problem(wrong.Line, wrong.Column,
+			"the quotes are wrong in the row that begins in line %d; %s", wrong.StartLine, rule))
 	case wrong != nil:
 		return f.problem(wrong.Line, wrong.Column, "the quotes are wrong; %s", rule)
 	}

@@ -21,7 +21,8 @@ type Dataset struct {
 }
 
 // keys are the keys that are filled in for each row.
-var keys = []string{"id", "name", "inputs", "expectedOutput", "expectedAgentBehavior", "criteria", "cluster", "tags", "metadata"}
+var keys = []string{"id", "name", "inputs", "expectedOutput", "expectedAgentBehavior",
+	"criteria", "cluster", "tags", "metadata"}
 
 // Parse reads a set's description of its data set, and records problems in r; Each reads the file.
 // The path of the set must be known.

@@ -143,7 +143,8 @@ func (f *file) value(column parquet.Node, v any) (*input.Node, error) {
 	if !utf8.ValidString(n.Text) {
 		return nil, errors.New("expected UTF-8 text, got bytes that are not UTF-8")
 	}
-	if f, err := strconv.ParseFloat(n.Text, 64); n.Kind == input.Number && err == nil && (math.IsNaN(f) || math.IsInf(f, 0)) {
+	if f, err := strconv.ParseFloat(n.Text, 64); n.Kind == input.Number && err == nil &&
+		(math.IsNaN(f) || math.IsInf(f, 0)) {
 		return nil, fmt.Errorf("expected a finite number, got %s", n.Text)
 	}
 	return n, nil

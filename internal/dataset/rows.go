@@ -99,7 +99,9 @@ func (d *Dataset) hasColumns(r *input.Reader, columns []string) bool {
 // uses reports whether a column is named anywhere.
 func (d *Dataset) uses(column string) bool {
 	for _, t := range d.templates {
-		if slices.ContainsFunc(t.places, func(p place) bool { return p.name == column || strings.HasPrefix(p.name, column+".") }) {
+		if slices.ContainsFunc(t.places, func(p place) bool {
+			return p.name == column || strings.HasPrefix(p.name, column+".")
+		}) {
 			return true
 		}
 	}
@@ -119,7 +121,8 @@ type rows struct {
 func (w *rows) evaluation(row *input.Node) (e eval.Evaluation, err error) {
 	v := values{templates: w.templates, row: row}
 	id := v.text("id")
-	e = eval.Evaluation{ID: eval.CanonicalID(id), Name: v.text("name"), Inputs: v.object("inputs").JSON(), ExpectedAgentBehavior: v.text("expectedAgentBehavior"),
+	e = eval.Evaluation{ID: eval.CanonicalID(id), Name: v.text("name"),
+		Inputs: v.object("inputs").JSON(), ExpectedAgentBehavior: v.text("expectedAgentBehavior"),
 		Criteria: v.criteria(), Cluster: v.text("cluster"), Tags: v.tags()}
 	if n := v.get("expectedOutput"); n != nil {
 		if n.Kind != input.Object && n.Kind != input.String {
@@ -162,13 +165,15 @@ type values struct {
 
 func (v *values) problem(key, message string) {
 	if v.err == nil {
-		v.err = input.Problem{File: v.row.File, Line: v.row.Line, Column: v.row.Column, Key: "dataset." + key, Message: message}
+		v.err = input.Problem{File: v.row.File, Line: v.row.Line, Column: v.row.Column,
+			Key: "dataset." + key, Message: message}
 	}
 }
 
 func (v *values) wrong(n *input.Node, expected string) {
 	if v.err == nil {
-		v.err = input.Problem{File: n.File, Line: n.Line, Column: n.Column, Key: n.Path, Message: "expected " + expected + ", got " + n.Kind.String()}
+		v.err = input.Problem{File: n.File, Line: n.Line, Column: n.Column, Key: n.Path,
+			Message: "expected " + expected + ", got " + n.Kind.String()}
 	}
 }
 

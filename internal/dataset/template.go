@@ -74,7 +74,8 @@ func (t *template) check(r *input.Reader, file string, columns []string) {
 	for _, p := range t.places {
 		in := func(name string) bool { return p.name == name || strings.HasPrefix(p.name, name+".") }
 		if !slices.ContainsFunc(columns, in) {
-			r.Errorf(p.node, "%s has no column %q; it has %s%s", file, p.name, strings.Join(columns, ", "), input.Suggest(p.name, columns))
+			r.Errorf(p.node, "%s has no column %q; it has %s%s",
+				file, p.name, strings.Join(columns, ", "), input.Suggest(p.name, columns))
 		}
 	}
 }
@@ -119,7 +120,8 @@ func fillText(n, row *input.Node) (*input.Node, error) {
 		name := n.Text[at[2]:at[3]]
 		v := column(row, name)
 		if v == nil {
-			return nil, input.Problem{File: row.File, Line: row.Line, Column: row.Column, Key: n.Path, Message: missing(row, name)}
+			return nil, input.Problem{File: row.File, Line: row.Line, Column: row.Column,
+				Key: n.Path, Message: missing(row, name)}
 		}
 		if at[0] == 0 && at[1] == len(n.Text) {
 			whole := *v

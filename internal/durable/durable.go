@@ -165,7 +165,9 @@ func TryOpenLog(path string, mode os.FileMode) (log *os.File, last []byte, err e
 
 // WaitOpenLog is like OpenLog but waits only until ctx is done. It calls waiting if somebody has
 // the log open.
-func WaitOpenLog(ctx context.Context, path string, mode os.FileMode, waiting func()) (log *os.File, last []byte, err error) {
+func WaitOpenLog(
+	ctx context.Context, path string, mode os.FileMode, waiting func(),
+) (log *os.File, last []byte, err error) {
 	return openLog(WaitLock(ctx, path, mode, waiting))
 }
 

@@ -40,7 +40,8 @@ func openNameless(dir string, mode os.FileMode) (*os.File, error) {
 
 // giveName gives a file its name.
 func giveName(f *os.File, name string) error {
-	if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("%s/%d", ownFiles, f.Fd()), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW); err != nil {
+	if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("%s/%d", ownFiles, f.Fd()),
+		unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW); err != nil {
 		return &os.PathError{Op: "link", Path: name, Err: err}
 	}
 	return nil

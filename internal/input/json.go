@@ -61,7 +61,8 @@ func ParseWrittenJSON(file string, data []byte) (*Node, error) {
 	}
 	if at := halfCharacter(data); at >= 0 {
 		p := &jsonParser{file: file, data: data, line: 1, column: 1}
-		return nil, p.problem(at, "", fmt.Sprintf("expected whole characters, got half of one, %s; the other half is missing", data[at:at+len(`\uXXXX`)]))
+		return nil, p.problem(at, "",
+			fmt.Sprintf("expected whole characters, got half of one, %s; the other half is missing", data[at:at+len(`\uXXXX`)]))
 	}
 	return n, nil
 }
@@ -125,15 +126,18 @@ func (p *jsonParser) next() (token, error) {
 func (p *jsonParser) hint(at int) string {
 	before, rest := bytes.TrimRight(p.data[:at], " \t\r\n"), p.data[at:]
 	switch {
-	case bytes.HasSuffix(before, []byte(",")) && (bytes.HasPrefix(rest, []byte("}")) || bytes.HasPrefix(rest, []byte("]"))):
+	case bytes.HasSuffix(before, []byte(",")) &&
+		(bytes.HasPrefix(rest, []byte("}")) || bytes.HasPrefix(rest, []byte("]"))):
 		return "; remove the comma after the last member"
 	case bytes.HasPrefix(rest, []byte("//")), bytes.HasPrefix(rest, []byte("/*")), bytes.HasPrefix(rest, []byte("#")):
 		return "; JSON has no comments, YAML has"
-	case bytes.HasPrefix(rest, []byte("NaN")), bytes.HasPrefix(rest, []byte("Infinity")), bytes.HasPrefix(rest, []byte("-Infinity")):
+	case bytes.HasPrefix(rest, []byte("NaN")), bytes.HasPrefix(rest, []byte("Infinity")),
+		bytes.HasPrefix(rest, []byte("-Infinity")):
 		return "; JSON has only finite numbers, and null"
 	case bytes.HasPrefix(rest, []byte("'")):
 		return `; strings and keys are in double quotes: "`
-	case bytes.HasPrefix(rest, []byte("None")), bytes.HasPrefix(rest, []byte("True")), bytes.HasPrefix(rest, []byte("False")):
+	case bytes.HasPrefix(rest, []byte("None")), bytes.HasPrefix(rest, []byte("True")),
+		bytes.HasPrefix(rest, []byte("False")):
 		return "; JSON has null, true and false"
 	}
 	return ""

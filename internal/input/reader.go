@@ -18,7 +18,8 @@ type Reader struct {
 
 // Errorf records that the value at n is wrong.
 func (r *Reader) Errorf(n *Node, format string, args ...any) {
-	r.Problems = append(r.Problems, Problem{File: n.File, Line: n.Line, Column: n.Column, Key: n.Path, Message: fmt.Sprintf(format, args...)})
+	r.Problems = append(r.Problems, Problem{File: n.File, Line: n.Line, Column: n.Column,
+		Key: n.Path, Message: fmt.Sprintf(format, args...)})
 }
 
 // Warnf records that the value at n is strange.

@@ -72,7 +72,8 @@ func yamlSyntax(file, text string, err error) Problem {
 		return earlier != nil && earlier.Error() == err.Error()
 	})
 	message := yamlLine.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "")
-	if strings.HasPrefix(message, "found a tab character") || strings.HasPrefix(message, "found character that cannot start") {
+	if strings.HasPrefix(message, "found a tab character") ||
+		strings.HasPrefix(message, "found character that cannot start") {
 		message += startHint(text[:ends[found]])
 	}
 	return Problem{File: file, Line: max(found, 1), Column: 1, Message: "not valid YAML: " + message}
