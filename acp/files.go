@@ -49,7 +49,7 @@ func (f *Files) Close() error { return f.roots.close() }
 type readFile struct {
 	Path  string `json:"path"`
 	Line  int    `json:"line"`  // the first line, counted from 1
-	Limit *int   `json:"limit"` // so many lines
+	Limit *int   `json:"limit"` // the number of lines
 }
 
 type writeFile struct {

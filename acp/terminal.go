@@ -24,7 +24,7 @@ type TerminalCommand struct {
 	Args    []string
 	Env     []KeyValue // to be added to the environment that the process gets
 	Cwd     string
-	// Output takes what the process prints on stdout and stderr, in any number of writes,
+	// Output takes the stdout and stderr of the process, in any number of writes,
 	// concurrent ones included.
 	Output io.Writer
 }

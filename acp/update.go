@@ -70,7 +70,7 @@ func (u Update) ToolCall() (t ToolCall, ok bool) {
 	return t, err == nil && t.ID != ""
 }
 
-// Usage is how full the context is, and what the session has cost.
+// Usage says how full the context is, and how much the session has cost.
 type Usage struct {
 	Used int64 `json:"used"`
 	Size int64 `json:"size"`

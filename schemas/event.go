@@ -15,7 +15,7 @@ type Event struct {
 	RunID string    `json:"runId"`
 	// RolloutID is empty for an event of the run as a whole.
 	RolloutID string `json:"rolloutId,omitempty"`
-	// Data holds what Type says; [Event.Decode] reads it.
+	// Data has the type that belongs to Type; [Event.Decode] reads it.
 	Data json.RawMessage `json:"data"`
 }
 

@@ -135,7 +135,7 @@ const (
 	Successful Status = "successful"
 )
 
-// Agent says what an agent is.
+// Agent describes an agent.
 type Agent struct {
 	Name    string   `json:"name"`
 	Type    string   `json:"type"`

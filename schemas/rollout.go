@@ -74,7 +74,7 @@ type Rollout struct {
 
 // LimitWithoutEffect is a limit of a task that the machine could not keep.
 type LimitWithoutEffect struct {
-	// Key is that of task.toml.
+	// Key is the key in task.toml.
 	Key    string `json:"key"`
 	Reason string `json:"reason"`
 }

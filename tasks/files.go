@@ -48,7 +48,7 @@ func (t *Task) Files() ([]Copy, error) {
 
 // contextFiles returns the top entries of environment/ that are not about building it.
 func contextFiles(dir fs.FS) []string {
-	entries, _ := fs.ReadDir(dir, ".") // what cannot be read is found missing where it is needed
+	entries, _ := fs.ReadDir(dir, ".") // a folder that cannot be read is found missing where it is needed
 	var names []string
 	for _, e := range entries {
 		if e.Name() != "Dockerfile" && e.Name() != ".dockerignore" && !isCompose(e.Name()) {

@@ -168,7 +168,7 @@ func (m *migration) readConfig(n *input.Node) {
 	}
 }
 
-// links refuses links and special files: a copy of them would not be what they were.
+// links refuses links and special files: a copy of them would not be the same.
 func (m *migration) links() {
 	err := filepath.WalkDir(m.from, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && !e.Type().IsRegular() {
@@ -229,7 +229,7 @@ func quoted(text string) string {
 	return strings.NewReplacer("\x7f", `\u007f`).Replace(string(data))
 }
 
-// giveReward follows the tests, whose exit code is the verdict.
+// giveReward is appended to the tests: their exit code is the verdict.
 const giveReward = `
 )
 # Added by evalrun task migrate: the exit code of the tests is the reward.

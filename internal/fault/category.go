@@ -12,7 +12,7 @@ type Category string
 const (
 	Exit              Category = "exit"               // the agent ended with a status other than 0
 	NoOutput          Category = "no-output"          // it printed nothing
-	InvalidOutput     Category = "invalid-output"     // what it printed is not one JSON document
+	InvalidOutput     Category = "invalid-output"     // its output is not one JSON document
 	MultipleDocuments Category = "multiple-documents" // it printed more than one
 	InvalidUTF8       Category = "invalid-utf8"       // it printed bytes that are not UTF-8
 	TooDeep           Category = "too-deep"           // its document nests too deep
