@@ -1,6 +1,6 @@
 // Package durable writes files so that they survive a crash: a file is replaced as a whole, never
-// rewritten, and a function that returns without an error has written to the disk. It does not know
-// what the files are for.
+// rewritten, and data that a function reports as written is on the disk. It does not know what the
+// files are for.
 package durable
 
 import (
