@@ -19,7 +19,8 @@ const accessTokenColumns = "token_id, name, digest, scopes, created_at, expires_
 // AddAccessToken implements AccessTokens.
 func (s accessTokens) AddAccessToken(ctx context.Context, t store.AccessToken) (store.AccessToken, error) {
 	err := s.db.writeOp(ctx, "add access token "+t.ID, func(w *write) error {
-		n, err := w.tx.change("INSERT INTO access_tokens ("+accessTokenColumns+") VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+		n, err := w.tx.change(
+			"INSERT INTO access_tokens ("+accessTokenColumns+") VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
 			t.ID, t.Name, t.Digest, strings.Join(t.Scopes, " "), w.tx.now, micros(t.ExpiresAt))
 		if err == nil && n == 0 {
 			err = fmt.Errorf("token %s: %w", t.ID, store.ErrExists)
@@ -32,7 +33,8 @@ func (s accessTokens) AddAccessToken(ctx context.Context, t store.AccessToken) (
 
 // AccessToken implements AccessTokens.
 func (s accessTokens) AccessToken(ctx context.Context, id string) (store.AccessToken, error) {
-	t, err := scanAccessToken(s.db.read.QueryRowContext(ctx, "SELECT "+accessTokenColumns+" FROM access_tokens WHERE token_id = ?", id))
+	t, err := scanAccessToken(s.db.read.QueryRowContext(ctx,
+		"SELECT "+accessTokenColumns+" FROM access_tokens WHERE token_id = ?", id))
 	if errors.Is(err, sql.ErrNoRows) {
 		err = fmt.Errorf("token %s: %w", id, store.ErrNotFound)
 	}
@@ -42,7 +44,8 @@ func (s accessTokens) AccessToken(ctx context.Context, id string) (store.AccessT
 // AccessTokens implements AccessTokens.
 func (s accessTokens) AccessTokens(ctx context.Context) (out []store.AccessToken, err error) {
 	defer func() { err = s.db.describe(err, "list the access tokens") }()
-	rows, err := s.db.read.QueryContext(ctx, "SELECT "+accessTokenColumns+" FROM access_tokens ORDER BY created_at, token_id")
+	rows, err := s.db.read.QueryContext(ctx,
+		"SELECT "+accessTokenColumns+" FROM access_tokens ORDER BY created_at, token_id")
 	if err != nil {
 		return nil, err
 	}

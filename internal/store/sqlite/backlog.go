@@ -23,7 +23,8 @@ func (s reader) Backlog(ctx context.Context, runID string) (b store.Backlog, err
 		return b, err
 	}
 	var next, due, batch, lease, expires sql.NullInt64
-	err = tx.QueryRowContext(ctx, backlogQuery, s.db.now().UnixMicro(), runID, s.db.holder, dead, s.db.machine.Name, s.db.machine.BootID).
+	err = tx.QueryRowContext(ctx, backlogQuery,
+		s.db.now().UnixMicro(), runID, s.db.holder, dead, s.db.machine.Name, s.db.machine.BootID).
 		Scan(&b.Runnable, &b.Delayed, &b.Held, &b.Due, &next, &due, &batch, &lease, &expires)
 	b.NextDue = earliest(next, due, batch, lease, expires)
 	return b, err
@@ -33,11 +34,13 @@ func (s reader) Backlog(ctx context.Context, runID string) (b store.Backlog, err
 func (s reader) NextDue(ctx context.Context, runID string) (time.Time, error) {
 	var next, due, batch, expires sql.NullInt64
 	machine := s.db.machine
-	err := s.db.read.QueryRowContext(ctx, nextDueQuery, s.db.now().UnixMicro(), runID, s.db.holder, "", machine.Name, machine.BootID).Scan(&next, &due, &batch, &expires)
+	err := s.db.read.QueryRowContext(ctx, nextDueQuery,
+		s.db.now().UnixMicro(), runID, s.db.holder, "", machine.Name, machine.BootID).
+		Scan(&next, &due, &batch, &expires)
 	return earliest(next, due, batch, expires), s.db.describe(err, "find what is due next")
 }
 
-// earliest returns the earliest of the times that there are, zero if there is none.
+// earliest returns the earliest of the times that are valid, and zero if none is.
 func earliest(times ...sql.NullInt64) (first time.Time) {
 	for _, at := range times {
 		if t := fromMicros(at); at.Valid && (first.IsZero() || t.Before(first)) {
@@ -74,8 +77,8 @@ const activityQuery = `SELECT run_id, sum(held), sum(delayed) FROM (
 	SELECT run_id, 1 AS held, 0 AS delayed FROM rollouts WHERE owner IS NOT NULL AND lease_until > ?1 AND owner NOT IN (SELECT value FROM json_each(?2))
 	UNION ALL SELECT run_id, 0, 1 FROM rollouts WHERE runnable_at > ?1) GROUP BY run_id`
 
-// backlogQuery counts with the conditions of Claim, ClaimTriggers and ClaimBatches. ?1 is now, ?2 a run or empty,
-// ?3 this process, ?4 the dead ones, ?5 and ?6 the name and the boot of this machine.
+// backlogQuery counts with the conditions of Claim, ClaimTriggers and ClaimBatches. ?1 is now, ?2 a
+// run or empty, ?3 this process, ?4 the dead ones, ?5 and ?6 the name and the boot of this machine.
 var backlogQuery = func() string {
 	const (
 		ofRun = " AND (?2 = '' OR run_id = ?2)"
@@ -98,8 +101,11 @@ var backlogQuery = func() string {
 		%[7]s`, ofRun, void, notMine, orphan, nothingToAdd, elsewhere("", "?5", "?6"), nextExpiry)
 }()
 
-// nextExpiry is the next deadline of a trigger whose job belongs to another machine: it expires here, too.
-var nextExpiry = "(SELECT min(deadline) FROM triggers WHERE machine <> '' AND deadline > ?1 AND state IN ('intended', 'starting', 'waiting') AND " + foreign("", "?5", "?6") + " AND (?2 = '' OR run_id = ?2))"
+// nextExpiry is the next deadline of a trigger whose job belongs to another machine: it expires
+// here, too.
+var nextExpiry = "(SELECT min(deadline) FROM triggers WHERE machine <> '' AND deadline > ?1 AND state IN ('intended', 'starting', 'waiting') AND " +
+	foreign("", "?5", "?6") +
+	" AND (?2 = '' OR run_id = ?2))"
 
 // nextDueQuery has the parameters of backlogQuery.
 var nextDueQuery = `SELECT
@@ -111,8 +117,10 @@ var nextDueQuery = `SELECT
 // deadOwners returns, as a JSON array, the holders of something whose process is certainly gone.
 func (s reader) deadOwners(ctx context.Context, q querier) (string, error) {
 	dead := []string{}
-	rows, err := q.QueryContext(ctx, selectHolders+` FROM holders h WHERE h.holder_id <> ? AND (h.holder_id IN (SELECT owner FROM rollouts WHERE owner IS NOT NULL)
-		OR h.holder_id IN (SELECT owner FROM triggers WHERE owner IS NOT NULL) OR h.holder_id IN (SELECT owner FROM judge_batches WHERE owner IS NOT NULL))`, s.db.holder)
+	rows, err := q.QueryContext(ctx,
+		selectHolders+` FROM holders h WHERE h.holder_id <> ? AND (h.holder_id IN (SELECT owner FROM rollouts WHERE owner IS NOT NULL)
+		OR h.holder_id IN (SELECT owner FROM triggers WHERE owner IS NOT NULL) OR h.holder_id IN (SELECT owner FROM judge_batches WHERE owner IS NOT NULL))`,
+		s.db.holder)
 	if err != nil {
 		return "", err
 	}

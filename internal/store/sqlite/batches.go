@@ -29,16 +29,19 @@ const (
 	batchEnded    = "ended"
 )
 
-// nothingToAdd selects the open batches b of runs in which no rollout is left that could add a request.
+// nothingToAdd selects the open batches b of runs in which no rollout is left that could add a
+// request.
 const nothingToAdd = "b.state = 'open' AND NOT EXISTS (SELECT 1 FROM rollouts o WHERE o.run_id = b.run_id AND o.state IN ('pending', 'running', 'evaluating'))"
 
-// insert adds a request to a batch, which may have its custom id already: merged.
+// insert adds a request to a batch. merged says that the batch already has its custom id.
 func (rows batchRows) insert(triggerID, batchID string, r store.BatchRequest, merged bool) error {
-	return rows.tx.exec("INSERT INTO judge_requests (trigger_id, batch_id, body, custom_id, merged) VALUES (?, ?, ?, ?, ?)", triggerID, batchID, document(r.Body), r.CustomID, merged)
+	return rows.tx.exec(
+		"INSERT INTO judge_requests (trigger_id, batch_id, body, custom_id, merged) VALUES (?, ?, ?, ?, ?)",
+		triggerID, batchID, document(r.Body), r.CustomID, merged)
 }
 
-// selectMergeable finds the batch that an equal request is in. Nobody may hold it: whoever does has
-// read already for whom its answers are.
+// selectMergeable finds the batch that an equal request is in. Nobody may hold it, because a holder
+// has already read which triggers its answers are for.
 const selectMergeable = `SELECT b.batch_id FROM judge_requests q JOIN judge_batches b ON b.batch_id = q.batch_id
 	WHERE q.custom_id = ? AND b.run_id = ? AND b.provider = ? AND b.model = ? AND b.state <> 'ended' AND b.owner IS NULL LIMIT 1`
 
@@ -53,7 +56,8 @@ func (rows batchRows) add(runID, triggerID string, r store.BatchRequest) error {
 		return err
 	}
 	var requests, bytes int
-	err = rows.tx.row([]any{&id, &requests, &bytes}, "SELECT batch_id, requests, bytes FROM judge_batches WHERE run_id = ? AND provider = ? AND model = ? AND state = 'open' AND requests < ?",
+	err = rows.tx.row([]any{&id, &requests, &bytes},
+		"SELECT batch_id, requests, bytes FROM judge_batches WHERE run_id = ? AND provider = ? AND model = ? AND state = 'open' AND requests < ?",
 		runID, r.Provider, r.Model, store.MaxBatchRequests)
 	full := err == nil && bytes+len(r.Body) > store.MaxBatchBytes
 	if full {
@@ -61,7 +65,8 @@ func (rows batchRows) add(runID, triggerID string, r store.BatchRequest) error {
 	}
 	if errors.Is(err, store.ErrNotFound) || full && err == nil {
 		id = uuid.NewString()
-		err = rows.tx.exec("INSERT INTO judge_batches (batch_id, run_id, provider, model, state, requests, bytes, created_at, due_at) VALUES (?, ?, ?, ?, 'open', 0, 0, ?, ?)",
+		err = rows.tx.exec(
+			"INSERT INTO judge_batches (batch_id, run_id, provider, model, state, requests, bytes, created_at, due_at) VALUES (?, ?, ?, ?, 'open', 0, 0, ?, ?)",
 			id, runID, r.Provider, r.Model, rows.tx.now, rows.tx.after(r.Wait))
 	}
 	if err != nil {
@@ -70,7 +75,8 @@ func (rows batchRows) add(runID, triggerID string, r store.BatchRequest) error {
 	if err := rows.insert(triggerID, id, r, false); err != nil {
 		return err
 	}
-	return rows.tx.exec("UPDATE judge_batches SET requests = requests + 1, bytes = bytes + ?1, due_at = CASE WHEN requests + 1 >= ?2 THEN min(due_at, ?3) ELSE due_at END WHERE batch_id = ?4",
+	return rows.tx.exec(
+		"UPDATE judge_batches SET requests = requests + 1, bytes = bytes + ?1, due_at = CASE WHEN requests + 1 >= ?2 THEN min(due_at, ?3) ELSE due_at END WHERE batch_id = ?4",
 		len(r.Body), store.MaxBatchRequests, rows.tx.now, id)
 }
 
@@ -86,7 +92,8 @@ func (rows batchRows) list(where string, args ...any) (out []dueBatch, err error
 	err = rows.tx.rows(func(r scanner) error {
 		var b dueBatch
 		var started sql.NullInt64
-		err := r.Scan(&b.ID, &b.RunID, &b.Provider, &b.Model, &b.state, &b.Requests, &b.ExternalID, &started, &b.Attempts, &b.Checks, &b.Failures, &b.LastError, &b.Fence)
+		err := r.Scan(&b.ID, &b.RunID, &b.Provider, &b.Model, &b.state, &b.Requests, &b.ExternalID,
+			&started, &b.Attempts, &b.Checks, &b.Failures, &b.LastError, &b.Fence)
 		b.FirstStart, b.BatchID = fromMicros(started), b.ID
 		out = append(out, b)
 		return err
@@ -114,12 +121,13 @@ func (rows batchRows) due(runID string, limit int) (out []dueBatch, err error) {
 	return out, nil
 }
 
-// claim gives a batch to this process, and says what is to be done with it. ok is false if that is
-// nothing.
+// claim gives a batch to this process, and says what is to be done with it. ok is false if there is
+// nothing to do.
 func (rows batchRows) claim(b dueBatch) (c store.BatchClaim, ok bool, err error) {
 	c = b.BatchClaim
 	var waited bool
-	if err := rows.tx.row([]any{&waited}, `SELECT EXISTS (SELECT 1 FROM judge_requests q JOIN triggers t ON t.trigger_id = q.trigger_id
+	if err := rows.tx.row([]any{&waited},
+		`SELECT EXISTS (SELECT 1 FROM judge_requests q JOIN triggers t ON t.trigger_id = q.trigger_id
 		WHERE q.batch_id = ? AND t.state = 'waiting')`, b.ID); err != nil {
 		return c, false, err
 	}
@@ -140,7 +148,8 @@ func (rows batchRows) claim(b dueBatch) (c store.BatchClaim, ok bool, err error)
 		b.state = batchStarting
 	}
 	c.Attempts, c.Checks, c.FirstStart = b.Attempts+starting, b.Checks+1-starting, started
-	return c, true, rows.tx.row([]any{&c.Fence}, "UPDATE judge_batches SET state = ?, owner = ?, due_at = ?, fence = fence + 1, attempts = ?, checks = ?, started_at = ? WHERE batch_id = ? RETURNING fence",
+	return c, true, rows.tx.row([]any{&c.Fence},
+		"UPDATE judge_batches SET state = ?, owner = ?, due_at = ?, fence = fence + 1, attempts = ?, checks = ?, started_at = ? WHERE batch_id = ? RETURNING fence",
 		b.state, rows.tx.db.holder, rows.tx.after(rows.tx.db.lease), c.Attempts, c.Checks, micros(started), b.ID)
 }
 
@@ -148,13 +157,16 @@ func (rows batchRows) end(id string) error {
 	if err := rows.tx.exec("DELETE FROM judge_requests WHERE batch_id = ?", id); err != nil {
 		return err
 	}
-	return rows.tx.exec("UPDATE judge_batches SET state = ?, owner = NULL, due_at = NULL, fence = fence + 1 WHERE batch_id = ?", batchEnded, id)
+	return rows.tx.exec(
+		"UPDATE judge_batches SET state = ?, owner = NULL, due_at = NULL, fence = fence + 1 WHERE batch_id = ?",
+		batchEnded, id)
 }
 
 // held makes sure that the bearer of a token still holds the batch.
 func (rows batchRows) held(t store.BatchToken) error {
 	var held bool
-	if err := rows.tx.row([]any{&held}, "SELECT owner IS ? AND fence = ? FROM judge_batches WHERE batch_id = ?", rows.tx.db.holder, t.Fence, t.BatchID); err != nil || held {
+	if err := rows.tx.row([]any{&held}, "SELECT owner IS ? AND fence = ? FROM judge_batches WHERE batch_id = ?",
+		rows.tx.db.holder, t.Fence, t.BatchID); err != nil || held {
 		return err
 	}
 	return fmt.Errorf("batch %s was taken over: %w", t.BatchID, store.ErrFenced)
@@ -212,7 +224,8 @@ func (s batches) BatchStarted(ctx context.Context, t store.BatchToken, externalI
 		if err := w.batches.held(t); err != nil {
 			return err
 		}
-		return w.tx.exec("UPDATE judge_batches SET state = ?, external_id = ?, owner = NULL, due_at = ?, failures = 0, last_error = '' WHERE batch_id = ?",
+		return w.tx.exec(
+			"UPDATE judge_batches SET state = ?, external_id = ?, owner = NULL, due_at = ?, failures = 0, last_error = '' WHERE batch_id = ?",
 			batchStarted, externalID, w.tx.due(next), t.BatchID)
 	})
 }
@@ -223,7 +236,8 @@ func (s batches) BatchPending(ctx context.Context, t store.BatchToken, next time
 		if err := w.batches.held(t); err != nil {
 			return err
 		}
-		return w.tx.exec("UPDATE judge_batches SET owner = NULL, due_at = ?1, failures = CASE WHEN ?2 = '' THEN 0 ELSE failures + 1 END, last_error = ?2 WHERE batch_id = ?3",
+		return w.tx.exec(
+			"UPDATE judge_batches SET owner = NULL, due_at = ?1, failures = CASE WHEN ?2 = '' THEN 0 ELSE failures + 1 END, last_error = ?2 WHERE batch_id = ?3",
 			w.tx.due(next), message, t.BatchID)
 	})
 }

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// lookAgain is how long a commit of another process can go unnoticed whose message was lost.
+// lookAgain is how long a commit of another process can go unnoticed when its message was lost.
 const lookAgain = 5 * time.Second
 
-// changes tells those who wait for it that a run has changed. However many wait for a run, they
-// share one channel.
+// changes tells those who wait for it that a run has changed. All who wait for one run share a
+// channel.
 type changes struct {
 	db *db
 
 	mu sync.Mutex
-	// waited are the channels that were given out since the run last changed. That of "" is for
+	// waited are the channels that were given out since the run last changed. The one of "" is for
 	// any run.
 	waited map[string]chan struct{}
 	// timer runs while somebody waits.
 	timer  *time.Timer
 	closed bool
 
-	// looking is held by whoever uses what follows: the connection that sees what others commit,
-	// and the version of the database when it last looked.
+	// looking guards the next two fields: the connection that sees what others commit, and the
+	// version of the database at the last look.
 	looking sync.Mutex
 	conn    *sql.Conn
 	version int64
@@ -90,7 +90,8 @@ func (c *changes) look() {
 	}
 }
 
-// hasNewVersion also says yes where it cannot be known: who is woken for nothing waits again.
+// hasNewVersion reports whether anybody has committed since the last call. It also says yes when it
+// cannot find out, because those who are woken for nothing wait again.
 func (c *changes) hasNewVersion() bool {
 	c.looking.Lock()
 	defer c.looking.Unlock()

@@ -34,7 +34,8 @@ func (s segments) claimable(runID string, limit int) (ids []string, err error) {
 	}
 	if err := s.tx.rows(add, `SELECT rollout_id FROM rollouts
 		WHERE owner IS NOT NULL AND owner <> ?1 AND (lease_until <= ?2 OR owner IN (SELECT value FROM json_each(?3))) AND (?4 = '' OR run_id = ?4)
-		ORDER BY renewed_at, ordinal, run_id LIMIT ?5`, s.tx.db.holder, s.tx.now, dead, runID, limit); err != nil || len(ids) == limit {
+		ORDER BY renewed_at, ordinal, run_id LIMIT ?5`,
+		s.tx.db.holder, s.tx.now, dead, runID, limit); err != nil || len(ids) == limit {
 		return ids, err
 	}
 	err = s.tx.rows(add, `SELECT rollout_id FROM rollouts WHERE runnable_at <= ?1 AND (?2 = '' OR run_id = ?2)
@@ -69,18 +70,22 @@ func (s segments) claim(id string) (c store.Claim, err error) {
 	default:
 		c.Repeats = true
 	}
-	update, err := s.tx.prepare("UPDATE rollouts AS o SET " + stateChange + `, owner = ?3, renewed_at = ?1, lease_until = ?4, fence = fence + 1, runnable_at = NULL,
+	update, err := s.tx.prepare(
+		"UPDATE rollouts AS o SET " + stateChange + `, owner = ?3, renewed_at = ?1, lease_until = ?4, fence = fence + 1, runnable_at = NULL,
 		segment = ?5, attempt = ?6, failures = ?7,
-		internal_failures = CASE WHEN segment = ?5 THEN internal_failures ELSE 0 END WHERE rollout_id = ?8 RETURNING ` + strings.ReplaceAll(rolloutColumns, "o.", "") + ", fence, evaluation, cancel")
+		internal_failures = CASE WHEN segment = ?5 THEN internal_failures ELSE 0 END WHERE rollout_id = ?8 RETURNING ` +
+			strings.ReplaceAll(rolloutColumns, "o.", "") + ", fence, evaluation, cancel")
 	if err != nil {
 		return c, err
 	}
 	var evaluation int
-	if c.Rollout, err = scanRollout(update.QueryRowContext(context.Background(), s.tx.now, string(state), s.tx.db.holder, s.tx.after(s.tx.db.lease),
+	if c.Rollout, err = scanRollout(update.QueryRowContext(context.Background(),
+		s.tx.now, string(state), s.tx.db.holder, s.tx.after(s.tx.db.lease),
 		segment, attempt, failures, id), &c.Fence, &evaluation, &c.Cancelled); err != nil {
 		return c, err
 	}
-	if err := s.tx.row([]any{(*[]byte)(&c.Evaluation)}, "SELECT data FROM evaluations WHERE run_id = ? AND ordinal = ?", c.RunID, evaluation); err != nil {
+	if err := s.tx.row([]any{(*[]byte)(&c.Evaluation)},
+		"SELECT data FROM evaluations WHERE run_id = ? AND ordinal = ?", c.RunID, evaluation); err != nil {
 		return c, err
 	}
 	if state == eval.StateEvaluating {
@@ -88,13 +93,16 @@ func (s segments) claim(id string) (c store.Claim, err error) {
 	}
 	if before.State == eval.StateSuspended {
 		// A delivery that the agent cannot take stays. The next suspension settles it.
-		if err := s.tx.exec(`UPDATE triggers SET taken_by = ?1 WHERE rollout_id = ?2 AND evaluator_id = '' AND asked_by = '' AND taken_by = 0 AND (state = 'fired'
-			OR state IN ('faulted', 'expired', 'cancelled') AND (SELECT accepts_faults FROM rollouts WHERE rollout_id = ?2))`, segment, id); err != nil {
+		if err := s.tx.exec(
+			`UPDATE triggers SET taken_by = ?1 WHERE rollout_id = ?2 AND evaluator_id = '' AND asked_by = '' AND taken_by = 0 AND (state = 'fired'
+			OR state IN ('faulted', 'expired', 'cancelled') AND (SELECT accepts_faults FROM rollouts WHERE rollout_id = ?2))`,
+			segment, id); err != nil {
 			return c, err
 		}
 	}
 	if segment > 1 {
-		if c.Deliveries, err = s.triggers.list("WHERE t.rollout_id = ? AND t.taken_by = ? ORDER BY t.id", id, segment); err != nil {
+		if c.Deliveries, err = s.triggers.list(
+			"WHERE t.rollout_id = ? AND t.taken_by = ? ORDER BY t.id", id, segment); err != nil {
 			return c, err
 		}
 	}
@@ -106,7 +114,8 @@ func (s segments) claimEvaluating(c *store.Claim) (err error) {
 	if err := s.tx.touch(c.RunID); err != nil { // its clocks have changed
 		return err
 	}
-	if err := s.tx.row([]any{(*[]byte)(&c.Output)}, `SELECT output FROM segments WHERE rollout_id = ? AND outcome = 'completed'`, c.RolloutID); err != nil {
+	if err := s.tx.row([]any{(*[]byte)(&c.Output)},
+		`SELECT output FROM segments WHERE rollout_id = ? AND outcome = 'completed'`, c.RolloutID); err != nil {
 		return err
 	}
 	stmt, err := s.tx.prepare(selectResults)
@@ -132,7 +141,8 @@ func (s segments) claimedEvent(c store.Claim) error {
 	case c.Repeats:
 		return s.tx.touch(c.RunID) // it was announced when the attempt before it failed
 	case c.Segment == 1:
-		data["evaluationId"], data["evaluationName"], data["agent"], data["epoch"] = c.EvaluationID, c.EvaluationName, c.Agent, c.Epoch
+		data["evaluationId"], data["evaluationName"], data["agent"], data["epoch"] =
+			c.EvaluationID, c.EvaluationName, c.Agent, c.Epoch
 		return s.tx.event(c.RunID, c.RolloutID, store.RolloutStarted, data)
 	}
 	ids := []string{}

@@ -30,7 +30,7 @@ type operation struct {
 	// relaxed says that a power cut may take the operation back. Nothing may follow from it outside
 	// the store that could not be done again.
 	relaxed bool
-	// wake and changed are what the transaction had noted of the operation when it had run.
+	// wake and changed are those of the transaction when the operation had run.
 	wake    bool
 	changed map[string]bool
 }
@@ -119,7 +119,7 @@ func (c *committer) runGroup(w *write, group []*operation, synchronous string) {
 		t.now = c.db.now().UnixMicro() // not before the lock is there: it may have been waited for
 		for i, op := range group {
 			t.wake, t.changed = false, map[string]bool{}
-			if len(group) == 1 { // it needs no savepoint: what fails with it is only itself
+			if len(group) == 1 { // it needs no savepoint: nothing else can fail with it
 				if err := op.run(w); err != nil {
 					return err
 				}
@@ -150,11 +150,12 @@ func (c *committer) runGroup(w *write, group []*operation, synchronous string) {
 	}
 }
 
-// sameSchema makes sure, with the lock held, that no newer program has migrated the store since it was
-// opened: what this one would write then may mean something else.
+// sameSchema makes sure, with the lock held, that no newer program has migrated the store since it
+// was opened. What this program writes could mean something else there.
 func sameSchema(t *tx) error {
 	var version int
-	if err := t.row([]any{&version}, "SELECT user_version FROM pragma_user_version"); err != nil || version == len(migrations) {
+	if err := t.row([]any{&version},
+		"SELECT user_version FROM pragma_user_version"); err != nil || version == len(migrations) {
 		return err
 	}
 	return &migratedError{t.db.file, version}
@@ -167,7 +168,9 @@ type migratedError struct {
 }
 
 func (e *migratedError) Error() string {
-	return fmt.Sprintf("a newer evalrun has migrated %s to schema %d while this process, which knows schema %d, used it; nothing more is written here, start again with the newer evalrun", e.file, e.version, len(migrations))
+	return fmt.Sprintf(
+		"a newer evalrun has migrated %s to schema %d while this process, which knows schema %d, used it; nothing more is written here, start again with the newer evalrun",
+		e.file, e.version, len(migrations))
 }
 
 // Broken implements the method that [store.IsBroken] asks for.

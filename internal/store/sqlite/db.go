@@ -21,7 +21,7 @@ const defaultBusy = 10 * time.Second
 type db struct {
 	dir  string
 	file string
-	// database is what is opened: the file, or a copy of one that cannot be written.
+	// database is the path that is opened: the file, or a copy of a file that cannot be written.
 	database string
 	id       string
 	holder   string
@@ -65,7 +65,9 @@ func (d *db) connect(busy time.Duration) (err error) {
 
 // dataSource is the file and the settings that all connections have.
 func (d *db) dataSource(busy time.Duration) string {
-	pragmas := fmt.Sprintf("_pragma=busy_timeout(%d)&_pragma=synchronous(FULL)&_pragma=temp_store(MEMORY)&_pragma=cache_size(-1024)", busy.Milliseconds())
+	pragmas := fmt.Sprintf(
+		"_pragma=busy_timeout(%d)&_pragma=synchronous(FULL)&_pragma=temp_store(MEMORY)&_pragma=cache_size(-1024)",
+		busy.Milliseconds())
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: d.database}).EscapedPath()}).String() + "?" + pragmas
 }
 
@@ -128,8 +130,8 @@ func (d *db) Process() store.Process { return d.process }
 // Changed implements Changes.
 func (d *db) Changed(runID string) <-chan struct{} { return d.changes.of(runID) }
 
-// Close ends what waits for changes and closes the store. Claims that are still held stay until their
-// lease is void. Closing twice is no error.
+// Close ends all waiting for changes and closes the store. Claims that are still held stay until
+// their lease is void. Closing twice is no error.
 func (d *db) Close() error {
 	d.closing.Do(func() {
 		d.commit.stop()
@@ -150,8 +152,8 @@ func (d *db) closeDatabases() error {
 	return errors.Join(errs...)
 }
 
-// writeOp runs one operation, which is the step that an error names, and returns when it is durable.
-// ctx ends only the waiting for a turn: an operation that has begun is finished.
+// writeOp runs one operation and returns when it is durable. Errors name the step. ctx ends only
+// the waiting for a turn: an operation that has begun is finished.
 func (d *db) writeOp(ctx context.Context, step string, run func(*write) error) error {
 	return d.enqueue(ctx, &operation{step: step, run: run, err: make(chan error, 1)})
 }

@@ -39,7 +39,8 @@ const deliveryColumns = "id, trigger_id = '', source, item_key, status, payload,
 
 func scanDelivery(r scanner) (a incoming, as store.Disposition, err error) {
 	var fault []byte
-	if err := r.Scan(&a.parked, &a.byKey, &a.Source, &a.ItemKey, &a.Status, (*[]byte)(&a.Payload), &fault, &a.By, &a.Person, &a.receivedAt, &as); err != nil {
+	if err := r.Scan(&a.parked, &a.byKey, &a.Source, &a.ItemKey, &a.Status, (*[]byte)(&a.Payload), &fault,
+		&a.By, &a.Person, &a.receivedAt, &as); err != nil {
 		return a, as, err
 	}
 	a.Fault, err = unmarshalFault(fault)
@@ -78,7 +79,9 @@ func (m mail) findTriggers(d store.Delivery) ([]store.Trigger, error) {
 	if d.TriggerID != "" {
 		return m.triggers.list("WHERE t.trigger_id = ?", d.TriggerID)
 	}
-	found, err := m.triggers.list("WHERE t.item_key = ? AND t.source = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id", d.ItemKey, d.Source)
+	found, err := m.triggers.list(
+		"WHERE t.item_key = ? AND t.source = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id",
+		d.ItemKey, d.Source)
 	if err != nil || len(found) > 0 {
 		return found, err
 	}
@@ -121,7 +124,8 @@ func (m mail) park(a incoming) error {
 	if a.TriggerID == "" && a.ItemKey == "" {
 		return errors.New("a delivery needs the id of a trigger, or a source and an item key")
 	}
-	if err := m.tx.exec("DELETE FROM deliveries WHERE disposition = 'parked' AND received_at < ?", m.tx.after(-store.ParkedFor)); err != nil {
+	if err := m.tx.exec(
+		"DELETE FROM deliveries WHERE disposition = 'parked' AND received_at < ?", m.tx.after(-store.ParkedFor)); err != nil {
 		return err
 	}
 	return m.record(a.TriggerID, a, store.Parked)
@@ -133,7 +137,8 @@ func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 		return m.deliverClosed(g, a)
 	}
 	if a.Fence != 0 && checkFence {
-		err := m.tx.row([]any{new(int)}, "SELECT 1 FROM triggers WHERE trigger_id = ? AND owner = ? AND fence = ?", g.ID, m.tx.db.holder, a.Fence)
+		err := m.tx.row([]any{new(int)},
+			"SELECT 1 FROM triggers WHERE trigger_id = ? AND owner = ? AND fence = ?", g.ID, m.tx.db.holder, a.Fence)
 		if errors.Is(err, store.ErrNotFound) {
 			return "", fmt.Errorf("trigger %s was taken over: %w", g.ID, store.ErrFenced)
 		}
@@ -152,13 +157,16 @@ func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 	byHand := a.Fence == 0 && !a.ByJob
 	endsJob := byHand || a.Status == store.StatusExpired
 	m.tx.wake = m.tx.wake || endsJob
-	if err := m.tx.exec(`UPDATE triggers SET state = ?1, status = ?2, payload = ?3, fault = ?4, delivered_at = ?5, next_check = NULL,
+	if err := m.tx.exec(
+		`UPDATE triggers SET state = ?1, status = ?2, payload = ?3, fault = ?4, delivered_at = ?5, next_check = NULL,
 			cancel = ?7 AND checked AND state IN ('starting', 'waiting'),
 			due_at = CASE WHEN ?8 AND checked AND state = 'starting' AND owner IS NOT NULL THEN due_at WHEN ?7 AND checked AND state IN ('starting', 'waiting') THEN ?9 END,
 			fence = CASE WHEN ?8 AND checked AND state = 'starting' AND owner IS NOT NULL THEN fence ELSE fence + 1 END,
 			owner = CASE WHEN ?8 AND checked AND state = 'starting' THEN owner END,
 			delivered_by = ?10, person = ?11, checked_at = CASE WHEN ?12 AND state = 'waiting' THEN ?9 ELSE checked_at END
-		WHERE trigger_id = ?6`, string(delivered[a.Status]), string(a.Status), raw(a.Payload), marshal(a.Fault), a.receivedAt, g.ID, endsJob, byHand, m.tx.now, a.By, a.Person, a.Fence != 0); err != nil {
+		WHERE trigger_id = ?6`,
+		string(delivered[a.Status]), string(a.Status), raw(a.Payload), marshal(a.Fault), a.receivedAt, g.ID, endsJob, byHand,
+		m.tx.now, a.By, a.Person, a.Fence != 0); err != nil {
 		return "", err
 	}
 	if g.AskedBy != "" {
@@ -167,7 +175,8 @@ func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 	if err := m.triggers.endQuestions(g.ID); err != nil {
 		return "", err
 	}
-	siblings, err := m.triggers.list("WHERE t.rollout_id = ? AND t.interrupt_id = ? AND t.occurrence = ? AND t.sibling <> ? AND t.evaluator_id = ? AND t.state IN ('intended', 'starting', 'waiting')",
+	siblings, err := m.triggers.list(
+		"WHERE t.rollout_id = ? AND t.interrupt_id = ? AND t.occurrence = ? AND t.sibling <> ? AND t.evaluator_id = ? AND t.state IN ('intended', 'starting', 'waiting')",
 		g.RolloutID, g.InterruptID, g.Occurrence, g.Sibling, g.EvaluatorID)
 	if err != nil {
 		return "", err
@@ -202,7 +211,8 @@ func (m mail) deliverClosed(g store.Trigger, a incoming) (store.Disposition, err
 	}
 	// The trigger was given up while this process was starting its job. The delivery says that the
 	// start is over, so the job can be cancelled.
-	if err := m.tx.exec("UPDATE triggers SET owner = NULL, due_at = ?1, fence = fence + 1 WHERE trigger_id = ?2 AND cancel AND owner = ?3 AND fence = ?4",
+	if err := m.tx.exec(
+		"UPDATE triggers SET owner = NULL, due_at = ?1, fence = fence + 1 WHERE trigger_id = ?2 AND cancel AND owner = ?3 AND fence = ?4",
 		m.tx.now, g.ID, m.tx.db.holder, a.Fence); err != nil {
 		return "", err
 	}
@@ -210,13 +220,15 @@ func (m mail) deliverClosed(g store.Trigger, a incoming) (store.Disposition, err
 }
 
 // recordRest keeps a delivery that was not accepted, as far as store.MaxKept and MaxKeptPayload let
-// it. What was parked is there already, and is kept as it is.
+// it. A parked delivery is there already, and stays as it is.
 func (m mail) recordRest(triggerID string, a incoming, as store.Disposition) error {
 	if a.parked != 0 {
 		return m.record(triggerID, a, as)
 	}
 	var kept int
-	if err := m.tx.row([]any{&kept}, "SELECT count(*) FROM deliveries WHERE trigger_id = ? AND disposition IN ('duplicate', 'late')", triggerID); err != nil {
+	if err := m.tx.row([]any{&kept},
+		"SELECT count(*) FROM deliveries WHERE trigger_id = ? AND disposition IN ('duplicate', 'late')",
+		triggerID); err != nil {
 		return err
 	}
 	if kept >= store.MaxKept {
@@ -231,14 +243,18 @@ func (m mail) recordRest(triggerID string, a incoming, as store.Disposition) err
 // record keeps a delivery and its disposition.
 func (m mail) record(triggerID string, a incoming, as store.Disposition) error {
 	if a.parked != 0 && !a.byKey {
-		return m.tx.exec("UPDATE deliveries SET trigger_id = ?, disposition = ? WHERE id = ?", triggerID, string(as), a.parked)
+		return m.tx.exec(
+			"UPDATE deliveries SET trigger_id = ?, disposition = ? WHERE id = ?", triggerID, string(as), a.parked)
 	}
 	var copyOf any
 	if a.parked != 0 {
 		copyOf = a.parked
 	}
-	return m.tx.exec(`INSERT INTO deliveries (trigger_id, source, item_key, status, payload, fault, delivered_by, person, received_at, disposition, parked_id)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, triggerID, a.Source, a.ItemKey, string(a.Status), raw(a.Payload), marshal(a.Fault), a.By, a.Person, a.receivedAt, string(as), copyOf)
+	return m.tx.exec(
+		`INSERT INTO deliveries (trigger_id, source, item_key, status, payload, fault, delivered_by, person, received_at, disposition, parked_id)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		triggerID, a.Source, a.ItemKey, string(a.Status), raw(a.Payload), marshal(a.Fault), a.By, a.Person, a.receivedAt,
+		string(as), copyOf)
 }
 
 // openMailbox matches a trigger with the deliveries that came before it, and reports whether one
@@ -253,13 +269,15 @@ func (m mail) openMailbox(waits store.Trigger) (accepted bool, err error) {
 	}, "SELECT "+deliveryColumns+` FROM deliveries d WHERE disposition = 'parked' AND source = ?1 AND item_key = ?2 AND trigger_id = '' AND received_at >= ?3
 			AND NOT EXISTS (SELECT 1 FROM deliveries c JOIN triggers t ON t.trigger_id = c.trigger_id
 				WHERE c.parked_id = d.id AND t.rollout_id = ?5 AND (t.segment < ?6 OR t.trigger_id = ?4 OR t.evaluator_id = ?7 AND ?7 <> '' AND t.occurrence < ?8))
-		UNION ALL SELECT `+deliveryColumns+" FROM deliveries WHERE trigger_id = ?4 AND disposition = 'parked' AND received_at >= ?3 ORDER BY id",
-		waits.Source, waits.ItemKey, m.tx.after(-store.ParkedFor), waits.ID, waits.RolloutID, waits.Segment, waits.EvaluatorID, waits.Occurrence); err != nil {
+		UNION ALL SELECT `+deliveryColumns+
+		" FROM deliveries WHERE trigger_id = ?4 AND disposition = 'parked' AND received_at >= ?3 ORDER BY id",
+		waits.Source, waits.ItemKey, m.tx.after(-store.ParkedFor), waits.ID, waits.RolloutID, waits.Segment,
+		waits.EvaluatorID, waits.Occurrence); err != nil {
 		return false, err
 	}
 	for _, a := range found {
 		a.TriggerID = waits.ID
-		g, err := m.triggers.list("WHERE t.trigger_id = ?", waits.ID) // anew: the one before may have answered it
+		g, err := m.triggers.list("WHERE t.trigger_id = ?", waits.ID) // read again: the delivery before may have answered it
 		if err != nil {
 			return false, err
 		}

@@ -29,14 +29,14 @@ func (e *databaseError) Broken() bool {
 	}
 	switch own.Code() & 0xff {
 	case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
-		return false // what was to be written is wrong
+		return false // the data to be written is wrong
 	}
 	return true
 }
 
-// describe says what an error of the database means for a person, and at which step it has come, if
-// that is given. An error that a row is missing, or cannot be read, gets the step as well. All others
-// say themselves what they are about.
+// describe says what an error of the database means for a person, and at which step it came if one
+// is given. The error of a row that is missing or cannot be read gets the step as well. All other
+// errors say themselves what they are about.
 func (d *db) describe(err error, step ...string) error {
 	var e *sqlite.Error
 	switch {
@@ -56,13 +56,13 @@ type unreadableError struct{ error }
 
 func (e unreadableError) Unwrap() error { return e.error }
 
-// meaning is what a result code says of a store, whose file is still to be filled in.
+// meaning says what a result code means for a store. %s stands for the store's file.
 func meaning(code int) string {
 	const full = "the disk of the store %s is full; make room and go on"
 	if code == sqlite3.SQLITE_IOERR_SHMSIZE { // the memory that processes share is a file, too
 		return full
 	}
-	switch code & 0xff { // without what extended result codes add
+	switch code & 0xff { // without the bits that extended result codes add
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return "the store %s is locked by another program; end that or try again"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:

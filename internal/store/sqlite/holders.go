@@ -16,7 +16,8 @@ const holderKept = 7 * 24 * time.Hour
 // gone.
 func (rows holderRows) register() error {
 	p := rows.tx.db.process
-	added, err := rows.tx.change("INSERT OR IGNORE INTO holders (holder_id, pid, start_time, boot_id, pid_ns, opened_at) VALUES (?, ?, ?, ?, ?, ?)",
+	added, err := rows.tx.change(
+		"INSERT OR IGNORE INTO holders (holder_id, pid, start_time, boot_id, pid_ns, opened_at) VALUES (?, ?, ?, ?, ?, ?)",
 		rows.tx.db.holder, p.PID, p.StartTime, p.BootID, p.PIDNamespace, rows.tx.now)
 	if err != nil || added == 0 {
 		return err
@@ -25,11 +26,13 @@ func (rows holderRows) register() error {
 		AND h.holder_id NOT IN (SELECT owner FROM triggers WHERE owner IS NOT NULL)
 		AND h.holder_id NOT IN (SELECT owner FROM judge_batches WHERE owner IS NOT NULL)
 		AND h.holder_id NOT IN (SELECT owner FROM notifications WHERE owner IS NOT NULL)`
-	if err := rows.tx.exec("DELETE FROM holders WHERE opened_at < ? AND holder_id IN (SELECT h.holder_id"+idle+")", rows.tx.after(-holderKept), rows.tx.db.holder); err != nil {
+	if err := rows.tx.exec("DELETE FROM holders WHERE opened_at < ? AND holder_id IN (SELECT h.holder_id"+idle+")",
+		rows.tx.after(-holderKept), rows.tx.db.holder); err != nil {
 		return err
 	}
 	var dead []string
-	if err := rows.tx.rows(func(r scanner) error { return appendDead(&dead, r) }, selectHolders+idle, rows.tx.db.holder); err != nil {
+	if err := rows.tx.rows(func(r scanner) error { return appendDead(&dead, r) },
+		selectHolders+idle, rows.tx.db.holder); err != nil {
 		return err
 	}
 	for _, id := range dead {
@@ -43,7 +46,8 @@ func (rows holderRows) register() error {
 // dead returns, as a JSON array, the holders of rows in a table whose process is certainly gone.
 func (rows holderRows) dead(table string) (string, error) {
 	dead := []string{}
-	if err := rows.tx.rows(func(r scanner) error { return appendDead(&dead, r) }, selectOwners(table), rows.tx.db.holder); err != nil {
+	if err := rows.tx.rows(func(r scanner) error { return appendDead(&dead, r) },
+		selectOwners(table), rows.tx.db.holder); err != nil {
 		return "", err
 	}
 	return string(marshal(dead).([]byte)), nil
@@ -53,7 +57,8 @@ const selectHolders = "SELECT h.holder_id, h.pid, h.start_time, h.boot_id, h.pid
 
 // selectOwners selects the other holders of rows in a table.
 func selectOwners(table string) string {
-	return selectHolders + " FROM holders h WHERE h.holder_id IN (SELECT owner FROM " + table + " WHERE owner IS NOT NULL) AND h.holder_id <> ?"
+	return selectHolders + " FROM holders h WHERE h.holder_id IN (SELECT owner FROM " + table +
+		" WHERE owner IS NOT NULL) AND h.holder_id <> ?"
 }
 
 func appendDead(dead *[]string, r scanner) error {

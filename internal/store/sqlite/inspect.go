@@ -61,7 +61,9 @@ func inspect(file string, mustExist bool) (exists bool, err error) {
 		if n >= 16 && h.magic() {
 			return false, cutError(file, info.Size(), h.size())
 		}
-		return false, fmt.Errorf("%s is not an evalrun store, or it is damaged: it does not begin like an SQLite database; it was left as it is: restore it from a copy, or give another folder with --store", file)
+		return false, fmt.Errorf(
+			"%s is not an evalrun store, or it is damaged: it does not begin like an SQLite database; it was left as it is: restore it from a copy, or give another folder with --store",
+			file)
 	}
 	switch id := h.applicationID(); {
 	case id != applicationID && id != 0, id == 0 && h.tables():
@@ -80,7 +82,8 @@ func inspect(file string, mustExist bool) (exists bool, err error) {
 
 func inspectMissing(file string, mustExist bool) error {
 	if mustExist {
-		return fmt.Errorf("there is no store in %s; give its folder with --store, or start a run there first: %w", filepath.Dir(file), os.ErrNotExist)
+		return fmt.Errorf("there is no store in %s; give its folder with --store, or start a run there first: %w",
+			filepath.Dir(file), os.ErrNotExist)
 	}
 	return nil
 }
@@ -89,7 +92,8 @@ func inspectMissing(file string, mustExist bool) error {
 // cut it.
 func inspectEmpty(file string, mustExist bool) error {
 	if _, err := os.Stat(filepath.Join(filepath.Dir(file), "runs")); err == nil {
-		return fmt.Errorf("%s is empty, but there are runs beside it: it is damaged; it was left as it is: restore it from a copy", file)
+		return fmt.Errorf(
+			"%s is empty, but there are runs beside it: it is damaged; it was left as it is: restore it from a copy", file)
 	}
 	return inspectMissing(file, mustExist)
 }
@@ -100,17 +104,24 @@ func hasWAL(file string) bool {
 }
 
 func cutError(file string, size, expected int64) error {
-	return fmt.Errorf("%s is damaged: it is cut (%d bytes of %d); it was left as it is: restore it from a copy", file, size, max(expected, size+1))
+	return fmt.Errorf("%s is damaged: it is cut (%d bytes of %d); it was left as it is: restore it from a copy",
+		file, size, max(expected, size+1))
 }
 
 func foreignError(file string, id uint32) error {
-	return fmt.Errorf("%s is an SQLite database of another program (application id %#x), not an evalrun store; it was left as it is: give another folder with --store", file, id)
+	return fmt.Errorf(
+		"%s is an SQLite database of another program (application id %#x), not an evalrun store; it was left as it is: give another folder with --store",
+		file, id)
 }
 
 func newerError(file string, version int) error {
-	return fmt.Errorf("%s was written by a newer evalrun (schema %d, this one knows %d); it was left as it is: update evalrun", file, version, len(migrations))
+	return fmt.Errorf(
+		"%s was written by a newer evalrun (schema %d, this one knows %d); it was left as it is: update evalrun",
+		file, version, len(migrations))
 }
 
 func versionError(file string, version int) error {
-	return fmt.Errorf("%s says that it has schema %d, which no evalrun writes: it is damaged, or another program has changed it; it was left as it is: restore it from a copy", file, version)
+	return fmt.Errorf(
+		"%s says that it has schema %d, which no evalrun writes: it is damaged, or another program has changed it; it was left as it is: restore it from a copy",
+		file, version)
 }

@@ -36,7 +36,8 @@ func (rows triggerRows) addAll(o store.Rollout, triggers []store.NewTrigger) (ad
 		if in.open {
 			continue
 		}
-		a, err := rows.add(o, n, store.TriggerID(o.ID, n.InterruptID, in.occurrence, in.siblings), in.occurrence, in.siblings)
+		a, err := rows.add(o, n,
+			store.TriggerID(o.ID, n.InterruptID, in.occurrence, in.siblings), in.occurrence, in.siblings)
 		if err != nil {
 			return nil, fmt.Errorf("interrupt %q: %w", n.InterruptID, err)
 		}
@@ -46,7 +47,7 @@ func (rows triggerRows) addAll(o store.Rollout, triggers []store.NewTrigger) (ad
 	return added, nil
 }
 
-// comesAgain says what an interrupt is that the rollout may have emitted before. If it waits for
+// comesAgain describes an interrupt that the rollout may have emitted before. If it waits for
 // something else now, its triggers that were not consumed are superseded.
 func (rows triggerRows) comesAgain(rolloutID, interruptID string, digests []string) (in interrupt, err error) {
 	type sibling struct {
@@ -66,7 +67,8 @@ func (rows triggerRows) comesAgain(rolloutID, interruptID string, digests []stri
 		in.occurrence, in.open = s.occurrence+1, in.open || s.open
 		return err
 	}, `SELECT trigger_id, digest, occurrence, taken_by = 0 AND state NOT IN ('consumed', 'superseded', 'abandoned') FROM triggers
-		WHERE rollout_id = ? AND interrupt_id = ? AND evaluator_id = '' ORDER BY occurrence, sibling`, rolloutID, interruptID); err != nil || !in.open {
+		WHERE rollout_id = ? AND interrupt_id = ? AND evaluator_id = '' ORDER BY occurrence, sibling`,
+		rolloutID, interruptID); err != nil || !in.open {
 		return in, err
 	}
 	if slices.Equal(before, digests) || slices.Contains(before, "") || slices.Contains(digests, "") {
@@ -83,7 +85,9 @@ func (rows triggerRows) comesAgain(rolloutID, interruptID string, digests []stri
 	return in, nil
 }
 
-func (rows triggerRows) add(o store.Rollout, n store.NewTrigger, id string, occurrence, sibling int) (store.Trigger, error) {
+func (rows triggerRows) add(
+	o store.Rollout, n store.NewTrigger, id string, occurrence, sibling int,
+) (store.Trigger, error) {
 	key := n.ItemKey
 	if key == "" {
 		key = n.KeyPrefix + id
@@ -95,9 +99,15 @@ func (rows triggerRows) add(o store.Rollout, n store.NewTrigger, id string, occu
 	if n.Start || n.Checked && n.NextCheck.UnixMicro() < rows.tx.now {
 		next = rows.tx.now
 	}
-	err := rows.tx.exec(`INSERT INTO triggers (trigger_id, run_id, rollout_id, interrupt_id, occurrence, sibling, type, name, source, item_key,
+	err := rows.tx.exec(
+		`INSERT INTO triggers (trigger_id, run_id, rollout_id, interrupt_id, occurrence, sibling, type, name, source, item_key,
 			folder_path, folder_key, spec, digest, state, checked, segment, created_at, next_check, due_at, evaluator_id, local)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, id, o.RunID, o.ID, n.InterruptID, occurrence, sibling, n.Type, n.Name, n.Source, key,
-		n.FolderPath, n.FolderKey, document(n.Spec), n.Digest, string(state), n.Checked, o.Segment, rows.tx.now, next, next, n.EvaluatorID, n.Local)
-	return store.Trigger{ID: id, RolloutID: o.ID, Source: n.Source, ItemKey: key, Segment: o.Segment, EvaluatorID: n.EvaluatorID, Occurrence: occurrence}, err
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		id, o.RunID, o.ID, n.InterruptID, occurrence, sibling, n.Type, n.Name, n.Source, key,
+		n.FolderPath, n.FolderKey, document(n.Spec), n.Digest, string(state), n.Checked, o.Segment, rows.tx.now, next, next,
+		n.EvaluatorID, n.Local)
+	return store.Trigger{
+		ID: id, RolloutID: o.ID, Source: n.Source, ItemKey: key, Segment: o.Segment, EvaluatorID: n.EvaluatorID,
+		Occurrence: occurrence,
+	}, err
 }

@@ -13,11 +13,12 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// asking says that a person is asked and nothing of the run goes on: no rollout runs, can be
-// claimed or is delayed.
+// asking is the condition that a person is asked and that nothing of the run goes on: no rollout
+// runs, can be claimed or is delayed.
 const (
-	openQuestion = "t.run_id = j.run_id AND t.type = '" + store.TriggerTask + "' AND t.state IN ('intended', 'starting', 'waiting')"
-	asking       = `j.status = 'working' AND EXISTS (SELECT 1 FROM triggers t WHERE ` + openQuestion + `)
+	openQuestion = "t.run_id = j.run_id AND t.type = '" + store.TriggerTask +
+		"' AND t.state IN ('intended', 'starting', 'waiting')"
+	asking = `j.status = 'working' AND EXISTS (SELECT 1 FROM triggers t WHERE ` + openQuestion + `)
 		AND NOT EXISTS (SELECT 1 FROM rollouts o WHERE o.run_id = j.run_id AND (o.state IN ('pending', 'running', 'evaluating') OR o.runnable_at IS NOT NULL))`
 	selectJob = `SELECT j.run_id, j.capability, j.submitted_by, j.payload, j.max_retries, j.max_duration, j.deadline, j.submitted_at,
 		CASE WHEN ` + asking + ` THEN 'input_required' ELSE j.status END, j.error, j.ended_at, j.due_at, j.seq,
@@ -47,11 +48,12 @@ func scanJob(r scanner) (j store.Job, err error) {
 		j.Question = nil
 	}
 	j.MaxDuration = time.Duration(duration) * time.Microsecond
-	j.Deadline, j.SubmittedAt, j.EndedAt, j.DueAt = fromMicros(deadline), fromMicros(submitted), fromMicros(ended), fromMicros(due)
+	j.Deadline, j.SubmittedAt, j.EndedAt, j.DueAt =
+		fromMicros(deadline), fromMicros(submitted), fromMicros(ended), fromMicros(due)
 	return j, err
 }
 
-// scanJobRollouts adds what is read from the rollouts of a job's run.
+// scanJobRollouts adds to a job what the rollouts of its run say.
 func scanJobRollouts(r scanner, j *store.Job) error {
 	var lease, renewed sql.NullInt64
 	err := r.Scan(&j.Total, &j.Ended, &j.Suspended, &j.Fence, &j.Owner, &lease, &renewed, &j.Attempts)
@@ -108,7 +110,9 @@ func (s jobs) ListJobs(ctx context.Context, f store.JobFilter) (out []store.Job,
 		add("j.submitted_by = ?", f.SubmittedBy)
 	}
 	if f.Owner != "" {
-		add("EXISTS (SELECT 1 FROM rollouts o WHERE o.run_id = j.run_id AND o.owner = ? AND o.state IN ('running', 'evaluating'))", f.Owner)
+		add(
+			"EXISTS (SELECT 1 FROM rollouts o WHERE o.run_id = j.run_id AND o.owner = ? AND o.state IN ('running', 'evaluating'))",
+			f.Owner)
 	}
 	if !f.Since.IsZero() {
 		add("j.submitted_at >= ?", f.Since.UnixMicro())
@@ -116,7 +120,9 @@ func (s jobs) ListJobs(ctx context.Context, f store.JobFilter) (out []store.Job,
 	if !f.BeforeTime.IsZero() {
 		add("(j.submitted_at, j.run_id) < (?, ?)", f.BeforeTime.UnixMicro(), f.BeforeID)
 	}
-	rows, err := s.db.read.QueryContext(ctx, selectJob+" WHERE "+strings.Join(where, " AND ")+" ORDER BY j.submitted_at DESC, j.run_id DESC LIMIT ?", append(args, f.Limit)...)
+	rows, err := s.db.read.QueryContext(ctx,
+		selectJob+" WHERE "+strings.Join(where, " AND ")+" ORDER BY j.submitted_at DESC, j.run_id DESC LIMIT ?",
+		append(args, f.Limit)...)
 	if err != nil {
 		return nil, err
 	}
@@ -159,17 +165,23 @@ func statusIn(statuses []store.JobStatus) string {
 }
 
 // JobEvents implements Jobs.
-func (s jobs) JobEvents(ctx context.Context, runID string, after int64, types []string, limit int) (log store.JobLog, err error) {
+func (s jobs) JobEvents(
+	ctx context.Context, runID string, after int64, types []string, limit int,
+) (log store.JobLog, err error) {
 	defer func() { err = s.db.describe(err, "read the log of job", runID) }()
 	var last int64
-	if err := s.db.queryRow(ctx, "SELECT seq, status <> 'working' FROM jobs WHERE run_id = ?", runID).Scan(&last, &log.Ended); err != nil {
+	if err := s.db.queryRow(ctx,
+		"SELECT seq, status <> 'working' FROM jobs WHERE run_id = ?", runID).
+		Scan(&last, &log.Ended); err != nil {
 		return log, missingJob(runID, err)
 	}
 	log.Read = max(last, after)
 	if last <= after {
 		return log, nil
 	}
-	query, args := "SELECT seq, type, payload, trace_context, posted_by, created_at FROM job_events WHERE run_id = ? AND seq > ? AND seq <= ?", []any{runID, after, last}
+	query, args :=
+		"SELECT seq, type, payload, trace_context, posted_by, created_at FROM job_events WHERE run_id = ? AND seq > ? AND seq <= ?",
+		[]any{runID, after, last}
 	if len(types) > 0 {
 		query += " AND type IN (?" + strings.Repeat(", ?", len(types)-1) + ")"
 		for _, t := range types {
@@ -184,7 +196,8 @@ func (s jobs) JobEvents(ctx context.Context, runID string, after int64, types []
 	if err := each(rows, func(r scanner) error {
 		e := store.JobEvent{JobID: runID}
 		var created sql.NullInt64
-		if err := r.Scan(&e.Seq, &e.Type, (*[]byte)(&e.Payload), (*[]byte)(&e.TraceContext), &e.PostedBy, &created); err != nil {
+		if err := r.Scan(&e.Seq, &e.Type, (*[]byte)(&e.Payload), (*[]byte)(&e.TraceContext),
+			&e.PostedBy, &created); err != nil {
 			return err
 		}
 		e.CreatedAt = fromMicros(created)
@@ -197,7 +210,7 @@ func (s jobs) JobEvents(ctx context.Context, runID string, after int64, types []
 	}); err != nil && !full {
 		return log, err
 	}
-	if full || len(log.Events) == limit { // what comes after it was not looked at
+	if full || len(log.Events) == limit { // the events after it were not read
 		log.Read = log.Events[len(log.Events)-1].Seq
 		log.More = log.Read < last
 		log.Ended = log.Ended && !log.More
@@ -217,22 +230,30 @@ func (s jobs) NextDueJob(ctx context.Context) (time.Time, error) {
 // RolloutJob implements Jobs.
 func (s jobs) RolloutJob(ctx context.Context, rolloutID string) (j store.Job, err error) {
 	defer func() { err = s.db.describe(err, "read the job of rollout", rolloutID) }()
-	o, err := scanRollout(s.db.read.QueryRowContext(ctx, "SELECT "+rolloutColumns+" FROM rollouts o WHERE o.rollout_id = ?", rolloutID))
+	o, err := scanRollout(s.db.read.QueryRowContext(ctx,
+		"SELECT "+rolloutColumns+" FROM rollouts o WHERE o.rollout_id = ?", rolloutID))
 	if err != nil {
 		return j, missingJob(rolloutID, err)
 	}
-	j = store.Job{ID: o.ID, RolloutOf: o.RunID, SubmittedAt: o.CreatedAt, EndedAt: o.FinishedAt, Status: rolloutStatus[o.State]}
+	j = store.Job{
+		ID: o.ID, RolloutOf: o.RunID, SubmittedAt: o.CreatedAt, EndedAt: o.FinishedAt, Status: rolloutStatus[o.State],
+	}
 	if o.Fault != nil {
 		j.Error = o.Fault.Error()
 	}
-	if j.Payload, err = json.Marshal(map[string]any{"agent": o.Agent, "evalIds": []string{o.EvaluationID}, "epoch": o.Epoch}); err != nil {
+	if j.Payload, err = json.Marshal(map[string]any{
+		"agent": o.Agent, "evalIds": []string{o.EvaluationID}, "epoch": o.Epoch,
+	}); err != nil {
 		return j, err
 	}
-	if err := s.db.read.QueryRowContext(ctx, "SELECT evaluation_set_id FROM runs WHERE run_id = ?", o.RunID).Scan(&j.Capability); err != nil {
+	if err := s.db.read.QueryRowContext(ctx,
+		"SELECT evaluation_set_id FROM runs WHERE run_id = ?", o.RunID).
+		Scan(&j.Capability); err != nil {
 		return j, err
 	}
 	j.SubmittedBy = "run " + o.RunID
-	if err := scanJobRollouts(s.db.read.QueryRowContext(ctx, selectJobRollouts+"rollout_id = ?", rolloutID), &j); err != nil {
+	if err := scanJobRollouts(s.db.read.QueryRowContext(ctx,
+		selectJobRollouts+"rollout_id = ?", rolloutID), &j); err != nil {
 		return j, err
 	}
 	if j.Status == store.JobCompleted {
@@ -242,8 +263,11 @@ func (s jobs) RolloutJob(ctx context.Context, rolloutID string) (j store.Job, er
 	if j.Suspended == 0 {
 		return j, nil
 	}
-	err = s.db.read.QueryRowContext(ctx, `SELECT spec FROM triggers WHERE rollout_id = ?1 AND type = ?2 AND state IN ('intended', 'starting', 'waiting')
-		AND NOT EXISTS (SELECT 1 FROM rollouts WHERE rollout_id = ?1 AND runnable_at IS NOT NULL) ORDER BY id LIMIT 1`, rolloutID, store.TriggerTask).Scan((*[]byte)(&j.Question))
+	err = s.db.read.QueryRowContext(ctx,
+		`SELECT spec FROM triggers WHERE rollout_id = ?1 AND type = ?2 AND state IN ('intended', 'starting', 'waiting')
+		AND NOT EXISTS (SELECT 1 FROM rollouts WHERE rollout_id = ?1 AND runnable_at IS NOT NULL) ORDER BY id LIMIT 1`,
+		rolloutID, store.TriggerTask).
+		Scan((*[]byte)(&j.Question))
 	if errors.Is(err, sql.ErrNoRows) {
 		return j, nil
 	}
@@ -256,7 +280,8 @@ func (s jobs) rolloutResult(ctx context.Context, o store.Rollout) (json.RawMessa
 		Output json.RawMessage `json:"output"`
 		Score  *float64        `json:"score"`
 	}{Score: o.Score}
-	if err := s.db.read.QueryRowContext(ctx, "SELECT output FROM segments WHERE rollout_id = ? AND segment = ? AND attempt = ?", o.ID, o.Segment, o.Attempt).
+	if err := s.db.read.QueryRowContext(ctx,
+		"SELECT output FROM segments WHERE rollout_id = ? AND segment = ? AND attempt = ?", o.ID, o.Segment, o.Attempt).
 		Scan((*[]byte)(&result.Output)); err != nil {
 		return nil, err
 	}
@@ -265,7 +290,7 @@ func (s jobs) rolloutResult(ctx context.Context, o store.Rollout) (json.RawMessa
 
 // rolloutStatus is the status of a rollout that is shown as a job.
 var rolloutStatus = map[eval.State]store.JobStatus{
-	eval.StatePending: store.JobWorking, eval.StateRunning: store.JobWorking, eval.StateSuspended: store.JobWorking, eval.StateEvaluating: store.JobWorking,
-	eval.StateScoring:   store.JobWorking,
+	eval.StatePending: store.JobWorking, eval.StateRunning: store.JobWorking, eval.StateSuspended: store.JobWorking,
+	eval.StateEvaluating: store.JobWorking, eval.StateScoring: store.JobWorking,
 	eval.StateCompleted: store.JobCompleted, eval.StateFaulted: store.JobFailed, eval.StateCancelled: store.JobCancelled,
 }

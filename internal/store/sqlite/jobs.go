@@ -9,11 +9,13 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// jobs implements store.Jobs; jobreader.go has what only reads.
+// jobs implements store.Jobs. Its methods that only read are in jobreader.go.
 type jobs struct{ db *db }
 
 // PostJobEvent implements Jobs.
-func (s jobs) PostJobEvent(ctx context.Context, e store.JobEvent, answer *store.Delivery) (out store.JobEvent, err error) {
+func (s jobs) PostJobEvent(
+	ctx context.Context, e store.JobEvent, answer *store.Delivery,
+) (out store.JobEvent, err error) {
 	err = s.db.writeOp(ctx, "add to the log of job "+e.JobID, func(w *write) (err error) {
 		var status store.JobStatus
 		if err := w.tx.row([]any{&status}, "SELECT status FROM jobs WHERE run_id = ?", e.JobID); err != nil {
@@ -38,7 +40,9 @@ func (s jobs) PostJobEvent(ctx context.Context, e store.JobEvent, answer *store.
 }
 
 // CancelJob implements Jobs.
-func (s jobs) CancelJob(ctx context.Context, runID, reason string, grace time.Duration, keepJobsOf ...string) (before store.Job, err error) {
+func (s jobs) CancelJob(
+	ctx context.Context, runID, reason string, grace time.Duration, keepJobsOf ...string,
+) (before store.Job, err error) {
 	err = s.db.writeOp(ctx, "cancel job "+runID, func(w *write) (err error) {
 		if before, err = readJob(w.tx, runID); err != nil {
 			return err

@@ -39,7 +39,8 @@ func (s ledger) BeginCall(ctx context.Context, tok store.Token, key store.CallKe
 			return nil
 		}
 		c = store.Call{ID: store.CallID(tok.RolloutID, key, len(equal)), New: true}
-		return w.tx.exec("INSERT INTO calls (call_id, rollout_id, server, tool, arguments, ordinal, begun_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		return w.tx.exec(
+			"INSERT INTO calls (call_id, rollout_id, server, tool, arguments, ordinal, begun_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
 			c.ID, tok.RolloutID, key.Server, key.Tool, key.Arguments, len(equal), w.tx.now)
 	})
 	if err != nil {
@@ -58,7 +59,9 @@ func (s ledger) CallStarted(ctx context.Context, tok store.Token, callID string,
 // CallWork implements Ledger.
 func (s ledger) CallWork(ctx context.Context, rolloutID, callID string) (json.RawMessage, error) {
 	var work []byte
-	err := s.db.read.QueryRowContext(ctx, "SELECT work FROM calls WHERE call_id = ? AND rollout_id = ?", callID, rolloutID).Scan(&work)
+	err := s.db.read.QueryRowContext(ctx,
+		"SELECT work FROM calls WHERE call_id = ? AND rollout_id = ?", callID, rolloutID).
+		Scan(&work)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, fmt.Errorf("call %s of rollout %s: %w", callID, rolloutID, store.ErrNotFound)
 	}
@@ -68,12 +71,15 @@ func (s ledger) CallWork(ctx context.Context, rolloutID, callID string) (json.Ra
 // EndCall implements Ledger.
 func (s ledger) EndCall(ctx context.Context, tok store.Token, callID string) error {
 	return s.changeCall(ctx, tok, callID, func(w *write, o store.Rollout) (int64, error) {
-		return w.tx.change("UPDATE calls SET segment = ?, attempt = ?, ended_at = ? WHERE call_id = ? AND rollout_id = ?", o.Segment, o.Attempt, w.tx.now, callID, tok.RolloutID)
+		return w.tx.change("UPDATE calls SET segment = ?, attempt = ?, ended_at = ? WHERE call_id = ? AND rollout_id = ?",
+			o.Segment, o.Attempt, w.tx.now, callID, tok.RolloutID)
 	})
 }
 
 // changeCall changes a call of a rollout that is held.
-func (s ledger) changeCall(ctx context.Context, tok store.Token, callID string, change func(*write, store.Rollout) (int64, error)) error {
+func (s ledger) changeCall(
+	ctx context.Context, tok store.Token, callID string, change func(*write, store.Rollout) (int64, error),
+) error {
 	return s.db.writeOp(ctx, "change call "+callID, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateRunning)
 		if err != nil {
@@ -97,7 +103,7 @@ type equalCall struct {
 	segment, attempt int
 }
 
-// equal are the equal calls of a rollout in their order.
+// equal returns the equal calls of a rollout in their order.
 func (rows callRows) equal(rolloutID string, key store.CallKey) (out []equalCall, err error) {
 	err = rows.tx.rows(func(r scanner) error {
 		var e equalCall
@@ -105,6 +111,7 @@ func (rows callRows) equal(rolloutID string, key store.CallKey) (out []equalCall
 		out = append(out, e)
 		return err
 	}, `SELECT call_id, work, coalesce(segment, 0), coalesce(attempt, 0) FROM calls
-		WHERE rollout_id = ? AND server = ? AND tool = ? AND arguments = ? ORDER BY ordinal`, rolloutID, key.Server, key.Tool, key.Arguments)
+		WHERE rollout_id = ? AND server = ? AND tool = ? AND arguments = ? ORDER BY ordinal`,
+		rolloutID, key.Server, key.Tool, key.Arguments)
 	return out, err
 }

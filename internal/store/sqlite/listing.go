@@ -20,7 +20,8 @@ func (s listing) ListRuns(ctx context.Context, q store.RunQuery) (runs []store.R
 	defer func() { err = s.db.describe(err, "list runs") }()
 	where, args := " WHERE true", []any{}
 	if q.Before.ID != "" {
-		where, args = where+" AND (r.created_at, r.run_id) < (?, ?)", append(args, q.Before.CreatedAt.UnixMicro(), q.Before.ID)
+		where, args = where+" AND (r.created_at, r.run_id) < (?, ?)",
+			append(args, q.Before.CreatedAt.UnixMicro(), q.Before.ID)
 	}
 	if q.Final != nil {
 		where += map[bool]string{true: " AND r.finished_at IS NOT NULL", false: " AND r.finished_at IS NULL"}[*q.Final]
@@ -30,7 +31,8 @@ func (s listing) ListRuns(ctx context.Context, q store.RunQuery) (runs []store.R
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	rows, err := tx.QueryContext(ctx, selectRun+where+" ORDER BY r.created_at DESC, r.run_id DESC LIMIT ?", append(args, q.Limit)...)
+	rows, err := tx.QueryContext(ctx,
+		selectRun+where+" ORDER BY r.created_at DESC, r.run_id DESC LIMIT ?", append(args, q.Limit)...)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +68,9 @@ const countStates = "SELECT state, count(*) AS n FROM rollouts WHERE run_id = ? 
 // ListRollouts implements Listing.
 func (s listing) ListRollouts(ctx context.Context, runID string, from, limit int) (out []store.Rollout, err error) {
 	defer func() { err = s.db.describe(err, "list the rollouts of run", runID) }()
-	rows, err := s.db.read.QueryContext(ctx, "SELECT "+rolloutColumns+" FROM rollouts o WHERE o.run_id = ? AND o.ordinal >= ? ORDER BY o.ordinal LIMIT ?", runID, from, limit)
+	rows, err := s.db.read.QueryContext(ctx,
+		"SELECT "+rolloutColumns+" FROM rollouts o WHERE o.run_id = ? AND o.ordinal >= ? ORDER BY o.ordinal LIMIT ?",
+		runID, from, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +84,8 @@ func (s listing) ListRollouts(ctx context.Context, runID string, from, limit int
 
 // Rollout implements Listing.
 func (s listing) Rollout(ctx context.Context, id string) (store.Rollout, error) {
-	o, err := scanRollout(s.db.read.QueryRowContext(ctx, "SELECT "+rolloutColumns+" FROM rollouts o WHERE o.rollout_id = ?", id))
+	o, err := scanRollout(s.db.read.QueryRowContext(ctx,
+		"SELECT "+rolloutColumns+" FROM rollouts o WHERE o.rollout_id = ?", id))
 	if errors.Is(err, sql.ErrNoRows) {
 		err = fmt.Errorf("rollout %s: %w", id, store.ErrNotFound)
 	}

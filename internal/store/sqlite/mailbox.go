@@ -71,7 +71,9 @@ func (s mailbox) TriggerPending(ctx context.Context, tok store.TriggerToken, nex
 }
 
 // TriggerFailed implements Mailbox.
-func (s mailbox) TriggerFailed(ctx context.Context, tok store.TriggerToken, next time.Duration, f store.TriggerFailure) error {
+func (s mailbox) TriggerFailed(
+	ctx context.Context, tok store.TriggerToken, next time.Duration, f store.TriggerFailure,
+) error {
 	return s.db.writeOp(ctx, "record the failure of trigger "+tok.TriggerID, func(w *write) error {
 		_, err := w.triggers.release(tok, claimEnd{next: next, failure: &f})
 		return err
@@ -86,17 +88,22 @@ func (s mailbox) CheckNow(ctx context.Context, runID string) error {
 	}
 	return s.db.writeOp(ctx, "make triggers due", func(w *write) error {
 		args = append([]any{w.tx.now}, args...)
-		if err := w.tx.exec("UPDATE judge_batches SET due_at = ?1 WHERE due_at > ?1 AND state <> 'open' AND owner IS NULL"+where, args...); err != nil {
+		if err := w.tx.exec(
+			"UPDATE judge_batches SET due_at = ?1 WHERE due_at > ?1 AND state <> 'open' AND owner IS NULL"+where,
+			args...); err != nil {
 			return err
 		}
-		return w.tx.exec("UPDATE triggers SET due_at = ?1 WHERE state IN ('intended', 'starting', 'waiting') AND checked AND owner IS NULL AND (due_at IS NULL OR due_at > ?1)"+where, args...)
+		return w.tx.exec(
+			"UPDATE triggers SET due_at = ?1 WHERE state IN ('intended', 'starting', 'waiting') AND checked AND owner IS NULL AND (due_at IS NULL OR due_at > ?1)"+where,
+			args...)
 	})
 }
 
 // CheckTrigger implements Mailbox.
 func (s mailbox) CheckTrigger(ctx context.Context, triggerID string) error {
 	return s.db.writeOp(ctx, "ask at once for trigger "+triggerID, func(w *write) error {
-		return w.tx.exec("UPDATE triggers SET due_at = ? WHERE trigger_id = ? AND state = 'waiting' AND owner IS NULL", w.tx.now, triggerID)
+		return w.tx.exec(
+			"UPDATE triggers SET due_at = ? WHERE trigger_id = ? AND state = 'waiting' AND owner IS NULL", w.tx.now, triggerID)
 	})
 }
 
@@ -120,7 +127,9 @@ func (s mailbox) Cancel(ctx context.Context, id string, keepJobsOf ...string) (c
 	err = s.db.writeOp(ctx, "cancel "+id, func(w *write) error {
 		cancelled = 0
 		var known bool
-		if err := w.tx.row([]any{&known}, "SELECT EXISTS (SELECT 1 FROM runs WHERE run_id = ?1) OR EXISTS (SELECT 1 FROM rollouts WHERE rollout_id = ?1)", id); err != nil {
+		if err := w.tx.row([]any{&known},
+			"SELECT EXISTS (SELECT 1 FROM runs WHERE run_id = ?1) OR EXISTS (SELECT 1 FROM rollouts WHERE rollout_id = ?1)",
+			id); err != nil {
 			return err
 		}
 		if !known {

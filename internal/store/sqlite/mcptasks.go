@@ -21,7 +21,9 @@ const (
 )
 
 // AddMCPTask implements MCPTasks.
-func (s mcpTasks) AddMCPTask(ctx context.Context, task store.MCPTask, limits store.MCPTaskLimits) (store.MCPTask, error) {
+func (s mcpTasks) AddMCPTask(
+	ctx context.Context, task store.MCPTask, limits store.MCPTaskLimits,
+) (store.MCPTask, error) {
 	err := s.db.writeOp(ctx, "add MCP task "+task.ID, func(w *write) error {
 		if err := w.tx.exec("DELETE FROM mcp_tasks WHERE expires_at <= ?", w.tx.now); err != nil {
 			return err
@@ -32,9 +34,13 @@ func (s mcpTasks) AddMCPTask(ctx context.Context, task store.MCPTask, limits sto
 			query string
 			args  []any
 		}{
-			{limits.Total, "the gateway", `SELECT coalesce(sum(n), 0) FROM (SELECT session, count(*) AS n FROM mcp_tasks WHERE access = ? GROUP BY session)
-				WHERE session IN ('', ?) OR EXISTS (SELECT 1 FROM mcp_sessions WHERE session_id = session)`, []any{task.Access, task.Session}},
-			{limits.PerSession, "the session", "SELECT count(*) FROM mcp_tasks WHERE access = ? AND session = ? AND session <> ''", []any{task.Access, task.Session}},
+			{limits.Total, "the gateway",
+				`SELECT coalesce(sum(n), 0) FROM (SELECT session, count(*) AS n FROM mcp_tasks WHERE access = ? GROUP BY session)
+				WHERE session IN ('', ?) OR EXISTS (SELECT 1 FROM mcp_sessions WHERE session_id = session)`,
+				[]any{task.Access, task.Session}},
+			{limits.PerSession, "the session",
+				"SELECT count(*) FROM mcp_tasks WHERE access = ? AND session = ? AND session <> ''",
+				[]any{task.Access, task.Session}},
 		} {
 			var n int
 			if err := w.tx.row([]any{&n}, l.query, l.args...); err != nil {
@@ -46,9 +52,11 @@ func (s mcpTasks) AddMCPTask(ctx context.Context, task store.MCPTask, limits sto
 		}
 		task.CreatedAt = time.UnixMicro(w.tx.now).UTC()
 		task.UpdatedAt = task.CreatedAt
-		return w.tx.row([]any{&task.Seq}, `INSERT INTO mcp_tasks (task_id, access, session, server, tool, status, message, created_at, updated_at, expires_at, poll,
+		return w.tx.row([]any{&task.Seq},
+			`INSERT INTO mcp_tasks (task_id, access, session, server, tool, status, message, created_at, updated_at, expires_at, poll,
 			work, input_requests, result, error, told) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-			task.ID, task.Access, task.Session, task.Server, task.Tool, task.Status, task.Message, w.tx.now, w.tx.now, w.tx.after(task.TTL), task.Poll.Microseconds(),
+			task.ID, task.Access, task.Session, task.Server, task.Tool, task.Status, task.Message, w.tx.now, w.tx.now,
+			w.tx.after(task.TTL), task.Poll.Microseconds(),
 			raw(task.Work), raw(task.InputRequests), raw(task.Result), raw(task.Error), task.Told)
 	})
 	if err != nil {
@@ -58,10 +66,14 @@ func (s mcpTasks) AddMCPTask(ctx context.Context, task store.MCPTask, limits sto
 }
 
 // ChangeMCPTask implements MCPTasks.
-func (s mcpTasks) ChangeMCPTask(ctx context.Context, task store.MCPTask) (after store.MCPTask, changed bool, err error) {
+func (s mcpTasks) ChangeMCPTask(
+	ctx context.Context, task store.MCPTask,
+) (after store.MCPTask, changed bool, err error) {
 	run := func(w *write) error {
-		n, err := w.tx.change(`UPDATE mcp_tasks SET status = ?, message = ?, poll = ?, work = ?, input_requests = ?, result = ?, error = ?, told = ?, updated_at = ?
-			WHERE task_id = ? AND `+mcpTaskOpen, task.Status, task.Message, task.Poll.Microseconds(), raw(task.Work), raw(task.InputRequests),
+		n, err := w.tx.change(
+			`UPDATE mcp_tasks SET status = ?, message = ?, poll = ?, work = ?, input_requests = ?, result = ?, error = ?, told = ?, updated_at = ?
+			WHERE task_id = ? AND `+mcpTaskOpen,
+			task.Status, task.Message, task.Poll.Microseconds(), raw(task.Work), raw(task.InputRequests),
 			raw(task.Result), raw(task.Error), task.Told, w.tx.now, task.ID)
 		task.UpdatedAt = time.UnixMicro(w.tx.now).UTC()
 		changed = n > 0
@@ -77,12 +89,15 @@ func (s mcpTasks) ChangeMCPTask(ctx context.Context, task store.MCPTask) (after 
 
 // RemoveMCPTask implements MCPTasks.
 func (s mcpTasks) RemoveMCPTask(ctx context.Context, id string) error {
-	return s.db.writeOp(ctx, "remove MCP task "+id, func(w *write) error { return w.tx.exec("DELETE FROM mcp_tasks WHERE task_id = ?", id) })
+	return s.db.writeOp(ctx, "remove MCP task "+id, func(w *write) error {
+		return w.tx.exec("DELETE FROM mcp_tasks WHERE task_id = ?", id)
+	})
 }
 
 // MCPTask implements MCPTasks.
 func (s mcpTasks) MCPTask(ctx context.Context, access, session, id string) (store.MCPTask, error) {
-	t, err := scanMCPTask(s.db.read.QueryRowContext(ctx, "SELECT "+mcpTaskColumns+" FROM mcp_tasks WHERE task_id = ? AND access = ? AND session = ? AND expires_at > ?",
+	t, err := scanMCPTask(s.db.read.QueryRowContext(ctx,
+		"SELECT "+mcpTaskColumns+" FROM mcp_tasks WHERE task_id = ? AND access = ? AND session = ? AND expires_at > ?",
 		id, access, session, s.db.now().UnixMicro()))
 	if errors.Is(err, sql.ErrNoRows) {
 		return store.MCPTask{}, fmt.Errorf("MCP task: %w", store.ErrNotFound)
@@ -91,8 +106,11 @@ func (s mcpTasks) MCPTask(ctx context.Context, access, session, id string) (stor
 }
 
 // MCPTasks implements MCPTasks.
-func (s mcpTasks) MCPTasks(ctx context.Context, access, session string, after int64, limit int) ([]store.MCPTask, error) {
-	return s.list(ctx, mcpTaskBrief, "access = ? AND session = ? AND id > ? AND expires_at > ? ORDER BY id LIMIT ?", access, session, after, s.db.now().UnixMicro(), limit)
+func (s mcpTasks) MCPTasks(
+	ctx context.Context, access, session string, after int64, limit int,
+) ([]store.MCPTask, error) {
+	return s.list(ctx, mcpTaskBrief, "access = ? AND session = ? AND id > ? AND expires_at > ? ORDER BY id LIMIT ?",
+		access, session, after, s.db.now().UnixMicro(), limit)
 }
 
 // OpenMCPTasks implements MCPTasks.
@@ -139,7 +157,8 @@ func (s mcpTasks) TellMCPTasks(ctx context.Context, access, session string) (out
 // PutMCPSession implements MCPTasks.
 func (s mcpTasks) PutMCPSession(ctx context.Context, m store.MCPSession) error {
 	return s.db.writeOp(ctx, "store MCP session "+m.ID, func(w *write) error {
-		return w.tx.exec("INSERT OR REPLACE INTO mcp_sessions (session_id, access, endpoint, version, capabilities, info, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		return w.tx.exec(
+			"INSERT OR REPLACE INTO mcp_sessions (session_id, access, endpoint, version, capabilities, info, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
 			m.ID, m.Access, m.Endpoint, m.Version, raw(m.Capabilities), raw(m.Info), w.tx.now, w.tx.now)
 	})
 }
@@ -147,7 +166,9 @@ func (s mcpTasks) PutMCPSession(ctx context.Context, m store.MCPSession) error {
 // MCPSession implements MCPTasks.
 func (s mcpTasks) MCPSession(ctx context.Context, access, endpoint, id string) (store.MCPSession, error) {
 	m := store.MCPSession{ID: id, Access: access, Endpoint: endpoint}
-	err := s.db.read.QueryRowContext(ctx, "SELECT version, capabilities, info FROM mcp_sessions WHERE session_id = ? AND access = ? AND endpoint = ?", id, access, endpoint).
+	err := s.db.read.QueryRowContext(ctx,
+		"SELECT version, capabilities, info FROM mcp_sessions WHERE session_id = ? AND access = ? AND endpoint = ?",
+		id, access, endpoint).
 		Scan(&m.Version, (*[]byte)(&m.Capabilities), (*[]byte)(&m.Info))
 	if errors.Is(err, sql.ErrNoRows) {
 		return store.MCPSession{}, fmt.Errorf("MCP session: %w", store.ErrNotFound)
@@ -163,14 +184,17 @@ func (s mcpTasks) EndMCPSession(ctx context.Context, access, id string) error {
 }
 
 // ExpireMCP implements MCPTasks.
-func (s mcpTasks) ExpireMCP(ctx context.Context, access string, inUse []string, idle time.Duration) (ended []string, err error) {
+func (s mcpTasks) ExpireMCP(
+	ctx context.Context, access string, inUse []string, idle time.Duration,
+) (ended []string, err error) {
 	err = s.db.writeOp(ctx, "forget old MCP sessions", func(w *write) error {
 		ended = nil
 		if err := w.tx.exec("DELETE FROM mcp_tasks WHERE expires_at <= ?", w.tx.now); err != nil {
 			return err
 		}
 		for _, id := range inUse {
-			if err := w.tx.exec("UPDATE mcp_sessions SET used_at = ? WHERE session_id = ? AND access = ?", w.tx.now, id, access); err != nil {
+			if err := w.tx.exec(
+				"UPDATE mcp_sessions SET used_at = ? WHERE session_id = ? AND access = ?", w.tx.now, id, access); err != nil {
 				return err
 			}
 		}
@@ -193,7 +217,8 @@ func (s mcpTasks) ExpireMCP(ctx context.Context, access string, inUse []string, 
 
 func scanMCPTask(r scanner) (t store.MCPTask, err error) {
 	var created, updated, expires, poll int64
-	err = r.Scan(&t.Seq, &t.ID, &t.Access, &t.Session, &t.Server, &t.Tool, &t.Status, &t.Message, &created, &updated, &expires, &poll,
+	err = r.Scan(&t.Seq, &t.ID, &t.Access, &t.Session, &t.Server, &t.Tool, &t.Status, &t.Message,
+		&created, &updated, &expires, &poll,
 		(*[]byte)(&t.Work), (*[]byte)(&t.InputRequests), (*[]byte)(&t.Result), (*[]byte)(&t.Error), &t.Told)
 	t.CreatedAt, t.UpdatedAt = time.UnixMicro(created).UTC(), time.UnixMicro(updated).UTC()
 	t.TTL, t.Poll = time.Duration(expires-created)*time.Microsecond, time.Duration(poll)*time.Microsecond

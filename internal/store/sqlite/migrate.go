@@ -62,11 +62,12 @@ func (d *db) readID(ctx context.Context, q querier) (done bool, err error) {
 	return err == nil, err
 }
 
-// version is the number of migrations that the database has had. It refuses what is no store of
-// ours, as inspect does for the file: the file may be behind its write-ahead log.
+// version returns how many migrations the database has had. Like inspect, which reads the file, it
+// refuses what is no store of ours: the file may be behind its write-ahead log.
 func (d *db) version(ctx context.Context, q querier) (int, error) {
 	var version, app, tables int
-	err := q.QueryRowContext(ctx, "SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_master)").
+	err := q.QueryRowContext(ctx,
+		"SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_master)").
 		Scan(&version, &app, &tables)
 	switch {
 	case err != nil:

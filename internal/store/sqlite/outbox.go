@@ -19,7 +19,7 @@ type outboxRows struct {
 	holders holderRows
 }
 
-// addTargets makes known whom the events of a run are told to, or with an empty id those of every
+// addTargets records who is told of the events of a run or, if runID is empty, of those of every
 // run until a time.
 func (rows outboxRows) addTargets(runID string, targets []store.NotifyTarget, until any) error {
 	for _, t := range targets {
@@ -31,7 +31,7 @@ func (rows outboxRows) addTargets(runID string, targets []store.NotifyTarget, un
 	return nil
 }
 
-// notify notes whom an event is to be told to.
+// notify records which targets an event is to be told to.
 func (t *tx) notify(runID string, seq int64, typ store.EventType) error {
 	if !slices.Contains(store.NotifiedEvents, typ) {
 		return nil
@@ -46,7 +46,7 @@ const (
 	notificationColumns = "id, target, of_run, run_id, seq, attempts, parts, created_at, due_at, last_error"
 	// ours is the condition that a notification can be sent by a process that knows the targets ?1.
 	ours = "(of_run OR target IN (SELECT value FROM json_each(?1)))"
-	// selectNextNotification needs the holder ?2 too, which does not wait for itself.
+	// selectNextNotification finds when one of ours is due next.
 	selectNextNotification = "SELECT min(due_at) FROM notifications WHERE due_at IS NOT NULL AND " + ours
 	selectUndelivered      = "SELECT " + notificationColumns + " FROM notifications WHERE run_id = ? ORDER BY id"
 )
@@ -64,7 +64,8 @@ func (s outbox) AddTargets(ctx context.Context, targets []store.NotifyTarget, ke
 		if err := w.tx.exec("DELETE FROM notify_targets WHERE run_id = '' AND until <= ?", w.tx.now); err != nil {
 			return err
 		}
-		if err := w.tx.exec(`UPDATE notifications SET due_at = NULL, last_error = 'no process that knows the target has run for a long time'
+		if err := w.tx.exec(
+			`UPDATE notifications SET due_at = NULL, last_error = 'no process that knows the target has run for a long time'
 			WHERE due_at < ? AND NOT of_run AND owner IS NULL`, w.tx.after(-keep)); err != nil {
 			return err
 		}
@@ -94,7 +95,9 @@ func (s outbox) NextNotification(ctx context.Context, known []string) (next time
 }
 
 // ClaimNotifications implements Outbox.
-func (s outbox) ClaimNotifications(ctx context.Context, known, busy []string, limit int, hold time.Duration) (claimed []store.Notification, err error) {
+func (s outbox) ClaimNotifications(
+	ctx context.Context, known, busy []string, limit int, hold time.Duration,
+) (claimed []store.Notification, err error) {
 	err = s.db.writeOp(ctx, "claim notifications", func(w *write) error {
 		claimed = nil
 		if err := w.holders.register(); err != nil {
@@ -105,7 +108,9 @@ func (s outbox) ClaimNotifications(ctx context.Context, known, busy []string, li
 			return err
 		}
 		if dead != "[]" {
-			if err := w.tx.exec("UPDATE notifications SET owner = NULL, due_at = ? WHERE owner IN (SELECT value FROM json_each(?))", w.tx.now, dead); err != nil {
+			if err := w.tx.exec(
+				"UPDATE notifications SET owner = NULL, due_at = ? WHERE owner IN (SELECT value FROM json_each(?))",
+				w.tx.now, dead); err != nil {
 				return err
 			}
 		}
@@ -113,14 +118,16 @@ func (s outbox) ClaimNotifications(ctx context.Context, known, busy []string, li
 			n, err := scanNotification(r)
 			claimed = append(claimed, n)
 			return err
-		}, "SELECT "+notificationColumns+` FROM notifications WHERE due_at <= ?3 AND target = (SELECT target FROM notifications
+		}, "SELECT "+notificationColumns+
+			` FROM notifications WHERE due_at <= ?3 AND target = (SELECT target FROM notifications
 				WHERE due_at <= ?3 AND `+ours+` AND target NOT IN (SELECT value FROM json_each(?2)) ORDER BY due_at, id LIMIT 1)
 			AND `+ours+` ORDER BY id LIMIT ?4`, list(known), list(busy), w.tx.now, limit); err != nil {
 			return err
 		}
 		for i := range claimed {
 			claimed[i].Attempts++
-			if err := w.tx.exec("UPDATE notifications SET attempts = attempts + 1, owner = ?, due_at = ? WHERE id = ?", w.tx.db.holder, w.tx.after(hold), claimed[i].ID); err != nil {
+			if err := w.tx.exec("UPDATE notifications SET attempts = attempts + 1, owner = ?, due_at = ? WHERE id = ?",
+				w.tx.db.holder, w.tx.after(hold), claimed[i].ID); err != nil {
 				return err
 			}
 		}

@@ -15,17 +15,21 @@ import (
 // chosenRuns selects the ids of the runs that are copied; ?1 is a JSON array of them.
 const chosenRuns = "(SELECT value FROM json_each(?1))"
 
-// packedTables are the tables with rows of runs, and which of their rows belong to the chosen ones. What
-// is parked belongs to no run: it goes along where all runs do.
+// packedTables are the tables with rows of runs, each with the condition on the rows that belong to
+// the chosen runs. A parked delivery belongs to no run: it goes along if all runs do.
 var packedTables = []struct{ name, where string }{
 	{"runs", "run_id IN " + chosenRuns}, {"plans", "run_id IN " + chosenRuns}, {"evaluations", "run_id IN " + chosenRuns},
-	{"rollouts", "run_id IN " + chosenRuns}, {"events", "run_id IN " + chosenRuns}, {"triggers", "run_id IN " + chosenRuns},
+	{"rollouts", "run_id IN " + chosenRuns}, {"events", "run_id IN " + chosenRuns},
+	{"triggers", "run_id IN " + chosenRuns},
 	{"jobs", "run_id IN " + chosenRuns}, {"job_events", "run_id IN " + chosenRuns},
 	{"notify_targets", "run_id IN " + chosenRuns}, {"notifications", "run_id IN " + chosenRuns},
-	{"rescorings", "run_id IN " + chosenRuns}, {"rescored_evaluations", "run_id IN " + chosenRuns}, {"judge_batches", "run_id IN " + chosenRuns},
+	{"rescorings", "run_id IN " + chosenRuns},
+	{"rescored_evaluations", "run_id IN " + chosenRuns},
+	{"judge_batches", "run_id IN " + chosenRuns},
 	{"segments", ofRollouts}, {"calls", ofRollouts}, {"results", ofRollouts}, {"rescored", ofRollouts},
 	{"judge_requests", ofTriggers},
-	{"deliveries", ofTriggers + " OR disposition = 'parked' AND NOT EXISTS (SELECT 1 FROM main.runs WHERE run_id NOT IN " + chosenRuns + ")"},
+	{"deliveries", ofTriggers +
+		" OR disposition = 'parked' AND NOT EXISTS (SELECT 1 FROM main.runs WHERE run_id NOT IN " + chosenRuns + ")"},
 }
 
 const (
@@ -33,8 +37,8 @@ const (
 	ofTriggers = "trigger_id IN (SELECT trigger_id FROM main.triggers WHERE run_id IN " + chosenRuns + ")"
 )
 
-// Export makes a new store in an empty folder that has only some runs of this one, as they are at one
-// moment, and its id. The error is store.ErrHeld if a process works on one of them.
+// Export makes a new store in an empty folder. It has the id of this one and only some of its runs,
+// as they are at one moment. The error is store.ErrHeld if a process works on one of them.
 func (s *Store) Export(ctx context.Context, runIDs []string, dir string) error {
 	made, err := Open(dir, store.Options{Now: s.now})
 	if err != nil {
@@ -49,7 +53,8 @@ func (s *Store) Export(ctx context.Context, runIDs []string, dir string) error {
 			return err
 		}
 		for _, t := range packedTables {
-			if _, err := c.ExecContext(ctx, "INSERT INTO packed."+t.name+" SELECT * FROM main."+t.name+" WHERE "+t.where, ids); err != nil {
+			if _, err := c.ExecContext(ctx,
+				"INSERT INTO packed."+t.name+" SELECT * FROM main."+t.name+" WHERE "+t.where, ids); err != nil {
 				return err
 			}
 		}
@@ -58,12 +63,14 @@ func (s *Store) Export(ctx context.Context, runIDs []string, dir string) error {
 	})
 }
 
-// Import takes all runs of another store into this one. The error is store.ErrRunExists if one of them is
-// there.
+// Import takes all runs of another store into this one. The error is store.ErrRunExists if one of
+// them is there.
 func (s *Store) Import(ctx context.Context, from string) error {
 	return s.attached(ctx, filepath.Join(from, "store.db"), "BEGIN IMMEDIATE", func(c *sql.Conn) error {
 		var there sql.NullString
-		if err := c.QueryRowContext(ctx, "SELECT min(run_id) FROM main.runs WHERE run_id IN (SELECT run_id FROM packed.runs)").Scan(&there); err != nil {
+		if err := c.QueryRowContext(ctx,
+			"SELECT min(run_id) FROM main.runs WHERE run_id IN (SELECT run_id FROM packed.runs)").
+			Scan(&there); err != nil {
 			return err
 		}
 		if there.Valid {
@@ -78,7 +85,8 @@ func (s *Store) Import(ctx context.Context, from string) error {
 			if t.name == "deliveries" {
 				where = " WHERE disposition <> 'parked'" // they belong to the other store
 			}
-			if _, err := c.ExecContext(ctx, "INSERT INTO main."+t.name+" ("+list+") SELECT "+list+" FROM packed."+t.name+where+orderOf(t.name)); err != nil {
+			if _, err := c.ExecContext(ctx,
+				"INSERT INTO main."+t.name+" ("+list+") SELECT "+list+" FROM packed."+t.name+where+orderOf(t.name)); err != nil {
 				return err
 			}
 		}
@@ -86,7 +94,7 @@ func (s *Store) Import(ctx context.Context, from string) error {
 	})
 }
 
-// orderOf keeps rows in their order that get new numbers.
+// orderOf keeps the order of rows that get new numbers.
 func orderOf(table string) string {
 	if slices.Contains([]string{"triggers", "deliveries", "notifications"}, table) {
 		return " ORDER BY id"
@@ -94,7 +102,8 @@ func orderOf(table string) string {
 	return ""
 }
 
-// columnsToCopy are those of a table that mean the same in another store. Numbers of rows do not.
+// columnsToCopy returns the columns of a table that mean the same in another store. Numbers of rows
+// do not.
 func columnsToCopy(ctx context.Context, c *sql.Conn, table string) (columns []string, err error) {
 	rows, err := c.QueryContext(ctx, "SELECT name FROM pragma_table_info(?)", table)
 	if err != nil {
@@ -111,8 +120,8 @@ func columnsToCopy(ctx context.Context, c *sql.Conn, table string) (columns []st
 	return slices.DeleteFunc(columns, func(name string) bool { return name == "id" || name == "parked_id" }), rows.Err()
 }
 
-// attached runs f in a transaction, which begin begins, on a connection of its own, with another store
-// attached as packed.
+// attached runs f in a transaction on a connection of its own, with another store attached as
+// packed. begin is the statement that begins the transaction.
 func (s *Store) attached(ctx context.Context, file, begin string, f func(*sql.Conn) error) (err error) {
 	db, err := sql.Open("sqlite", s.dataSource(defaultBusy)+"&_pragma=trusted_schema(0)")
 	if err != nil {
@@ -138,7 +147,7 @@ func (s *Store) attached(ctx context.Context, file, begin string, f func(*sql.Co
 	return err
 }
 
-// heldBy is the error that a living process works on one of the runs, nil if none does.
+// heldBy returns an error if a living process works on one of the runs.
 func (s *Store) heldBy(ctx context.Context, c *sql.Conn, ids any) (err error) {
 	rows, err := c.QueryContext(ctx, selectHolders+`, w.run_id FROM main.holders h JOIN (
 			SELECT owner, run_id FROM main.rollouts WHERE owner IS NOT NULL AND lease_until > ?2

@@ -10,7 +10,8 @@ import (
 
 // hasAnswer is the condition that the job of a trigger asks something and has not been told the
 // answer that is there.
-const hasAnswer = "EXISTS (SELECT 1 FROM triggers q WHERE q.asked_by = triggers.trigger_id AND q.asked_by <> '' AND " + untold + ")"
+const hasAnswer = "EXISTS (SELECT 1 FROM triggers q WHERE q.asked_by = triggers.trigger_id AND q.asked_by <> '' AND " +
+	untold + ")"
 
 const (
 	untold = "q.state IN ('fired', 'faulted', 'cancelled') AND q.started_at IS NULL"
@@ -28,7 +29,8 @@ func (rows triggerRows) ask(by store.Trigger, n store.NewTrigger) error {
 	if err := rows.tx.rows(func(r scanner) error {
 		asked++
 		return r.Scan(&last.state, &last.digest, &last.told)
-	}, "SELECT state, digest, started_at IS NOT NULL FROM triggers WHERE asked_by = ? AND asked_by <> '' ORDER BY id", by.ID); err != nil {
+	}, "SELECT state, digest, started_at IS NOT NULL FROM triggers WHERE asked_by = ? AND asked_by <> '' ORDER BY id",
+		by.ID); err != nil {
 		return err
 	}
 	switch store.TriggerState(last.state) {
@@ -49,10 +51,12 @@ func (rows triggerRows) ask(by store.Trigger, n store.NewTrigger) error {
 	if key == "" {
 		key = n.KeyPrefix + id
 	}
-	if err := rows.tx.exec(`INSERT INTO triggers (trigger_id, run_id, rollout_id, asked_by, interrupt_id, occurrence, sibling, type, name, source, item_key,
+	if err := rows.tx.exec(
+		`INSERT INTO triggers (trigger_id, run_id, rollout_id, asked_by, interrupt_id, occurrence, sibling, type, name, source, item_key,
 			folder_path, folder_key, spec, digest, state, checked, segment, created_at, deadline, evaluator_id)
 		SELECT ?1, run_id, rollout_id, trigger_id, trigger_id, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 'waiting', 0, segment, ?11, deadline, evaluator_id FROM triggers WHERE trigger_id = ?12`,
-		id, asked, n.Type, n.Name, n.Source, key, n.FolderPath, n.FolderKey, document(n.Spec), n.Digest, rows.tx.now, by.ID); err != nil {
+		id, asked, n.Type, n.Name, n.Source, key, n.FolderPath, n.FolderKey, document(n.Spec), n.Digest, rows.tx.now,
+		by.ID); err != nil {
 		return err
 	}
 	data := map[string]any{"triggerId": id, "askedBy": by.ID, "type": n.Type, "source": n.Source, "itemKey": key}
@@ -62,11 +66,12 @@ func (rows triggerRows) ask(by store.Trigger, n store.NewTrigger) error {
 	return rows.tx.event(by.RunID, by.RolloutID, store.QuestionAsked, data)
 }
 
-// answered makes the trigger of a job due that is to be told an answer. If it is being checked at
-// this moment, the end of its claim does that.
+// answered makes the trigger of a job due, so that the job is told an answer. If the trigger is
+// being checked at this moment, the end of its claim does that.
 func (rows triggerRows) answered(triggerID string) error {
 	rows.tx.wake = true
-	return rows.tx.exec("UPDATE triggers SET due_at = ? WHERE trigger_id = ? AND state = 'waiting' AND owner IS NULL", rows.tx.now, triggerID)
+	return rows.tx.exec(
+		"UPDATE triggers SET due_at = ? WHERE trigger_id = ? AND state = 'waiting' AND owner IS NULL", rows.tx.now, triggerID)
 }
 
 // endQuestions ends the questions of a trigger.
@@ -110,7 +115,9 @@ func (s questions) Questions(ctx context.Context, triggerID string) (out []store
 func (s questions) QuestionTold(ctx context.Context, questionID string) error {
 	return s.db.writeOp(ctx, "record the answer to question "+questionID, func(w *write) error {
 		var runID string
-		if err := w.tx.row([]any{&runID}, `UPDATE triggers SET started_at = ? WHERE trigger_id = ? AND asked_by <> '' RETURNING run_id`, w.tx.now, questionID); err != nil {
+		if err := w.tx.row([]any{&runID},
+			`UPDATE triggers SET started_at = ? WHERE trigger_id = ? AND asked_by <> '' RETURNING run_id`,
+			w.tx.now, questionID); err != nil {
 			return fmt.Errorf("question %s: %w", questionID, err)
 		}
 		return w.tx.touch(runID)

@@ -67,7 +67,9 @@ func (s queue) Release(ctx context.Context, tok store.Token, pause time.Duration
 				return err
 			}
 		}
-		if err := w.rollouts.become(o.ID, state, ", owner = NULL, lease_until = NULL, runnable_at = ?5, attempt = attempt - ?4", attempts, w.tx.after(pause)); err != nil {
+		if err := w.rollouts.become(o.ID, state,
+			", owner = NULL, lease_until = NULL, runnable_at = ?5, attempt = attempt - ?4",
+			attempts, w.tx.after(pause)); err != nil {
 			return err
 		}
 		return w.tx.touch(o.RunID)
@@ -79,10 +81,12 @@ func (s queue) Renew(ctx context.Context, t store.Tokens) (held, cancelled []str
 	err = s.db.writeOp(ctx, "renew leases", func(w *write) error {
 		held, cancelled = nil, nil
 		until := w.tx.after(s.db.lease)
-		if err := w.tx.exec("UPDATE triggers SET due_at = ?3"+claimed("trigger_id", "TriggerID"), s.db.holder, list(t.Triggers), until); err != nil {
+		if err := w.tx.exec("UPDATE triggers SET due_at = ?3"+claimed("trigger_id", "TriggerID"),
+			s.db.holder, list(t.Triggers), until); err != nil {
 			return err
 		}
-		if err := w.tx.exec("UPDATE judge_batches SET due_at = ?3"+claimed("batch_id", "BatchID"), s.db.holder, list(t.Batches), until); err != nil {
+		if err := w.tx.exec("UPDATE judge_batches SET due_at = ?3"+claimed("batch_id", "BatchID"),
+			s.db.holder, list(t.Batches), until); err != nil {
 			return err
 		}
 		return w.tx.rows(func(r scanner) error {
@@ -94,15 +98,18 @@ func (s queue) Renew(ctx context.Context, t store.Tokens) (held, cancelled []str
 				cancelled = append(cancelled, id)
 			}
 			return err
-		}, "UPDATE rollouts SET renewed_at = ?4, lease_until = ?3"+claimed("rollout_id", "RolloutID")+" RETURNING rollout_id, cancel", s.db.holder, list(t.Rollouts), until, w.tx.now)
+		}, "UPDATE rollouts SET renewed_at = ?4, lease_until = ?3"+claimed("rollout_id", "RolloutID")+
+			" RETURNING rollout_id, cancel",
+			s.db.holder, list(t.Rollouts), until, w.tx.now)
 	})
 	return held, cancelled, err
 }
 
-// claimed is the condition on rows that the process ?1 has by one of the tokens ?2, in whose JSON the
-// id has the name.
+// claimed is the condition that the process ?1 has a row by one of the tokens ?2. name is the field
+// of the JSON of a token that has the id.
 func claimed(column, name string) string {
-	return " WHERE owner = ?1 AND (" + column + ", fence) IN (SELECT value ->> '" + name + "', value ->> 'Fence' FROM json_each(?2))"
+	return " WHERE owner = ?1 AND (" + column +
+		", fence) IN (SELECT value ->> '" + name + "', value ->> 'Fence' FROM json_each(?2))"
 }
 
 // CountFailure implements Queue.
@@ -114,13 +121,17 @@ func (s queue) CountFailure(ctx context.Context, tok store.Token) (count int, er
 				return err
 			}
 		}
-		return w.tx.row([]any{&count}, "UPDATE rollouts SET internal_failures = internal_failures + 1 WHERE rollout_id = ? RETURNING internal_failures", tok.RolloutID)
+		return w.tx.row([]any{&count},
+			"UPDATE rollouts SET internal_failures = internal_failures + 1 WHERE rollout_id = ? RETURNING internal_failures",
+			tok.RolloutID)
 	})
 	return count, err
 }
 
 // CommitSegment implements Queue.
-func (s queue) CommitSegment(ctx context.Context, tok store.Token, end store.SegmentEnd) (done store.Committed, err error) {
+func (s queue) CommitSegment(
+	ctx context.Context, tok store.Token, end store.SegmentEnd,
+) (done store.Committed, err error) {
 	err = s.db.writeOp(ctx, "commit a segment of rollout "+tok.RolloutID, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateRunning)
 		if err != nil {

@@ -28,10 +28,11 @@ const runColumns = `r.run_id, r.name, r.evaluation_set_id, r.evaluation_set_name
 
 const selectRun = "SELECT " + runColumns + " FROM runs r"
 
-// scanRun reads a run, and into more what follows its columns.
+// scanRun reads a run, and the columns that follow its own into more.
 func scanRun(r scanner, more ...any) (run store.Run, err error) {
 	var created, finished sql.NullInt64
-	err = r.Scan(append([]any{&run.ID, &run.Name, &run.EvaluationSetID, &run.EvaluationSetName, &run.RetryOf, &created, &finished, &run.Revision, &run.Seq}, more...)...)
+	err = r.Scan(append([]any{&run.ID, &run.Name, &run.EvaluationSetID, &run.EvaluationSetName,
+		&run.RetryOf, &created, &finished, &run.Revision, &run.Seq}, more...)...)
 	run.CreatedAt, run.FinishedAt = fromMicros(created), fromMicros(finished)
 	return run, err
 }
@@ -42,9 +43,10 @@ func (s reader) Run(ctx context.Context, runID string) (store.Run, error) {
 	return run, s.db.describe(err, "read run", runID)
 }
 
-// selectRunAndStates has a row for each state that rollouts of a run are in. It is one statement, and
-// so sees one moment: else a run could have no open rollout any more and yet not be finished.
-const selectRunAndStates = "SELECT " + runColumns + ", s.state, s.n FROM runs r LEFT JOIN (" + countStates + ") s ON true WHERE r.run_id = ?"
+// selectRunAndStates has a row for each state that rollouts of a run are in. It is one statement,
+// and so sees one moment: else a run could have no open rollout any more and yet not be finished.
+const selectRunAndStates = "SELECT " + runColumns + ", s.state, s.n FROM runs r LEFT JOIN (" +
+	countStates + ") s ON true WHERE r.run_id = ?"
 
 func readRun(ctx context.Context, q querier, runID string) (run store.Run, err error) {
 	rows, err := q.QueryContext(ctx, selectRunAndStates, runID, runID)
@@ -71,8 +73,8 @@ func readRun(ctx context.Context, q querier, runID string) (run store.Run, err e
 func setCount(c *store.Counts, state eval.State, n int) {
 	*map[eval.State]*int{
 		eval.StatePending: &c.Pending, eval.StateRunning: &c.Running, eval.StateSuspended: &c.Suspended,
-		eval.StateEvaluating: &c.Evaluating, eval.StateScoring: &c.Scoring, eval.StateCompleted: &c.Completed, eval.StateFaulted: &c.Faulted,
-		eval.StateCancelled: &c.Cancelled,
+		eval.StateEvaluating: &c.Evaluating, eval.StateScoring: &c.Scoring, eval.StateCompleted: &c.Completed,
+		eval.StateFaulted: &c.Faulted, eval.StateCancelled: &c.Cancelled,
 	}[state] = n
 	c.Total += n
 }
@@ -100,7 +102,8 @@ func (s reader) Runs(ctx context.Context) (runs []store.Run, err error) {
 	for i := range runs {
 		index[runs[i].ID] = &runs[i]
 	}
-	if rows, err = tx.QueryContext(ctx, "SELECT run_id, state, count(*) FROM rollouts GROUP BY run_id, state"); err != nil {
+	if rows, err = tx.QueryContext(ctx,
+		"SELECT run_id, state, count(*) FROM rollouts GROUP BY run_id, state"); err != nil {
 		return nil, err
 	}
 	return runs, each(rows, func(r scanner) error {
@@ -151,7 +154,10 @@ func (s reader) Plan(ctx context.Context, runID string) (p store.Plan, err error
 	if err != nil {
 		return store.Plan{}, err
 	}
-	p = store.Plan{RunID: run.ID, Name: run.Name, EvaluationSetID: run.EvaluationSetID, EvaluationSetName: run.EvaluationSetName, RetryOf: run.RetryOf}
+	p = store.Plan{
+		RunID: run.ID, Name: run.Name, EvaluationSetID: run.EvaluationSetID, EvaluationSetName: run.EvaluationSetName,
+		RetryOf: run.RetryOf,
+	}
 	var data []byte
 	err = s.db.read.QueryRowContext(ctx, "SELECT data FROM plans WHERE run_id = ?", runID).Scan(&data)
 	p.Data = data
@@ -204,8 +210,9 @@ func (s reader) Trigger(ctx context.Context, id string) (g store.Trigger, err er
 		return store.Trigger{}, fmt.Errorf("trigger %q: %w; give at least 4 characters of its id", id, store.ErrNotFound)
 	}
 	where, args := "WHERE t.trigger_id >= ? AND t.trigger_id < ?", []any{id, id + "\x7f"}
-	if len(id) < len(uuid.Nil.String()) { // it may be an end, for which there is no index
-		where, args = "WHERE (t.trigger_id >= ? AND t.trigger_id < ? OR substr(t.trigger_id, -length(?)) = ?)", append(args, id, id)
+	if len(id) < len(uuid.Nil.String()) { // it may be the end of an id, for which there is no index
+		where, args = "WHERE (t.trigger_id >= ? AND t.trigger_id < ? OR substr(t.trigger_id, -length(?)) = ?)",
+			append(args, id, id)
 	}
 	const most = 10
 	rows, err := s.db.read.QueryContext(ctx, selectTrigger+where+fmt.Sprintf(" LIMIT %d", most+1), args...)
@@ -233,20 +240,25 @@ func (s reader) Trigger(ctx context.Context, id string) (g store.Trigger, err er
 	if len(found) > most {
 		names = append(names, "and others")
 	}
-	return store.Trigger{}, fmt.Errorf("trigger %s: several begin or end like this, %s; give more of the id: %w", id, strings.Join(names, ", "), store.ErrNotFound)
+	return store.Trigger{}, fmt.Errorf("trigger %s: several begin or end like this, %s; give more of the id: %w",
+		id, strings.Join(names, ", "), store.ErrNotFound)
 }
 
 // Deliveries implements Reader.
 func (s reader) Deliveries(ctx context.Context, triggerID string) (out []store.Delivered, err error) {
 	defer func() { err = s.db.describe(err, "read the deliveries for trigger", triggerID) }()
-	rows, err := s.db.read.QueryContext(ctx, "SELECT "+deliveryColumns+" FROM deliveries WHERE trigger_id = ? ORDER BY received_at, coalesce(parked_id, id)", triggerID)
+	rows, err := s.db.read.QueryContext(ctx,
+		"SELECT "+deliveryColumns+" FROM deliveries WHERE trigger_id = ? ORDER BY received_at, coalesce(parked_id, id)",
+		triggerID)
 	if err != nil {
 		return nil, err
 	}
 	err = each(rows, func(r scanner) error {
 		a, as, err := scanDelivery(r)
 		a.TriggerID = triggerID
-		out = append(out, store.Delivered{Delivery: a.Delivery, ReceivedAt: time.UnixMicro(a.receivedAt).UTC(), Disposition: as})
+		out = append(out, store.Delivered{
+			Delivery: a.Delivery, ReceivedAt: time.UnixMicro(a.receivedAt).UTC(), Disposition: as,
+		})
 		return err
 	})
 	return out, err
@@ -264,7 +276,8 @@ func (s reader) Segments(ctx context.Context, rolloutID string) ([]store.Segment
 
 const segmentColumns = "g.segment, g.attempt, g.outcome, g.started_at, g.ended_at, g.output, g.fault, g.files, g.info"
 
-const selectSegments = "SELECT " + segmentColumns + " FROM segments g WHERE g.rollout_id = ? ORDER BY g.segment, g.attempt"
+const selectSegments = "SELECT " + segmentColumns +
+	" FROM segments g WHERE g.rollout_id = ? ORDER BY g.segment, g.attempt"
 
 func scanSegments(rolloutID string, rows *sql.Rows) (out []store.Segment, err error) {
 	err = each(rows, func(r scanner) error {
@@ -279,7 +292,8 @@ func scanSegments(rolloutID string, rows *sql.Rows) (out []store.Segment, err er
 func scanSegment(r scanner, more ...any) (g store.Segment, err error) {
 	var started, ended sql.NullInt64
 	var fault, files []byte
-	if err := r.Scan(append([]any{&g.Number, &g.Attempt, &g.Outcome, &started, &ended, (*[]byte)(&g.Output), &fault, &files, (*[]byte)(&g.Info)}, more...)...); err != nil {
+	if err := r.Scan(append([]any{&g.Number, &g.Attempt, &g.Outcome, &started, &ended, (*[]byte)(&g.Output),
+		&fault, &files, (*[]byte)(&g.Info)}, more...)...); err != nil {
 		return g, err
 	}
 	g.StartedAt, g.EndedAt = fromMicros(started), fromMicros(ended)
@@ -295,7 +309,9 @@ func scanSegment(r scanner, more ...any) (g store.Segment, err error) {
 // Events implements Reader.
 func (s reader) Events(ctx context.Context, runID string, after int64, limit int) (out []store.Event, err error) {
 	defer func() { err = s.db.describe(err, "read the events of run", runID) }()
-	rows, err := s.db.read.QueryContext(ctx, "SELECT seq, time, type, rollout_id, data FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?", runID, after, limit)
+	rows, err := s.db.read.QueryContext(ctx,
+		"SELECT seq, time, type, rollout_id, data FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+		runID, after, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -12,15 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A store that cannot be written, such as a backup or one of another user, is read all the same.
-// SQLite itself reads no such database that has a write-ahead log, because readers share files beside
-// it. So it is given a copy, in a folder of its own that goes when the store is closed.
+// A store that cannot be written, such as a backup or one of another user, can still be read.
+// SQLite itself reads no such database that has a write-ahead log, because readers share files
+// beside it. So it is given a copy, in a folder of its own that goes when the store is closed.
 
 // readOnlyError is the error of everything that would change a store that cannot be written.
 type readOnlyError struct{ file string }
 
 func (e *readOnlyError) Error() string {
-	return fmt.Sprintf("the store %s cannot be written, so it can only be read; check the permissions of the file and its folder", e.file)
+	return fmt.Sprintf(
+		"the store %s cannot be written, so it can only be read; check the permissions of the file and its folder", e.file)
 }
 
 // Broken implements the method that [store.IsBroken] asks for.
@@ -46,8 +47,8 @@ func (d *db) readOnly() bool { return d.database != d.file }
 // copyTries is how often a copy is begun again because the database was written meanwhile.
 const copyTries = 10
 
-// readCopy makes a copy of the database, which is opened instead of it. What another process adds to
-// the write-ahead log meanwhile does not matter: a transaction is there or not. When the log is
+// readCopy makes a copy of the database, which is opened instead of it. What another process adds
+// to the write-ahead log meanwhile does not matter: a transaction is there or not. When the log is
 // brought into the database itself the copy is begun again.
 func (d *db) readCopy() error {
 	dir, err := os.MkdirTemp("", "evalrun-read-")
@@ -68,7 +69,9 @@ func (d *db) readCopy() error {
 			return nil
 		}
 	}
-	return errors.Join(fmt.Errorf("the store %s cannot be written here, and another process writes it all the time; read it when that is over", d.file), d.removeCopy())
+	return errors.Join(fmt.Errorf(
+		"the store %s cannot be written here, and another process writes it all the time; read it when that is over",
+		d.file), d.removeCopy())
 }
 
 func (d *db) removeCopy() error {
@@ -86,7 +89,7 @@ func changedAt(file string) (time.Time, error) {
 	return info.ModTime(), nil
 }
 
-// copyFile replaces a file by a copy of another. If there is none, there is none then.
+// copyFile replaces a file by a copy of another. If there is no other, it removes the file.
 func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if errors.Is(err, fs.ErrNotExist) {

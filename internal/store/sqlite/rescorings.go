@@ -86,17 +86,22 @@ func (s rescorings) DueRollouts(ctx context.Context, runID string, number int) (
 	return ids, err
 }
 
-// Those of some rollouts, whose ids are a JSON array; i.key is the place of one in it.
+// These select rows of some rollouts, whose ids are a JSON array; i.key is the place of one in it.
 const (
-	selectRescorables = "SELECT " + rolloutColumns + `, i.key, coalesce(c.data, e.data), coalesce(s.number, 0), coalesce(s.due, 0), coalesce(s.unscored, '')
+	selectRescorables = "SELECT " + rolloutColumns +
+		`, i.key, coalesce(c.data, e.data), coalesce(s.number, 0), coalesce(s.due, 0), coalesce(s.unscored, '')
 	FROM json_each(?1) i CROSS JOIN rollouts o ON o.rollout_id = i.value JOIN evaluations e ON e.run_id = o.run_id AND e.ordinal = o.evaluation LEFT JOIN rescored s USING (rollout_id)
 	LEFT JOIN rescored_evaluations c ON c.run_id = o.run_id AND c.number = ?2 AND c.evaluation_id = o.evaluation_id`
-	selectTheirSegments = "SELECT " + segmentColumns + ", i.key FROM json_each(?1) i CROSS JOIN segments g ON g.rollout_id = i.value ORDER BY g.segment, g.attempt"
-	selectTheirResults  = "SELECT " + resultColumns + ", i.key FROM json_each(?1) i CROSS JOIN results r ON r.rollout_id = i.value ORDER BY r.ordinal"
+	selectTheirSegments = "SELECT " + segmentColumns +
+		", i.key FROM json_each(?1) i CROSS JOIN segments g ON g.rollout_id = i.value ORDER BY g.segment, g.attempt"
+	selectTheirResults = "SELECT " + resultColumns +
+		", i.key FROM json_each(?1) i CROSS JOIN results r ON r.rollout_id = i.value ORDER BY r.ordinal"
 )
 
 // Rescorables implements Rescorings.
-func (s rescorings) Rescorables(ctx context.Context, number int, rolloutIDs ...string) (out []store.Rescorable, err error) {
+func (s rescorings) Rescorables(
+	ctx context.Context, number int, rolloutIDs ...string,
+) (out []store.Rescorable, err error) {
 	defer func() { err = s.db.describe(err, "read what is to be rescored") }()
 	ids, err := json.Marshal(rolloutIDs)
 	if err != nil {
@@ -144,12 +149,14 @@ func (s rescorings) each(ctx context.Context, scan func(scanner) error, query st
 	return each(rows, scan)
 }
 
-// rescoredRows are the rescorings, and what they make of rollouts.
+// rescoredRows are the rows of rescorings, and of the rollouts that they score again.
 type rescoredRows struct{ tx *tx }
 
 func (rows rescoredRows) begin(r store.NewRescoring) (number int, err error) {
 	var last int
-	if err := rows.tx.row([]any{&last}, "SELECT coalesce((SELECT max(number) FROM rescorings WHERE run_id = r.run_id), 0) FROM runs r WHERE r.run_id = ?", r.RunID); err != nil {
+	if err := rows.tx.row([]any{&last},
+		"SELECT coalesce((SELECT max(number) FROM rescorings WHERE run_id = r.run_id), 0) FROM runs r WHERE r.run_id = ?",
+		r.RunID); err != nil {
 		return 0, fmt.Errorf("run %s: %w", r.RunID, err)
 	}
 	if last != r.After {
@@ -160,7 +167,8 @@ func (rows rescoredRows) begin(r store.NewRescoring) (number int, err error) {
 		return 0, err
 	}
 	for _, e := range r.Evaluations {
-		if err := rows.tx.exec("INSERT INTO rescored_evaluations (run_id, number, evaluation_id, data) VALUES (?, ?, ?, ?)", r.RunID, number, e.ID, document(e.Data)); err != nil {
+		if err := rows.tx.exec("INSERT INTO rescored_evaluations (run_id, number, evaluation_id, data) VALUES (?, ?, ?, ?)",
+			r.RunID, number, e.ID, document(e.Data)); err != nil {
 			return 0, fmt.Errorf("evaluation %s: %w", e.ID, err)
 		}
 	}
@@ -177,11 +185,14 @@ func (rows rescoredRows) begin(r store.NewRescoring) (number int, err error) {
 
 // giveUp ends a rescoring that has not ended.
 func (rows rescoredRows) giveUp(runID string) error {
-	n, err := rows.tx.change("UPDATE rescorings SET ended_at = ? WHERE run_id = ? AND ended_at IS NULL", rows.tx.now, runID)
+	n, err := rows.tx.change(
+		"UPDATE rescorings SET ended_at = ? WHERE run_id = ? AND ended_at IS NULL", rows.tx.now, runID)
 	if err != nil || n == 0 {
 		return err
 	}
-	return rows.tx.exec("UPDATE rescored SET due = NULL WHERE due IS NOT NULL AND rollout_id IN (SELECT rollout_id FROM rollouts WHERE run_id = ?)", runID)
+	return rows.tx.exec(
+		"UPDATE rescored SET due = NULL WHERE due IS NOT NULL AND rollout_id IN (SELECT rollout_id FROM rollouts WHERE run_id = ?)",
+		runID)
 }
 
 // mark marks the rollouts that are due for a rescoring and returns how many they are.
@@ -209,10 +220,12 @@ func (rows rescoredRows) mark(r store.NewRescoring, number int) (due int, err er
 // rollout was due.
 func (rows rescoredRows) replace(number int, r store.Rescored) (due bool, err error) {
 	if r.Unscored != "" {
-		n, err := rows.tx.change("UPDATE rescored SET due = NULL, unscored = ? WHERE rollout_id = ? AND due = ?", r.Unscored, r.RolloutID, number)
+		n, err := rows.tx.change(
+			"UPDATE rescored SET due = NULL, unscored = ? WHERE rollout_id = ? AND due = ?", r.Unscored, r.RolloutID, number)
 		return n > 0, err
 	}
-	n, err := rows.tx.change("UPDATE rescored SET number = ?1, due = NULL, unscored = '' WHERE rollout_id = ?2 AND due = ?1", number, r.RolloutID)
+	n, err := rows.tx.change(
+		"UPDATE rescored SET number = ?1, due = NULL, unscored = '' WHERE rollout_id = ?2 AND due = ?1", number, r.RolloutID)
 	if err != nil || n == 0 {
 		return false, err
 	}
@@ -220,7 +233,8 @@ func (rows rescoredRows) replace(number int, r store.Rescored) (due bool, err er
 		return false, err
 	}
 	for i, one := range r.Results {
-		if err := rows.tx.exec("INSERT INTO results (rollout_id, evaluator_id, ordinal, data, rescoring) VALUES (?, ?, ?, ?, ?)",
+		if err := rows.tx.exec(
+			"INSERT INTO results (rollout_id, evaluator_id, ordinal, data, rescoring) VALUES (?, ?, ?, ?, ?)",
 			r.RolloutID, one.EvaluatorID, i, document(one.Data), one.Rescoring); err != nil {
 			return false, fmt.Errorf("evaluator %s: %w", one.EvaluatorID, err)
 		}
@@ -236,14 +250,16 @@ func (rows rescoredRows) count(runID string, number, scored, unscored int) error
 		Scored    int `json:"scored"`
 		NotScored int `json:"notScored"`
 	}{Number: number}
-	if err := rows.tx.row([]any{&left, &ended.Scored, &ended.NotScored}, `UPDATE rescorings SET scored = scored + ?1, unscored = unscored + ?2, due = due - ?1 - ?2
+	if err := rows.tx.row([]any{&left, &ended.Scored, &ended.NotScored},
+		`UPDATE rescorings SET scored = scored + ?1, unscored = unscored + ?2, due = due - ?1 - ?2
 		WHERE run_id = ?3 AND number = ?4 RETURNING due, scored, unscored`, scored, unscored, runID, number); err != nil {
 		return err
 	}
 	if left > 0 {
 		return rows.tx.touch(runID)
 	}
-	if err := rows.tx.exec("UPDATE rescorings SET ended_at = ? WHERE run_id = ? AND number = ?", rows.tx.now, runID, number); err != nil {
+	if err := rows.tx.exec(
+		"UPDATE rescorings SET ended_at = ? WHERE run_id = ? AND number = ?", rows.tx.now, runID, number); err != nil {
 		return err
 	}
 	return rows.tx.event(runID, "", store.RunRescored, ended)

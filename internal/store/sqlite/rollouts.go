@@ -13,7 +13,7 @@ import (
 )
 
 // rolloutRows are the rows of rollouts, and the states and clocks in them. Only the holder of a
-// rollout changes them, but for what ends it from outside.
+// rollout changes them, except to end it from outside.
 type rolloutRows struct{ tx *tx }
 
 const rolloutColumns = `o.rollout_id, o.run_id, o.evaluation_id, o.evaluation_name, o.agent, o.epoch, o.state, o.segment, o.attempt, o.failures,
@@ -24,8 +24,10 @@ func scanRollout(r scanner, more ...any) (o store.Rollout, err error) {
 	var created, since, finished sql.NullInt64
 	var score sql.NullFloat64
 	var clocks [5]int64
-	err = r.Scan(append([]any{&o.ID, &o.RunID, &o.EvaluationID, &o.EvaluationName, &o.Agent, &o.Epoch, &o.State, &o.Segment, &o.Attempt, &o.Failures,
-		&o.Suspensions, &o.Scorings, &fault, &score, &created, &since, &finished, &clocks[0], &clocks[1], &clocks[2], &clocks[3], &clocks[4]}, more...)...)
+	err = r.Scan(append([]any{&o.ID, &o.RunID, &o.EvaluationID, &o.EvaluationName, &o.Agent, &o.Epoch,
+		&o.State, &o.Segment, &o.Attempt, &o.Failures,
+		&o.Suspensions, &o.Scorings, &fault, &score, &created, &since, &finished,
+		&clocks[0], &clocks[1], &clocks[2], &clocks[3], &clocks[4]}, more...)...)
 	if err != nil {
 		return o, err
 	}
@@ -33,7 +35,10 @@ func scanRollout(r scanner, more ...any) (o store.Rollout, err error) {
 		o.Score = &score.Float64
 	}
 	o.CreatedAt, o.StateSince, o.FinishedAt = fromMicros(created), fromMicros(since), fromMicros(finished)
-	o.Clocks = store.Clocks{Working: duration(clocks[0]), Waiting: duration(clocks[1]), Queued: duration(clocks[2]), Evaluating: duration(clocks[3]), Scoring: duration(clocks[4])}
+	o.Clocks = store.Clocks{
+		Working: duration(clocks[0]), Waiting: duration(clocks[1]), Queued: duration(clocks[2]),
+		Evaluating: duration(clocks[3]), Scoring: duration(clocks[4]),
+	}
 	o.Fault, err = unmarshalFault(fault)
 	return o, err
 }
@@ -48,7 +53,8 @@ type heldRollout struct {
 // held checks that the bearer of a token still holds the rollout, and that the rollout is in the
 // state.
 func (rows rolloutRows) held(tok store.Token, state eval.State) (o heldRollout, err error) {
-	stmt, err := rows.tx.prepare("SELECT " + rolloutColumns + ", o.cancel, o.owner, o.fence FROM rollouts o WHERE o.rollout_id = ?")
+	stmt, err := rows.tx.prepare(
+		"SELECT " + rolloutColumns + ", o.cancel, o.owner, o.fence FROM rollouts o WHERE o.rollout_id = ?")
 	if err != nil {
 		return o, err
 	}
@@ -73,8 +79,8 @@ func (rows rolloutRows) held(tok store.Token, state eval.State) (o heldRollout, 
 }
 
 // stateChange changes the state of a rollout to ?2 at the time ?1. The time since the last change
-// goes to the clock of the state that it leaves. A suspended or scoring rollout was waiting until it
-// became runnable, and queued after that.
+// goes to the clock of the state that it leaves. A suspended or scoring rollout was waiting until
+// it became runnable, and queued after that.
 const stateChange = `working = working + CASE WHEN state = 'running' THEN max(?1 - state_since, 0) ELSE 0 END,
 	evaluating = evaluating + CASE WHEN state = 'evaluating' THEN max(?1 - state_since, 0) ELSE 0 END,
 	waiting    = waiting    + CASE WHEN state IN ('suspended', 'scoring') THEN max(coalesce(runnable_at, ?1) - state_since, 0) ELSE 0 END,
@@ -86,7 +92,8 @@ const stateChange = `working = working + CASE WHEN state = 'running' THEN max(?1
 // become changes a rollout's state. The assignments in also are made with it; their arguments begin
 // with ?4.
 func (rows rolloutRows) become(rolloutID string, state eval.State, also string, args ...any) error {
-	return rows.tx.exec("UPDATE rollouts SET "+stateChange+also+" WHERE rollout_id = ?3", append([]any{rows.tx.now, string(state), rolloutID}, args...)...)
+	return rows.tx.exec("UPDATE rollouts SET "+stateChange+also+" WHERE rollout_id = ?3",
+		append([]any{rows.tx.now, string(state), rolloutID}, args...)...)
 }
 
 // countAs moves some microseconds from the clock of the present state to another clock, at most
@@ -96,14 +103,16 @@ func (rows rolloutRows) countAs(clock string, o store.Rollout, micros int64) (si
 	if micros <= 0 {
 		return o.StateSince, nil
 	}
-	return o.StateSince.Add(duration(micros)), rows.tx.exec("UPDATE rollouts SET "+clock+" = "+clock+" + ?1, state_since = state_since + ?1 WHERE rollout_id = ?2", micros, o.ID)
+	return o.StateSince.Add(duration(micros)), rows.tx.exec(
+		"UPDATE rollouts SET "+clock+" = "+clock+" + ?1, state_since = state_since + ?1 WHERE rollout_id = ?2", micros, o.ID)
 }
 
-// takeOver settles what a holder that is gone has left. The holder worked until its last sign of
-// life, and after that the rollout was queued. The attempt counts as interrupted.
+// takeOver settles a rollout whose holder is gone. The holder worked until its last sign of life,
+// and after that the rollout was queued. The attempt counts as interrupted.
 func (rows rolloutRows) takeOver(o store.Rollout) error {
 	var renewed int64
-	if err := rows.tx.row([]any{&renewed}, `UPDATE rollouts SET queued = queued + max(?1 - max(renewed_at, state_since), 0),
+	if err := rows.tx.row([]any{&renewed},
+		`UPDATE rollouts SET queued = queued + max(?1 - max(renewed_at, state_since), 0),
 			state_since = state_since + max(?1 - max(renewed_at, state_since), 0)
 		WHERE rollout_id = ?2 RETURNING renewed_at`, rows.tx.now, o.ID); err != nil {
 		return err
@@ -111,8 +120,10 @@ func (rows rolloutRows) takeOver(o store.Rollout) error {
 	if o.State != eval.StateRunning {
 		return nil
 	}
-	return rows.tx.exec("INSERT OR IGNORE INTO segments (rollout_id, segment, attempt, outcome, started_at, ended_at, fault) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		o.ID, o.Segment, o.Attempt, string(store.OutcomeInterrupted), o.StateSince.UnixMicro(), max(renewed, o.StateSince.UnixMicro()), marshal(gone))
+	return rows.tx.exec(
+		"INSERT OR IGNORE INTO segments (rollout_id, segment, attempt, outcome, started_at, ended_at, fault) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		o.ID, o.Segment, o.Attempt, string(store.OutcomeInterrupted), o.StateSince.UnixMicro(),
+		max(renewed, o.StateSince.UnixMicro()), marshal(gone))
 }
 
 // gone is the fault of an attempt whose process is gone.
@@ -124,7 +135,9 @@ func (rows rolloutRows) repeat(o store.Rollout, end store.SegmentEnd) error {
 	if end.Outcome == store.OutcomeFailed { // by the agent, so evalrun itself did not fail
 		failures, also = failures+1, ", internal_failures = 0"
 	}
-	if err := rows.become(o.ID, eval.StatePending, ", owner = NULL, lease_until = NULL, failures = ?4, runnable_at = ?5"+also, failures, rows.tx.after(end.RetryAfter)); err != nil {
+	if err := rows.become(o.ID, eval.StatePending,
+		", owner = NULL, lease_until = NULL, failures = ?4, runnable_at = ?5"+also,
+		failures, rows.tx.after(end.RetryAfter)); err != nil {
 		return err
 	}
 	data := map[string]any{"segment": o.Segment, "attempt": o.Attempt + 1, "afterMs": end.RetryAfter.Milliseconds()}
@@ -134,11 +147,13 @@ func (rows rolloutRows) repeat(o store.Rollout, end store.SegmentEnd) error {
 	return rows.tx.event(o.RunID, o.ID, store.RolloutRetried, data)
 }
 
-// addResult stores what one evaluator said, after the results that are there. What the evaluator was
-// resumed with is consumed by it.
+// addResult stores the result of one evaluator after those that are there. The evaluator has
+// thereby consumed what it was resumed with.
 func (rows rolloutRows) addResult(o store.Rollout, r store.Result) error {
 	rolloutID := o.ID
-	err := rows.tx.exec("INSERT INTO results (rollout_id, evaluator_id, ordinal, data) VALUES (?1, ?2, (SELECT count(*) FROM results WHERE rollout_id = ?1), ?3)", rolloutID, r.EvaluatorID, document(r.Data))
+	err := rows.tx.exec(
+		"INSERT INTO results (rollout_id, evaluator_id, ordinal, data) VALUES (?1, ?2, (SELECT count(*) FROM results WHERE rollout_id = ?1), ?3)",
+		rolloutID, r.EvaluatorID, document(r.Data))
 	if err != nil {
 		return fmt.Errorf("the result of evaluator %s of rollout %s: %w", r.EvaluatorID, rolloutID, err)
 	}
@@ -148,16 +163,18 @@ func (rows rolloutRows) addResult(o store.Rollout, r store.Result) error {
 	return rows.consume(rolloutID, r.EvaluatorID)
 }
 
-// consume ends what has arrived for an evaluator.
+// consume marks what has arrived for an evaluator as consumed.
 func (rows rolloutRows) consume(rolloutID, evaluatorID string) error {
-	return rows.tx.exec("UPDATE triggers SET state = 'consumed' WHERE rollout_id = ? AND evaluator_id = ? AND asked_by = '' AND state IN ('fired', 'faulted', 'expired', 'cancelled')",
+	return rows.tx.exec(
+		"UPDATE triggers SET state = 'consumed' WHERE rollout_id = ? AND evaluator_id = ? AND asked_by = '' AND state IN ('fired', 'faulted', 'expired', 'cancelled')",
 		rolloutID, evaluatorID)
 }
 
 // end brings a rollout from any state into a terminal one. If no other rollout of the run is left,
 // the run ends with it.
 func (rows rolloutRows) end(runID, rolloutID string, state eval.State, f *fault.Fault, score *float64) error {
-	if err := rows.become(rolloutID, state, `, runnable_at = NULL, owner = NULL, lease_until = NULL, cancel = 0, fault = ?4, score = ?5, finished_at = ?1`,
+	if err := rows.become(rolloutID, state,
+		`, runnable_at = NULL, owner = NULL, lease_until = NULL, cancel = 0, fault = ?4, score = ?5, finished_at = ?1`,
 		marshal(f), score); err != nil {
 		return err
 	}
@@ -171,7 +188,9 @@ func (rows rolloutRows) end(runID, rolloutID string, state eval.State, f *fault.
 		}
 	}
 	var seq, open int64
-	if err := rows.tx.row([]any{&seq, &open}, "UPDATE runs SET seq = seq + 1, revision = revision + 1, open = open - 1 WHERE run_id = ? RETURNING seq, open", runID); err != nil {
+	if err := rows.tx.row([]any{&seq, &open},
+		"UPDATE runs SET seq = seq + 1, revision = revision + 1, open = open - 1 WHERE run_id = ? RETURNING seq, open",
+		runID); err != nil {
 		return err
 	}
 	if err := rows.tx.addEvent(runID, seq, rolloutID, store.RolloutFinished, data); err != nil || open > 0 {
@@ -180,12 +199,13 @@ func (rows rolloutRows) end(runID, rolloutID string, state eval.State, f *fault.
 	return rows.finishRun(runID)
 }
 
-// nameUnstarted adds to the data of an event whose rollout it is, if no other event has said so: one
-// that was never started.
+// nameUnstarted adds to the data of an event which rollout it is about, if that was never started:
+// then no other event has said so.
 func (rows rolloutRows) nameUnstarted(rolloutID string, data map[string]any) error {
 	var id, name, agent string
 	var epoch int
-	err := rows.tx.row([]any{&id, &name, &agent, &epoch}, "SELECT evaluation_id, evaluation_name, agent, epoch FROM rollouts WHERE rollout_id = ? AND segment = 0", rolloutID)
+	err := rows.tx.row([]any{&id, &name, &agent, &epoch},
+		"SELECT evaluation_id, evaluation_name, agent, epoch FROM rollouts WHERE rollout_id = ? AND segment = 0", rolloutID)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}

@@ -50,9 +50,12 @@ func (s runs) Remove(ctx context.Context, runID string) error {
 		const rollouts = " WHERE rollout_id IN (SELECT rollout_id FROM rollouts WHERE run_id = ?)"
 		for _, q := range []string{
 			"DELETE FROM deliveries WHERE trigger_id IN (SELECT trigger_id FROM triggers" + rollouts + ")",
-			"DELETE FROM judge_requests WHERE trigger_id IN (SELECT trigger_id FROM triggers" + rollouts + ")", "DELETE FROM judge_batches WHERE run_id = ?",
-			"DELETE FROM triggers" + rollouts, "DELETE FROM calls" + rollouts, "DELETE FROM results" + rollouts, "DELETE FROM rescored" + rollouts, "DELETE FROM segments" + rollouts,
-			"DELETE FROM rollouts WHERE run_id = ?", "DELETE FROM evaluations WHERE run_id = ?", "DELETE FROM events WHERE run_id = ?",
+			"DELETE FROM judge_requests WHERE trigger_id IN (SELECT trigger_id FROM triggers" + rollouts + ")",
+			"DELETE FROM judge_batches WHERE run_id = ?",
+			"DELETE FROM triggers" + rollouts, "DELETE FROM calls" + rollouts, "DELETE FROM results" + rollouts,
+			"DELETE FROM rescored" + rollouts, "DELETE FROM segments" + rollouts,
+			"DELETE FROM rollouts WHERE run_id = ?",
+			"DELETE FROM evaluations WHERE run_id = ?", "DELETE FROM events WHERE run_id = ?",
 			"DELETE FROM rescorings WHERE run_id = ?", "DELETE FROM rescored_evaluations WHERE run_id = ?",
 			"DELETE FROM plans WHERE run_id = ?", "DELETE FROM runs WHERE run_id = ?",
 			"DELETE FROM notifications WHERE run_id = ?", "DELETE FROM notify_targets WHERE run_id = ?",
@@ -67,20 +70,24 @@ func (s runs) Remove(ctx context.Context, runID string) error {
 }
 
 func (rows rolloutRows) create(p store.Plan) error {
-	if err := rows.tx.exec(`INSERT INTO runs (run_id, name, evaluation_set_id, evaluation_set_name, retry_of, created_at, open)
-		VALUES (?, ?, ?, ?, ?, ?, ?)`, p.RunID, p.Name, p.EvaluationSetID, p.EvaluationSetName, p.RetryOf, rows.tx.now, len(p.Rollouts)); err != nil {
+	if err := rows.tx.exec(
+		`INSERT INTO runs (run_id, name, evaluation_set_id, evaluation_set_name, retry_of, created_at, open)
+		VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		p.RunID, p.Name, p.EvaluationSetID, p.EvaluationSetName, p.RetryOf, rows.tx.now, len(p.Rollouts)); err != nil {
 		return err
 	}
 	if err := rows.tx.exec("INSERT INTO plans (run_id, data) VALUES (?, ?)", p.RunID, document(p.Data)); err != nil {
 		return err
 	}
 	for i, e := range p.Evaluations {
-		if err := rows.tx.exec("INSERT INTO evaluations (run_id, ordinal, evaluation_id, data) VALUES (?, ?, ?, ?)", p.RunID, i, e.ID, document(e.Data)); err != nil {
+		if err := rows.tx.exec("INSERT INTO evaluations (run_id, ordinal, evaluation_id, data) VALUES (?, ?, ?, ?)",
+			p.RunID, i, e.ID, document(e.Data)); err != nil {
 			return err
 		}
 	}
 	if err := rows.tx.event(p.RunID, "", store.RunCreated, map[string]any{
-		"name": p.Name, "evaluationSetId": p.EvaluationSetID, "evaluationSetName": p.EvaluationSetName, "total": len(p.Rollouts),
+		"name": p.Name, "evaluationSetId": p.EvaluationSetID, "evaluationSetName": p.EvaluationSetName,
+		"total": len(p.Rollouts),
 	}); err != nil {
 		return err
 	}
@@ -88,10 +95,12 @@ func (rows rolloutRows) create(p store.Plan) error {
 		if r.Evaluation < 0 || r.Evaluation >= len(p.Evaluations) {
 			return fmt.Errorf("planning %s: the plan has no evaluation %d", r.EvaluationName, r.Evaluation)
 		}
-		if err := rows.tx.exec(`INSERT INTO rollouts (rollout_id, run_id, ordinal, evaluation, evaluation_id, evaluation_name, agent, epoch,
+		if err := rows.tx.exec(
+			`INSERT INTO rollouts (rollout_id, run_id, ordinal, evaluation, evaluation_id, evaluation_name, agent, epoch,
 				resume_all, accepts_faults, state, state_since, runnable_at, created_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?)`,
-			r.ID, p.RunID, i, r.Evaluation, p.Evaluations[r.Evaluation].ID, r.EvaluationName, r.Agent, r.Epoch, r.All, r.AcceptsFaults, rows.tx.now, rows.tx.now, rows.tx.now); err != nil {
+			r.ID, p.RunID, i, r.Evaluation, p.Evaluations[r.Evaluation].ID, r.EvaluationName, r.Agent, r.Epoch, r.All,
+			r.AcceptsFaults, rows.tx.now, rows.tx.now, rows.tx.now); err != nil {
 			return fmt.Errorf("planning %s: %w", r.EvaluationName, err)
 		}
 		if r.Fault != nil {

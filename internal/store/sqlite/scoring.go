@@ -13,7 +13,9 @@ import (
 type scoring struct{ db *db }
 
 // WaitForScores implements Scoring.
-func (s scoring) WaitForScores(ctx context.Context, tok store.Token, wait store.ScoreWait) (done store.Committed, err error) {
+func (s scoring) WaitForScores(
+	ctx context.Context, tok store.Token, wait store.ScoreWait,
+) (done store.Committed, err error) {
 	err = s.db.writeOp(ctx, "wait for the scores of rollout "+tok.RolloutID, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateEvaluating)
 		if err != nil {
@@ -29,13 +31,15 @@ func (s scoring) WaitForScores(ctx context.Context, tok store.Token, wait store.
 	return done, nil
 }
 
-// evaluatorsWait selects, with ?1 a rollout, what its evaluators wait for or have not consumed yet.
+// evaluatorsWait selects the triggers that the evaluators of the rollout ?1 wait for, or have not
+// consumed yet.
 const evaluatorsWait = "t.rollout_id = ?1 AND t.evaluator_id <> '' AND t.asked_by = '' AND t.state NOT IN ('consumed', 'superseded', 'abandoned')"
 
 // waitForScores makes the triggers of the evaluators that wait. The mailbox is opened when all of
 // them are there, as for a suspension.
 func (s segments) waitForScores(o store.Rollout, wait store.ScoreWait) (store.Committed, error) {
-	if err := s.rollouts.become(o.ID, eval.StateScoring, ", owner = NULL, lease_until = NULL, scorings = scorings + 1, internal_failures = 0"); err != nil {
+	if err := s.rollouts.become(o.ID, eval.StateScoring,
+		", owner = NULL, lease_until = NULL, scorings = scorings + 1, internal_failures = 0"); err != nil {
 		return store.Committed{}, err
 	}
 	for _, r := range wait.Results {
@@ -52,7 +56,8 @@ func (s segments) waitForScores(o store.Rollout, wait store.ScoreWait) (store.Co
 		return store.Committed{}, err
 	}
 	if len(triggers) == 0 {
-		return store.Committed{}, fmt.Errorf("rollout %s cannot wait for its evaluators without a trigger: nothing would end that", o.ID)
+		return store.Committed{}, fmt.Errorf(
+			"rollout %s cannot wait for its evaluators without a trigger: nothing would end that", o.ID)
 	}
 	if err := s.scoringEvent(o, triggers); err != nil {
 		return store.Committed{}, err
@@ -76,7 +81,9 @@ func (s segments) addEvaluatorTriggers(o store.Rollout, wait store.ScoreWait) (a
 			if err := s.rollouts.consume(o.ID, n.EvaluatorID); err != nil {
 				return nil, err
 			}
-			if err := s.tx.row([]any{&occurrence}, "SELECT coalesce(max(occurrence) + 1, 0) FROM triggers WHERE rollout_id = ? AND evaluator_id = ? AND asked_by = ''", o.ID, n.EvaluatorID); err != nil {
+			if err := s.tx.row([]any{&occurrence},
+				"SELECT coalesce(max(occurrence) + 1, 0) FROM triggers WHERE rollout_id = ? AND evaluator_id = ? AND asked_by = ''",
+				o.ID, n.EvaluatorID); err != nil {
 				return nil, err
 			}
 			occurrences[n.EvaluatorID] = occurrence
@@ -88,7 +95,9 @@ func (s segments) addEvaluatorTriggers(o store.Rollout, wait store.ScoreWait) (a
 			return nil, fmt.Errorf("evaluator %s: interrupt %q: %w", n.EvaluatorID, n.InterruptID, err)
 		}
 		if wait.Timeout > 0 {
-			if err := s.tx.exec("UPDATE triggers SET deadline = ?1, due_at = min(coalesce(due_at, ?1), ?1) WHERE trigger_id = ?2", s.tx.after(wait.Timeout), id); err != nil {
+			if err := s.tx.exec(
+				"UPDATE triggers SET deadline = ?1, due_at = min(coalesce(due_at, ?1), ?1) WHERE trigger_id = ?2",
+				s.tx.after(wait.Timeout), id); err != nil {
 				return nil, err
 			}
 		}
@@ -107,7 +116,10 @@ func (s segments) addEvaluatorTriggers(o store.Rollout, wait store.ScoreWait) (a
 func (s segments) scoringEvent(o store.Rollout, triggers []store.Trigger) error {
 	list := []map[string]any{}
 	for _, g := range triggers {
-		item := map[string]any{"triggerId": g.ID, "evaluatorId": g.EvaluatorID, "interruptId": g.ShownID(), "type": g.Type, "source": g.Source, "itemKey": g.ItemKey}
+		item := map[string]any{
+			"triggerId": g.ID, "evaluatorId": g.EvaluatorID, "interruptId": g.ShownID(), "type": g.Type, "source": g.Source,
+			"itemKey": g.ItemKey,
+		}
 		if !g.Deadline.IsZero() {
 			item["deadline"] = g.Deadline
 		}
@@ -116,19 +128,23 @@ func (s segments) scoringEvent(o store.Rollout, triggers []store.Trigger) error 
 	return s.tx.event(o.RunID, o.ID, store.RolloutScoring, map[string]any{"triggers": list})
 }
 
-// settleScoring lets a rollout go on whose evaluators include one for whom everything has arrived:
-// a payload, or that none will come. Neither is ever a fault of the rollout.
+// settleScoring lets a rollout go on if everything has arrived for one of its evaluators: a
+// payload, or that none will come. Neither is ever a fault of the rollout.
 func (m mail) settleScoring(rolloutID string) (store.Committed, error) {
 	var ready bool
 	if err := m.tx.row([]any{&ready}, `SELECT EXISTS (SELECT 1 FROM triggers t WHERE `+evaluatorsWait+`
-		GROUP BY evaluator_id HAVING sum(state IN ('intended', 'starting', 'waiting')) = 0)`, rolloutID); err != nil || !ready {
+		GROUP BY evaluator_id HAVING sum(state IN ('intended', 'starting', 'waiting')) = 0)`,
+		rolloutID); err != nil || !ready {
 		return store.Committed{State: eval.StateScoring}, err
 	}
 	m.tx.wake = true
-	return store.Committed{State: eval.StateScoring, Ready: true}, m.tx.exec("UPDATE rollouts SET runnable_at = coalesce(runnable_at, ?) WHERE rollout_id = ?", m.tx.now, rolloutID)
+	return store.Committed{State: eval.StateScoring, Ready: true},
+		m.tx.exec("UPDATE rollouts SET runnable_at = coalesce(runnable_at, ?) WHERE rollout_id = ?",
+			m.tx.now, rolloutID)
 }
 
-// claimWaiting adds to a claim what has arrived for the evaluators, and which of them wait for more.
+// claimWaiting adds to a claim what has arrived for the evaluators, and which of them wait for
+// more.
 func (s segments) claimWaiting(c *store.Claim) error {
 	triggers, err := s.triggers.list("WHERE "+evaluatorsWait+" ORDER BY t.id", c.RolloutID)
 	if err != nil {

@@ -16,9 +16,11 @@ func (s segments) commit(o heldRollout, end store.SegmentEnd) (store.Committed, 
 	if _, err = s.rollouts.countAs("waiting", o.Rollout, end.Held.Microseconds()); err != nil {
 		return store.Committed{}, err
 	}
-	if err := s.tx.exec(`INSERT OR REPLACE INTO segments (rollout_id, segment, attempt, outcome, started_at, ended_at, output, fault, files, info)
+	if err := s.tx.exec(
+		`INSERT OR REPLACE INTO segments (rollout_id, segment, attempt, outcome, started_at, ended_at, output, fault, files, info)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, o.ID, o.Segment, o.Attempt, string(end.Outcome),
-		o.StateSince.UnixMicro(), s.tx.now, raw(end.Output), marshal(end.Fault), marshal(end.Files), raw(end.Info)); err != nil {
+		o.StateSince.UnixMicro(), s.tx.now, raw(end.Output), marshal(end.Fault), marshal(end.Files),
+		raw(end.Info)); err != nil {
 		return store.Committed{}, err
 	}
 	if o.cancelled {
@@ -36,7 +38,8 @@ func (s segments) commit(o heldRollout, end store.SegmentEnd) (store.Committed, 
 		return store.Committed{}, fmt.Errorf("rollout %s: a segment cannot end as %q", o.ID, end.Outcome)
 	}
 	if o.Segment > 1 {
-		if err := s.tx.exec("UPDATE triggers SET state = 'consumed' WHERE rollout_id = ? AND taken_by = ? AND state IN ('fired', 'faulted', 'expired', 'cancelled')",
+		if err := s.tx.exec(
+			"UPDATE triggers SET state = 'consumed' WHERE rollout_id = ? AND taken_by = ? AND state IN ('fired', 'faulted', 'expired', 'cancelled')",
 			o.ID, o.Segment); err != nil {
 			return store.Committed{}, err
 		}
@@ -58,7 +61,9 @@ func (s segments) commit(o heldRollout, end store.SegmentEnd) (store.Committed, 
 	if err := s.tx.touch(o.RunID); err != nil {
 		return store.Committed{}, err
 	}
-	return store.Committed{State: eval.StateEvaluating}, s.rollouts.become(o.ID, eval.StateEvaluating, ", internal_failures = 0") // still held
+	// The rollout is still held.
+	return store.Committed{State: eval.StateEvaluating},
+		s.rollouts.become(o.ID, eval.StateEvaluating, ", internal_failures = 0")
 }
 
 // suspend makes the triggers of a suspension. An interrupt that is open keeps its triggers and
@@ -68,9 +73,11 @@ func (s segments) commit(o heldRollout, end store.SegmentEnd) (store.Committed, 
 // that are needed.
 func (s segments) suspend(o store.Rollout, end store.SegmentEnd) (store.Committed, error) {
 	if len(end.Triggers) == 0 {
-		return store.Committed{}, fmt.Errorf("rollout %s cannot be suspended without a trigger: nothing would resume it", o.ID)
+		return store.Committed{}, fmt.Errorf(
+			"rollout %s cannot be suspended without a trigger: nothing would resume it", o.ID)
 	}
-	if err := s.rollouts.become(o.ID, eval.StateSuspended, ", owner = NULL, lease_until = NULL, suspensions = suspensions + 1"); err != nil {
+	if err := s.rollouts.become(o.ID, eval.StateSuspended,
+		", owner = NULL, lease_until = NULL, suspensions = suspensions + 1"); err != nil {
 		return store.Committed{}, err
 	}
 	if o.Suspensions > 0 {
@@ -87,7 +94,8 @@ func (s segments) suspend(o store.Rollout, end store.SegmentEnd) (store.Committe
 		return store.Committed{}, err
 	}
 	if end.SuspendTimeout > 0 {
-		if err := s.tx.exec("UPDATE triggers SET deadline = ?1, due_at = min(coalesce(due_at, ?1), ?1) WHERE rollout_id = ?2 AND segment = ?3",
+		if err := s.tx.exec(
+			"UPDATE triggers SET deadline = ?1, due_at = min(coalesce(due_at, ?1), ?1) WHERE rollout_id = ?2 AND segment = ?3",
 			s.tx.after(end.SuspendTimeout), o.ID, o.Segment); err != nil {
 			return store.Committed{}, err
 		}
@@ -118,7 +126,9 @@ func (s segments) suspend(o store.Rollout, end store.SegmentEnd) (store.Committe
 func (s segments) suspendedEvent(o store.Rollout, triggers []store.Trigger) error {
 	list := []map[string]any{}
 	for _, g := range triggers {
-		item := map[string]any{"triggerId": g.ID, "interruptId": g.ShownID(), "type": g.Type, "source": g.Source, "itemKey": g.ItemKey}
+		item := map[string]any{
+			"triggerId": g.ID, "interruptId": g.ShownID(), "type": g.Type, "source": g.Source, "itemKey": g.ItemKey,
+		}
 		if !g.Deadline.IsZero() {
 			item["deadline"] = g.Deadline
 		}
@@ -129,7 +139,8 @@ func (s segments) suspendedEvent(o store.Rollout, triggers []store.Trigger) erro
 
 // cancel ends a rollout and what it waits for.
 func (s segments) cancel(runID, rolloutID string) error {
-	open, err := s.triggers.list("WHERE t.rollout_id = ? AND t.asked_by = '' AND t.state IN ('intended', 'starting', 'waiting')", rolloutID)
+	open, err := s.triggers.list(
+		"WHERE t.rollout_id = ? AND t.asked_by = '' AND t.state IN ('intended', 'starting', 'waiting')", rolloutID)
 	if err != nil {
 		return err
 	}

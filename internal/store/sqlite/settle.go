@@ -35,7 +35,8 @@ func (m mail) settleDelivered(g store.Trigger) error {
 // all deliveries cannot go on without this one, so its rollout faults at once.
 func (m mail) settle(runID, rolloutID string, triggers []store.Trigger) (store.Committed, error) {
 	var all, acceptsFaults bool
-	if err := m.tx.row([]any{&all, &acceptsFaults}, "SELECT resume_all, accepts_faults FROM rollouts WHERE rollout_id = ?", rolloutID); err != nil {
+	if err := m.tx.row([]any{&all, &acceptsFaults},
+		"SELECT resume_all, accepts_faults FROM rollouts WHERE rollout_id = ?", rolloutID); err != nil {
 		return store.Committed{}, err
 	}
 	var arrived, open int
@@ -54,18 +55,23 @@ func (m mail) settle(runID, rolloutID string, triggers []store.Trigger) (store.C
 		if err := m.triggers.abandon(rolloutID, map[string]bool{bad.InterruptID: true}); err != nil {
 			return store.Committed{}, err
 		}
-		return store.Committed{State: eval.StateFaulted}, m.rollouts.end(runID, rolloutID, eval.StateFaulted, deliveredFault(*bad), nil)
+		return store.Committed{State: eval.StateFaulted},
+			m.rollouts.end(runID, rolloutID, eval.StateFaulted, deliveredFault(*bad), nil)
 	}
 	if arrived == 0 || (open > 0 && all) {
 		return store.Committed{State: eval.StateSuspended}, nil
 	}
 	m.tx.wake = true
-	return store.Committed{State: eval.StateSuspended, Ready: true}, m.tx.exec("UPDATE rollouts SET runnable_at = coalesce(runnable_at, ?) WHERE rollout_id = ?", m.tx.now, rolloutID)
+	return store.Committed{State: eval.StateSuspended, Ready: true},
+		m.tx.exec("UPDATE rollouts SET runnable_at = coalesce(runnable_at, ?) WHERE rollout_id = ?",
+			m.tx.now, rolloutID)
 }
 
 // deliveredFault is the fault of a rollout whose agent cannot take what was delivered.
 func deliveredFault(g store.Trigger) *fault.Fault {
-	f := fault.Fault{Category: "job", Message: fmt.Sprintf("what it waited for (%s %s) was %s", g.Type, g.ItemKey, g.Status)}
+	f := fault.Fault{
+		Category: "job", Message: fmt.Sprintf("what it waited for (%s %s) was %s", g.Type, g.ItemKey, g.Status),
+	}
 	if g.Fault != nil && g.Fault.Category != "" {
 		f.Category = g.Fault.Category
 	}

@@ -41,7 +41,8 @@ type sqliteView struct {
 func (v *sqliteView) Run() store.Run { return v.run }
 
 func (v *sqliteView) Evaluations(f func(store.Evaluation) error) error {
-	rows, err := v.tx.QueryContext(v.ctx, "SELECT evaluation_id, data FROM evaluations WHERE run_id = ? ORDER BY ordinal", v.run.ID)
+	rows, err := v.tx.QueryContext(v.ctx,
+		"SELECT evaluation_id, data FROM evaluations WHERE run_id = ? ORDER BY ordinal", v.run.ID)
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,8 @@ func (v *sqliteView) Rescorings() ([]store.Rescoring, error) {
 }
 
 func (v *sqliteView) RescoredEvaluations(number int, f func(store.Evaluation) error) error {
-	rows, err := v.tx.QueryContext(v.ctx, "SELECT evaluation_id, data FROM rescored_evaluations WHERE run_id = ? AND number = ?", v.run.ID, number)
+	rows, err := v.tx.QueryContext(v.ctx,
+		"SELECT evaluation_id, data FROM rescored_evaluations WHERE run_id = ? AND number = ?", v.run.ID, number)
 	if err != nil {
 		return err
 	}
@@ -84,13 +86,15 @@ func (v *sqliteView) Evaluation(rolloutID string, rescoring int) (data json.RawM
 	return data, err
 }
 
-// What a view reads is in the order of rollouts, which none of these needs to sort; ofRun or
-// ofRollout stands between the two parts of each.
+// A view reads rows in the order of rollouts, and none of these queries needs to sort for that.
+// ofRun or ofRollout stands between the two parts of each.
 const (
-	viewRollouts = "SELECT " + rolloutColumns + `, o.ordinal, coalesce(c.data, e.data), coalesce(s.number, 0), coalesce(s.due, 0), coalesce(s.unscored, '')
+	viewRollouts = "SELECT " + rolloutColumns +
+		`, o.ordinal, coalesce(c.data, e.data), coalesce(s.number, 0), coalesce(s.due, 0), coalesce(s.unscored, '')
 	FROM rollouts o JOIN evaluations e ON e.run_id = o.run_id AND e.ordinal = o.evaluation LEFT JOIN rescored s USING (rollout_id)
 	LEFT JOIN rescored_evaluations c ON c.run_id = o.run_id AND c.number = s.number AND c.evaluation_id = o.evaluation_id `
-	viewSegments = "SELECT " + segmentColumns + ", g.rollout_id, o.ordinal FROM rollouts o CROSS JOIN segments g USING (rollout_id) "
+	viewSegments = "SELECT " + segmentColumns +
+		", g.rollout_id, o.ordinal FROM rollouts o CROSS JOIN segments g USING (rollout_id) "
 	viewTriggers = "SELECT " + triggerColumns + ", o.ordinal FROM rollouts o CROSS JOIN triggers t USING (rollout_id) "
 	viewResults  = "SELECT " + resultColumns + ", o.ordinal FROM rollouts o CROSS JOIN results r USING (rollout_id) "
 
@@ -136,12 +140,16 @@ func (v *sqliteView) rollouts(f func(store.RolloutView) error, of string, args .
 		return err
 	}
 	defer segments.close()
-	triggers, err := follow(v, func(r scanner, ordinal *int) (store.Trigger, error) { return scanTrigger(r, ordinal) }, viewTriggers+of+orderTriggers, args...)
+	triggers, err := follow(v, func(r scanner, ordinal *int) (store.Trigger, error) {
+		return scanTrigger(r, ordinal)
+	}, viewTriggers+of+orderTriggers, args...)
 	if err != nil {
 		return err
 	}
 	defer triggers.close()
-	results, err := follow(v, func(r scanner, ordinal *int) (store.Result, error) { return scanResult(r, ordinal) }, viewResults+of+orderResults, args...)
+	results, err := follow(v, func(r scanner, ordinal *int) (store.Result, error) {
+		return scanResult(r, ordinal)
+	}, viewResults+of+orderResults, args...)
 	if err != nil {
 		return err
 	}
@@ -149,7 +157,8 @@ func (v *sqliteView) rollouts(f func(store.RolloutView) error, of string, args .
 	return each(rows, func(r scanner) (err error) {
 		var o store.RolloutView
 		var ordinal int
-		if o.Rollout, err = scanRollout(r, &ordinal, (*[]byte)(&o.Evaluation), &o.Rescoring, &o.Due, &o.Unscored); err != nil {
+		if o.Rollout, err = scanRollout(r, &ordinal,
+			(*[]byte)(&o.Evaluation), &o.Rescoring, &o.Due, &o.Unscored); err != nil {
 			return err
 		}
 		if o.Segments, err = segments.of(ordinal); err != nil {
@@ -178,7 +187,9 @@ type followers[T any] struct {
 	ended   bool
 }
 
-func follow[T any](v *sqliteView, scan func(scanner, *int) (T, error), query string, args ...any) (*followers[T], error) {
+func follow[T any](
+	v *sqliteView, scan func(scanner, *int) (T, error), query string, args ...any,
+) (*followers[T], error) {
 	rows, err := v.tx.QueryContext(v.ctx, query, args...) //nolint:rowserrcheck // of checks it at the last row
 	if err != nil {
 		return nil, err
@@ -186,7 +197,7 @@ func follow[T any](v *sqliteView, scan func(scanner, *int) (T, error), query str
 	return &followers[T]{rows: rows, scan: scan, ordinal: -1}, nil
 }
 
-// of gives the rows of the rollout with this ordinal, which is higher than at the call before.
+// of returns the rows of the rollout with this ordinal, which is higher than at the call before.
 func (fs *followers[T]) of(ordinal int) (out []T, err error) {
 	for {
 		if !fs.ended && fs.ordinal == ordinal {
@@ -205,7 +216,7 @@ func (fs *followers[T]) of(ordinal int) (out []T, err error) {
 	}
 }
 
-func (fs *followers[T]) close() { _ = fs.rows.Close() } // what was wrong was said when it was read
+func (fs *followers[T]) close() { _ = fs.rows.Close() } // an error of reading has been returned by of
 
 const resultColumns = "r.evaluator_id, r.data, r.rescoring"
 

@@ -1,9 +1,9 @@
 // Package sqlite keeps a store in one SQLite file, which the processes of one machine share. Only
-// what opens a store names this package; all others use the interfaces of package store.
+// code that opens a store names this package; all other code uses the interfaces of package store.
 //
 // Writes go through one connection, which commits them in groups; reads have connections of their
-// own. It knows SQL, leases and what a folder on disk can do wrong, and nothing of what the stored
-// JSON means.
+// own. The package knows SQL, leases and what a folder on disk can do wrong, and nothing of what
+// the stored JSON means.
 package sqlite
 
 import (
@@ -41,9 +41,9 @@ type Store struct {
 	standings
 }
 
-// Open opens the store in a folder, and makes both if they are not there. What is in it is for its
-// owner only. A file that is damaged, locked, newer or no store at all is an error and is left as
-// it is. One that cannot be written is open for reading.
+// Open opens the store in a folder, and makes both if they are not there. Only the owner may read
+// what is in the store. A file that is damaged, locked, newer or no store at all is an error and is
+// left as it is. A store that cannot be written is opened for reading.
 func Open(dir string, opts store.Options) (*Store, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -71,7 +71,10 @@ func Open(dir string, opts store.Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &db{dir: dir, file: file, database: file, holder: uuid.NewString(), machine: *opts.Machine, process: *opts.Process, lease: opts.Lease, now: opts.Now}
+	d := &db{
+		dir: dir, file: file, database: file, holder: uuid.NewString(), machine: *opts.Machine, process: *opts.Process,
+		lease: opts.Lease, now: opts.Now,
+	}
 	readOnly := unwritable(dir, file)
 	if !exists && !readOnly {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -110,7 +113,10 @@ func Open(dir string, opts store.Options) (*Store, error) {
 		return nil, errors.Join(err, d.closeDatabases())
 	}
 	d.commit = startCommitter(d)
-	return &Store{d, runs{d}, queue{d}, scoring{d}, batches{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d}, mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d}}, nil
+	return &Store{
+		d, runs{d}, queue{d}, scoring{d}, batches{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d},
+		mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d},
+	}, nil
 }
 
 // ignoreInGit keeps a new store out of the repository that it is made in. A folder that has
@@ -122,8 +128,8 @@ func ignoreInGit(dir string) error {
 	return os.WriteFile(filepath.Join(dir, ".gitignore"), []byte("*\n"), 0o600)
 }
 
-// lockFolder lets one process at a time make the store: SQLite does not wait for another that makes
-// its log, it fails.
+// lockFolder lets one process at a time make the store: while another makes its log, SQLite does
+// not wait but fails.
 func lockFolder(dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -21,7 +21,8 @@ const (
 	countScores   = "SELECT state, score >= ?2, count(*) FROM rollouts WHERE run_id = ?1 GROUP BY 1, 2"
 )
 
-// selectWaiting goes before fromOpen or fromOpenOfRun. What only another machine can ask for has no next check.
+// selectWaiting goes before fromOpen or fromOpenOfRun. A trigger that only another machine can ask
+// for has no next check.
 var selectWaiting = "SELECT type, count(*), min(CASE WHEN NOT " + foreign("", "?2", "?3") + " THEN next_check END)"
 
 // Standing implements Standings.
@@ -56,7 +57,8 @@ func (s standings) Standing(ctx context.Context, runID string) (out store.Standi
 	if err := s.db.read.QueryRowContext(ctx, countWaiting+from, args...).Scan(&out.Runs); err != nil {
 		return out, err
 	}
-	if rows, err = s.db.read.QueryContext(ctx, selectWaiting+from+" GROUP BY type", runID, s.db.machine.Name, s.db.machine.BootID); err != nil {
+	if rows, err = s.db.read.QueryContext(ctx, selectWaiting+from+" GROUP BY type",
+		runID, s.db.machine.Name, s.db.machine.BootID); err != nil {
 		return out, err
 	}
 	out.Waiting = map[string]int{}

@@ -107,7 +107,7 @@ func (t *tx) rows(scan func(scanner) error, query string, args ...any) error {
 // scanner is a row, of a *sql.Row or *sql.Rows.
 type scanner interface{ Scan(dest ...any) error }
 
-// read is a row of which an error says that it cannot be read.
+// read is a row whose errors say that it cannot be read.
 type read struct{ row scanner }
 
 func (r read) Scan(dest ...any) error {
@@ -131,7 +131,7 @@ func each(rows *sql.Rows, scan func(scanner) error) error {
 
 func (t *tx) after(d time.Duration) int64 { return t.now + d.Microseconds() }
 
-// due is the column of what is due after a time; null for never.
+// due is the value of a column for a time from now, null for never.
 func (t *tx) due(after time.Duration) any {
 	if after == store.Never {
 		return nil
@@ -143,7 +143,8 @@ func (t *tx) due(after time.Duration) any {
 // calls touch.
 func (t *tx) event(runID, rolloutID string, typ store.EventType, data any) error {
 	var seq int64
-	if err := t.row([]any{&seq}, "UPDATE runs SET seq = seq + 1, revision = revision + 1 WHERE run_id = ? RETURNING seq", runID); err != nil {
+	if err := t.row([]any{&seq},
+		"UPDATE runs SET seq = seq + 1, revision = revision + 1 WHERE run_id = ? RETURNING seq", runID); err != nil {
 		return err
 	}
 	return t.addEvent(runID, seq, rolloutID, typ, data)
@@ -154,7 +155,8 @@ func (t *tx) addEvent(runID string, seq int64, rolloutID string, typ store.Event
 	if err := t.notify(runID, seq, typ); err != nil {
 		return err
 	}
-	return t.exec("INSERT INTO events (run_id, seq, time, type, rollout_id, data) VALUES (?, ?, ?, ?, ?, ?)", runID, seq, t.now, string(typ), rolloutID, marshal(data))
+	return t.exec("INSERT INTO events (run_id, seq, time, type, rollout_id, data) VALUES (?, ?, ?, ?, ?, ?)",
+		runID, seq, t.now, string(typ), rolloutID, marshal(data))
 }
 
 // touch says that a run has changed without an event.

@@ -77,7 +77,7 @@ func (w *waker) receive() {
 	}
 }
 
-// signal hands a wake-up to whoever reads the channel, folding it into one that was not yet read.
+// signal hands a wake-up to the reader of the channel, together with one that was not yet read.
 func (w *waker) signal(up store.WakeUp) {
 	for {
 		select {
@@ -96,15 +96,15 @@ func (w *waker) signal(up store.WakeUp) {
 // maxMessage is how long a message may be.
 const maxMessage = 512
 
-// The first words of messages. What a dispatcher may have to do something for is a commit; what
-// only changes a run, so that those who watch it want to know, is an event.
+// The first words of messages. A commit may give a dispatcher something to do. An event only
+// changes a run, which those who watch it want to know.
 const (
 	commitWord = "commit"
 	eventWord  = "event"
 	jobWord    = "job"
 )
 
-// commitMessage is the word and the runs that have changed. It names none if they are too many, as
+// commitMessage has the word and the runs that have changed. If they are too many it names none, as
 // earlier versions never named any.
 func commitMessage(word string, runs []string) string {
 	if text := strings.Join(append([]string{word}, runs...), " ") + "\n"; len(text) <= maxMessage {
@@ -155,8 +155,8 @@ func (w *waker) removeStale() {
 	}
 }
 
-// tell wakes every other process that has the store open: its dispatcher too if that may have
-// something to do.
+// tell wakes every other process that has the store open, and its dispatcher too if dispatchers is
+// set.
 func (w *waker) tell(dispatchers bool, runs []string) {
 	word := eventWord
 	if dispatchers {

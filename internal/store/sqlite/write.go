@@ -29,8 +29,8 @@ func newWrite(d *db) *write {
 	return w
 }
 
-// runInSavepoint runs an operation so that it takes nothing with it when it fails, with failure.
-// The error is one of the transaction.
+// runInSavepoint runs an operation so that it takes nothing with it when it fails. failure is the
+// operation's error; the error that is returned is one of the transaction.
 func (w *write) runInSavepoint(op *operation, failure *error) error {
 	if err := w.tx.exec("SAVEPOINT op"); err != nil {
 		return err
