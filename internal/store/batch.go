@@ -8,8 +8,8 @@ import (
 
 // Batches are requests to models that are gathered and sent together, because that is cheaper. A
 // request is added by WaitForScores with the trigger that waits for its answer. Somebody who claims
-// a batch starts it, asks for it, and delivers the answers to the triggers; nobody asks for a single
-// request.
+// a batch starts it, asks for it, and delivers the answers to the triggers; nobody asks for a
+// single request.
 type Batches interface {
 	// ClaimBatches claims batches that are due, of one run or of all. A batch to which requests are
 	// still being added is due at its time, or when no other rollout of its run can add one, or it is
@@ -20,8 +20,8 @@ type Batches interface {
 	WaitingRequests(ctx context.Context, batchID string, f func(WaitingRequest) error) error
 	// BatchStarted records that a batch was started, under the provider's id. It is due after next.
 	BatchStarted(ctx context.Context, t BatchToken, externalID string, next time.Duration) error
-	// BatchPending ends a claim on a batch that goes on and is due after next. message, if it is not
-	// empty, is how it could not be started or asked for.
+	// BatchPending ends a claim on a batch that goes on and is due after next. message, if it is
+	// not empty, says why the batch could not be started or asked for.
 	BatchPending(ctx context.Context, t BatchToken, next time.Duration, message string) error
 	// BatchEnded ends a batch whose answers have been delivered, and forgets its requests.
 	BatchEnded(ctx context.Context, t BatchToken) error
@@ -39,8 +39,8 @@ const (
 type BatchRequest struct {
 	// Provider and Model are those of the whole batch.
 	Provider, Model string
-	// CustomID is how the provider tells the requests of a batch apart. Those that have the same one are
-	// sent as one.
+	// CustomID is how the provider tells the requests of a batch apart. Those that have the same
+	// one are sent as one.
 	CustomID string
 	Body     json.RawMessage
 	// Wait is how long at most the batch waits for more.
@@ -77,9 +77,9 @@ type BatchToken struct {
 	Fence   int64
 }
 
-// BatchClaim is a batch that this process may now act on. Action is ActionStart; ActionResolve if an
-// earlier claim may have started it; ActionCheck; or ActionCancel, tried once, if nobody waits for it
-// any more.
+// BatchClaim is a batch that this process may now act on. Action is ActionStart; ActionResolve if
+// an earlier claim may have started it; ActionCheck; or ActionCancel, tried once, if nobody waits
+// for it any more.
 type BatchClaim struct {
 	BatchToken
 	Batch

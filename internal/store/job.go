@@ -109,7 +109,7 @@ type Job struct {
 	// LastEvent is the number of the last event of the log.
 	LastEvent int64
 
-	// What follows is read from the rollouts of the run.
+	// The fields below are read from the rollouts of the run.
 
 	// Owner is a holder of one of them, LeaseUntil and RenewedAt are of the latest lease; zero if
 	// nobody holds any.
@@ -129,7 +129,7 @@ type Job struct {
 // Size is how many bytes of documents the job has.
 func (j Job) Size() int { return len(j.Payload) + len(j.Question) + len(j.Result) }
 
-// JobFilter chooses jobs. What is zero chooses all.
+// JobFilter chooses jobs. A field that is zero chooses all.
 type JobFilter struct {
 	Statuses    []JobStatus
 	Capability  string

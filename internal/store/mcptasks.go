@@ -24,8 +24,8 @@ type MCPTasks interface {
 	// is over.
 	MCPTask(ctx context.Context, access, session, id string) (MCPTask, error)
 	// MCPTasks returns up to limit tasks of an access and session after one of them, by Seq, the
-	// oldest first. What may be large is left out: Work, InputRequests, Result and Error. So is
-	// Told, which the database keeps behind them.
+	// oldest first. Fields that may be large are left out: Work, InputRequests, Result and Error.
+	// So is Told, which the database keeps behind them.
 	MCPTasks(ctx context.Context, access, session string, after int64, limit int) ([]MCPTask, error)
 	// OpenMCPTasks returns the tasks of an access that have not ended.
 	OpenMCPTasks(ctx context.Context, access string) ([]MCPTask, error)
@@ -48,14 +48,14 @@ type MCPTasks interface {
 // ErrTooManyTasks means that an access or a session has as many tasks as it may.
 var ErrTooManyTasks = errors.New("there are too many MCP tasks")
 
-// MCPTaskLimits bound the tasks of an access, and of each of its sessions; 0 is no limit. What
-// belongs to no session counts for the access only. What belongs to a session that has ended does
-// not count: nobody can ask for it.
+// MCPTaskLimits bound the tasks of an access, and of each of its sessions; 0 is no limit. A task of
+// no session counts for the access only. A task of a session that has ended does not count: nobody
+// can ask for it.
 type MCPTaskLimits struct{ Total, PerSession int }
 
 // MCPTask is a task that an MCP gateway has given a client.
 type MCPTask struct {
-	// Whose task it is and what was called, set by AddMCPTask. ID is the gateway's own, Access the
+	// AddMCPTask sets whose task it is and what was called. ID is the gateway's own, Access the
 	// digest of the access token, Session the legacy session or empty.
 	ID, Access, Session string
 	Server, Tool        string
@@ -65,7 +65,7 @@ type MCPTask struct {
 	// TTL is set by AddMCPTask: the task is forgotten that long after CreatedAt.
 	TTL time.Duration
 
-	// What follows is set by AddMCPTask and replaced by ChangeMCPTask.
+	// AddMCPTask sets the fields below, and ChangeMCPTask replaces them.
 
 	// UpdatedAt is the store's time of the last change.
 	UpdatedAt time.Time

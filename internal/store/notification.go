@@ -8,11 +8,11 @@ import (
 
 // Outbox keeps what is to be told to the targets of notifications: the events of a run that its
 // plan or a service wants to be told of. A notification is written by the transaction that makes
-// the event, and stays until it was sent or given up. Who is told what, and how, is the caller's.
+// the event, and stays until it was sent or given up. The caller decides who is told what, and how.
 type Outbox interface {
 	// AddTargets makes known, or keeps known for so long, targets that are told of the events of
-	// every run from now on. Those of one run are in its plan. What was due that long ago and is for
-	// a target of every run is given up.
+	// every run from now on. Those of one run are in its plan. A notification that was due that
+	// long ago and is for a target of every run is given up.
 	AddTargets(ctx context.Context, targets []NotifyTarget, keep time.Duration) error
 	// NextNotification is when a notification is due that ClaimNotifications would give out; zero if
 	// there is none. Those that a dead process was sending are due now.

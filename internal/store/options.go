@@ -51,7 +51,8 @@ func WakeDir(storeDir string) string { return filepath.Join(storeDir, "wake") }
 // go on. Every other error of a method concerns only the run, rollout or trigger that it was called
 // for. An error of an implementation says so by a method Broken.
 func IsBroken(err error) bool {
-	for _, own := range []error{ErrClosed, ErrMoved, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS} { // the store is its folder as well
+	// The store is its folder as well.
+	for _, own := range []error{ErrClosed, ErrMoved, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS} {
 		if errors.Is(err, own) {
 			return true
 		}

@@ -6,19 +6,19 @@ import (
 	"strconv"
 )
 
-// Processes is what a store has as well whose processes see each other, because they run on one
-// machine. Where one of them is gone, what it has claimed is free at once, and not only when its
+// Processes is the interface of a store whose processes see each other, because they run on one
+// machine. When one of them is gone, what it has claimed is free at once, and not only when its
 // lease ends.
 type Processes interface {
-	// Process is the one as which this store claims.
+	// Process is the process as which this store claims.
 	Process() Process
 }
 
 // Process says which process holds something, so that another one can see that it is gone.
 type Process struct {
 	PID int
-	// StartTime is when the process was started, in whatever unit the system has; with it a pid
-	// that came again is told apart.
+	// StartTime is when the process was started, in whatever unit the system has. It tells apart a
+	// pid that came again.
 	StartTime string
 	// BootID and PIDNamespace must be one's own, or nothing can be said of the process.
 	BootID       string
@@ -53,9 +53,9 @@ func ThisProcess() Process {
 	return Process{PID: pid, StartTime: start, BootID: bootID(), PIDNamespace: pidNamespace()}
 }
 
-// IsDead reports whether the process is certainly gone. Of one of another boot or PID namespace
-// that cannot be said: it may be on another machine that shares the folder, and its lease must run
-// out.
+// IsDead reports whether the process is certainly gone. That cannot be said of a process of another
+// boot or PID namespace: it may be on another machine that shares the folder, and its lease must
+// run out.
 func (p Process) IsDead() bool {
 	boot, namespace := bootID(), pidNamespace()
 	if boot == "" || namespace == "" || p.BootID != boot || p.PIDNamespace != namespace || p.PID <= 0 {

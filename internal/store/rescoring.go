@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Rescorings is what scores completed rollouts again. It needs no lease: a rescoring marks the
-// rollouts that are due, and what it says of one of them takes the place of the earlier results in
-// one transaction, once.
+// Rescorings scores completed rollouts again. It needs no lease: a rescoring marks the rollouts
+// that are due, and its results of a rollout take the place of the earlier ones in one transaction,
+// once.
 type Rescorings interface {
 	// BeginRescoring begins a rescoring of a run and returns its number. It takes the place of one
 	// that has not ended. ErrFenced means that r.After is not the last one any more.

@@ -10,7 +10,7 @@ import (
 
 // Rollout is one attempt of one agent at one evaluation.
 type Rollout struct {
-	// What is to be run, copied from the plan by CreateRun.
+	// CreateRun copies from the plan what is to be run.
 	ID             string
 	RunID          string
 	EvaluationID   string

@@ -52,7 +52,7 @@ type PlannedRollout struct {
 
 // Run is one execution of an eval set.
 type Run struct {
-	// What the run is, copied from its plan by CreateRun.
+	// CreateRun copies from the plan what the run is.
 	ID                string
 	Name              string
 	EvaluationSetID   string

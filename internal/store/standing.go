@@ -8,7 +8,7 @@ import (
 // Standings says how runs stand for whoever watches them.
 type Standings interface {
 	// Standing says what is worked on and waited for in one run, or in all runs if runID is empty.
-	// It costs what is held and waited for, and not what there is.
+	// Its cost grows with what is held and waited for, and not with what there is.
 	Standing(ctx context.Context, runID string) (Standing, error)
 	// CountOpen counts the triggers of all runs that have not ended, of a type and a source.
 	CountOpen(ctx context.Context, typ, source string) (int, error)

@@ -1,6 +1,6 @@
 // Package store defines how runs are stored: the words (runs, rollouts, segments, triggers,
-// deliveries, results, events) and, in small interfaces, what one can do with a store. Whoever uses a
-// store asks for those that it needs; there is none of everything. Package sqlite is the
+// deliveries, results, events) and, in small interfaces, what one can do with a store. Users of a
+// store ask for the interfaces that they need; there is none of everything. Package sqlite is the
 // implementation; the suite in storetest says what any implementation must do.
 //
 // Every method that changes something is one transaction, durable when it returns; only Claim and
@@ -39,8 +39,8 @@ var (
 	ErrMoved = errors.New("it was moved, deleted or replaced while this process used it")
 )
 
-// Never is the time until something that is never due. What is due is otherwise said as the time
-// from now by the clock of the store, because the callers' clocks may differ.
+// Never is the time until something that is never due. Other times until something is due are
+// counted from now by the clock of the store, because the callers' clocks may differ.
 const Never time.Duration = math.MaxInt64
 
 // Runs makes runs and removes them.
@@ -118,7 +118,7 @@ type View interface {
 	Run() Run
 	// Evaluations calls f for every evaluation of the plan in its order.
 	Evaluations(f func(Evaluation) error) error
-	// Rollouts calls f for every rollout in the order of the plan. What f gets is its own.
+	// Rollouts calls f for every rollout in the order of the plan. f owns what it gets.
 	Rollouts(f func(RolloutView) error) error
 	// Rollout returns one rollout of the run, or ErrNotFound.
 	Rollout(rolloutID string) (RolloutView, error)
@@ -133,7 +133,7 @@ type View interface {
 // RolloutView is a rollout with everything that belongs to it.
 type RolloutView struct {
 	Rollout
-	// Evaluation is what the results are of: as planned, or as their rescoring has asked it.
+	// Evaluation is the one that the results are of: as planned, or as their rescoring has asked it.
 	Evaluation json.RawMessage
 	// Segments holds every attempt of every segment, Triggers every trigger, in order.
 	Segments []Segment
@@ -146,16 +146,17 @@ type RolloutView struct {
 type Queue interface {
 	// Claim takes up to limit rollouts that can go on, of one run or, if runID is empty, of all.
 	// Those whose holder's lease is void come first. Then come, the longest runnable first, those
-	// never started, those whose wait is over and those whose backoff is over. What this process
-	// itself holds it keeps, however late it renews.
+	// never started, those whose wait is over and those whose backoff is over. This process keeps
+	// what it holds, however late it renews.
 	Claim(ctx context.Context, runID string, limit int) ([]Claim, error)
 	// Release ends a claim as if it had never been made: of a rollout that was claimed in advance
 	// and not begun, or whose evaluators were broken off. The time since the claim counts as
 	// queued. The rollout can be claimed again after a pause.
 	Release(ctx context.Context, t Token, pause time.Duration) error
 	// Renew prolongs the claims that are named, as far as this process still has them. A claim that
-	// it does not name, because it never got the answer with it, runs out. It returns the ids of the
-	// rollouts that it still holds, and of those among them that are to be cancelled.
+	// is not named, because the process never got the answer with it, runs out. It returns the ids
+	// of the rollouts that the process still holds, and of those among them that are to be
+	// cancelled.
 	Renew(ctx context.Context, t Tokens) (held, cancelled []string, err error)
 	// CountFailure counts that evalrun itself has failed with a rollout, and returns how often in a
 	// row that now is, over all processes. The count begins anew with each segment, with the

@@ -64,8 +64,8 @@ type NewTrigger struct {
 
 // Trigger is the durable record of what would resume a rollout.
 type Trigger struct {
-	// What it belongs to. CommitSegment makes a trigger when a segment is suspended, WaitForScores
-	// when an evaluator waits.
+	// These fields say what it belongs to. CommitSegment makes a trigger when a segment is
+	// suspended, WaitForScores when an evaluator waits.
 	ID             string
 	RunID          string
 	RolloutID      string
@@ -84,7 +84,7 @@ type Trigger struct {
 	// AskedBy is the trigger whose job asks, if this is a question. Its InterruptID is the same id
 	// then, and Occurrence counts the questions of that job.
 	AskedBy string
-	// What is waited for, copied from the NewTrigger.
+	// These fields say what is waited for. They are copied from the NewTrigger.
 	Type   string
 	Name   string
 	Source string
@@ -126,8 +126,8 @@ type Trigger struct {
 	// CheckedAt is when the source was last asked, whether or not it could be; zero means never.
 	// TriggerPending and TriggerFailed set it, and Deliver where the source has brought the delivery.
 	CheckedAt time.Time
-	// What arrived. Deliver sets it with the delivery that it accepts; CommitSegment and
-	// TriggerStarted do so with one that was parked.
+	// These fields say what arrived. Deliver sets them with the delivery that it accepts;
+	// CommitSegment and TriggerStarted do so with one that was parked.
 	DeliveredAt time.Time
 	Status      Status
 	Payload     json.RawMessage
@@ -137,8 +137,8 @@ type Trigger struct {
 	Person      string
 }
 
-// ShownID is the id of the interrupt as it may be shown. The spec has one of its own where the id has a
-// secret in it: the agent needs the id as it was.
+// ShownID is the id of the interrupt as it may be shown. The spec has one of its own where the id
+// has a secret in it: the agent needs the id as it was.
 func (t *Trigger) ShownID() string {
 	var spec struct {
 		ShownID string `json:"shownId"`
@@ -233,9 +233,9 @@ type Delivery struct {
 	ByJob bool
 }
 
-// Of the deliveries for a trigger that are not accepted MaxKept are kept. The payloads of
-// duplicates, and of the late ones but the first, are kept up to MaxKeptPayload bytes; of a larger
-// one there is an object with its size and digest in its place.
+// MaxKept is how many deliveries for a trigger are kept that were not accepted. The payloads of
+// duplicates, and of the late ones but the first, are kept up to MaxKeptPayload bytes; an object
+// with the size and digest takes the place of a larger one.
 const (
 	MaxKept        = 20
 	MaxKeptPayload = 4 << 10

@@ -9,14 +9,14 @@ import (
 type RetryError struct {
 	After time.Duration
 	Err   error
-	// NotStarted says of a start that the call has certainly not begun a job.
+	// NotStarted says that the call was a start, and has certainly not begun a job.
 	NotStarted bool
 }
 
 // ErrNoFind is the error of Find where a source has no means to look for a job.
 var ErrNoFind = errors.New("the jobs of the eval set have no find request for this process")
 
-// NotStarted says of the error of a start that the call has certainly not begun a job.
+// NotStarted marks the error of a start: the call has certainly not begun a job.
 func NotStarted(err error) error {
 	var retry *RetryError
 	if errors.As(err, &retry) {
@@ -33,8 +33,8 @@ func (e *RetryError) Unwrap() error { return e.Err }
 // errTooLate is the error of a start whose claim has run out.
 var errTooLate = errors.New("the job was not started: the wait is over by now, or another process may start it")
 
-// MayStart is nil while the claim of a start lasts. A source asks just before the request that
-// starts the job.
+// MayStart returns nil while the claim of a start lasts. A source calls it just before the request
+// that starts the job.
 func (j Job) MayStart(now time.Time) error {
 	if j.Until.IsZero() || now.Before(j.Until) {
 		return nil

@@ -78,8 +78,8 @@ func (j Job) Traceparent() string {
 	return traceparent(j.RolloutID, SpanID(j.TriggerID))
 }
 
-// AgentTraceparent goes with an agent: it makes an attempt of a segment the parent of what the agent
-// does.
+// AgentTraceparent goes with an agent: it makes an attempt of a segment the parent of what the
+// agent does.
 func AgentTraceparent(rolloutID string, segment, attempt int) string {
 	return traceparent(rolloutID, SegmentSpanID(rolloutID, segment, attempt))
 }

@@ -27,9 +27,9 @@ const shapes = "expected LangGraph interrupts, an object of ids and values, or o
 
 // ParseInterrupts reads the value of the key __interrupt__ in every shape in which frameworks write
 // it: a list of LangGraph's interrupt objects of either generation, one of them alone, UiPath's
-// object of ids and values, a plain value, or a list of plain values. What has no id gets
-// LangGraph's placeholder; of equal ids in one list the first stays as it is and the others get "#"
-// and their index. The error says where in the value and what was expected.
+// object of ids and values, a plain value, or a list of plain values. An interrupt without an id
+// gets LangGraph's placeholder. Of equal ids in one list the first stays as it is and the others
+// get "#" and their index. The error says where in the value it is and what was expected.
 func ParseInterrupts(v json.RawMessage) ([]Interrupt, error) {
 	if err := jsonvalue.Check(v); err != nil {
 		return nil, fmt.Errorf("__interrupt__: %w", err)
@@ -45,7 +45,8 @@ func ParseInterrupts(v json.RawMessage) ([]Interrupt, error) {
 			return nil, fmt.Errorf("__interrupt__%s: %w", r.where, err)
 		}
 		if total += len(specs); total > maxTriggers {
-			return nil, fmt.Errorf("__interrupt__%s: expected at most %d triggers in one suspension, got more", r.where, maxTriggers)
+			return nil, fmt.Errorf(
+				"__interrupt__%s: expected at most %d triggers in one suspension, got more", r.where, maxTriggers)
 		}
 		id := r.id
 		for used[id] {

@@ -26,8 +26,8 @@ type JobConfig struct {
 	Handle string `json:"handle,omitempty"`
 	// Mesh has members of the same names as others; see MarshalJSON.
 	Mesh *MeshConfig `json:"-"`
-	// Polling is for the sources that ask over the network. It stands here, for the names of JSON
-	// members must not come twice at one depth.
+	// Polling is for the sources that ask over the network. It stands here because the names of
+	// JSON members must not come twice at one depth.
 	Polling
 }
 
@@ -38,10 +38,10 @@ type Polling struct {
 	MaxInterval Duration `json:"maxInterval,omitzero"`
 }
 
-// Next says when to ask again: when the server says so, else after the interval, which doubles
-// with every check up to the longest, with full jitter between the interval and that. But for two
-// intervals it is no longer than has been waited so far, so that the end of a job is noticed before
-// twice its time is over.
+// Next says when to ask again: when the server says so, else after the interval, which doubles with
+// every check up to the longest, with full jitter between the interval and that. It is at most as
+// long as the wait so far, or two intervals if that is longer, so that the end of a job is noticed
+// before twice its time is over.
 func (c Polling) Next(checks int, waited, retryAfter time.Duration, rand func() float64) time.Duration {
 	if retryAfter > 0 {
 		return retryAfter
@@ -89,9 +89,9 @@ type UiPathConfig struct {
 	URL string `json:"url"`
 	// Token is sent as Authorization: Bearer.
 	Token string `json:"token"`
-	// FolderKey or FolderPath is the folder in which jobs are started, whatever the agent says, and
-	// in which one is looked for whose folder the agent has not said. Both are empty where only the
-	// agent knows.
+	// FolderKey or FolderPath is the folder in which jobs are started, whatever the agent says. A
+	// job whose folder the agent has not said is looked for there, too. Both are empty where only
+	// the agent knows.
 	FolderKey  string `json:"folderKey,omitempty"`
 	FolderPath string `json:"folderPath,omitempty"`
 }

@@ -106,7 +106,8 @@ func (c *MeshConfig) addVariables(into map[string]bool) {
 
 func (p jobReader) mesh(f *input.Fields) *MeshConfig {
 	c := &MeshConfig{
-		URL: f.RequiredString("url"), Token: f.String("token", ""), Headers: f.StringMap("headers"), Capability: f.String("capability", ""),
+		URL: f.RequiredString("url"), Token: f.String("token", ""), Headers: f.StringMap("headers"),
+		Capability:  f.String("capability", ""),
 		MaxDuration: Duration(f.Duration("maxDuration", 0)),
 	}
 	p.base(f, c.URL, "/jobs")

@@ -18,8 +18,8 @@ const (
 	defaultKeyHeader   = "Idempotency-Key"
 )
 
-// ParseJobs reads the value of the eval set's key "jobs"; n may be nil. What is wrong is recorded
-// in r with its place.
+// ParseJobs reads the value of the eval set's key "jobs"; n may be nil. Problems are recorded in r
+// with their places.
 func ParseJobs(r *input.Reader, n *input.Node) Jobs {
 	if n == nil || n.Kind == input.Null {
 		return nil
@@ -46,7 +46,8 @@ func (p jobReader) job(n *input.Node) JobConfig {
 		f.Required("source", input.String)
 		return JobConfig{}
 	}
-	c := JobConfig{Source: f.Enum("source", "", SourceExternal, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP)}
+	c := JobConfig{Source: f.Enum("source", "",
+		SourceExternal, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP)}
 	switch c.Source {
 	case SourceExec:
 		c.ExecConfig = p.exec(f)
@@ -105,7 +106,8 @@ func (p jobReader) http(f *input.Fields) *HTTPConfig {
 	}
 	if n := f.Required("status", input.Object); n != nil {
 		g := p.r.Object(n)
-		c.Status = StatusRequest{*p.request(g, http.MethodGet, true, without("webhookUrl")), p.jq(g, "done"), p.jq(g, "failed"), p.jq(g, "error")}
+		c.Status = StatusRequest{*p.request(g, http.MethodGet, true, without("webhookUrl")),
+			p.jq(g, "done"), p.jq(g, "failed"), p.jq(g, "error")}
 		g.Done()
 	}
 	if n := f.Optional("result", input.Object); n != nil {
@@ -136,8 +138,8 @@ func (p jobReader) http(f *input.Fields) *HTTPConfig {
 	return c
 }
 
-// consistent fills in the kind of a start, which must be known to be safe before it is one that is
-// repeated, and checks what concerns several keys.
+// consistent fills in the kind of a start, and checks what concerns several keys. A start must be
+// known to be safe before it is one that is repeated.
 func (p jobReader) consistent(f *input.Fields, c *HTTPConfig) {
 	switch {
 	case c.StartKind == Searchable && c.Find == nil:
@@ -173,7 +175,10 @@ func (p jobReader) polling(f *input.Fields, least, most time.Duration) Polling {
 }
 
 func (p jobReader) uipath(f *input.Fields) *UiPathConfig {
-	c := &UiPathConfig{URL: f.RequiredString("url"), Token: f.RequiredString("token"), FolderKey: f.String("folderKey", ""), FolderPath: f.String("folderPath", "")}
+	c := &UiPathConfig{
+		URL: f.RequiredString("url"), Token: f.RequiredString("token"),
+		FolderKey: f.String("folderKey", ""), FolderPath: f.String("folderPath", ""),
+	}
 	p.base(f, c.URL, "/odata")
 	p.secret(f, "token", "${UIPATH_ACCESS_TOKEN}")
 	p.line(f.Get("folderKey"))
@@ -242,7 +247,9 @@ func (p jobReader) headers(f *input.Fields) {
 var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
 func (p jobReader) request(f *input.Fields, method string, needsURL bool, allowed []string) *Request {
-	q := &Request{Method: strings.ToUpper(f.String("method", method)), Headers: f.StringMap("headers"), Body: f.Get("body").JSON()}
+	q := &Request{
+		Method: strings.ToUpper(f.String("method", method)), Headers: f.StringMap("headers"), Body: f.Get("body").JSON(),
+	}
 	if needsURL {
 		q.URL = f.RequiredString("url")
 	} else {

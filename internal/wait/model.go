@@ -39,40 +39,53 @@ var models = func() []model {
 		index  = "index_folder_path index_folder_key"
 	)
 	return []model{
-		{class: "InvokeProcess", raw: true, typ: TypeJob, name: "JOB", need: "name:s input_arguments:m", may: folder + " attachments", open: true,
-			process: "name", path: "process_folder_path", key: "process_folder_key"},
+		{class: "InvokeProcess", raw: true, typ: TypeJob, name: "JOB", need: "name:s input_arguments:m",
+			may: folder + " attachments", open: true, process: "name", path: "process_folder_path", key: "process_folder_key"},
 		{class: "WaitJob", raw: true, typ: TypeJob, name: "JOB", need: "job:o", may: folder, item: "job.key",
 			process: "job.release_name", path: "process_folder_path", key: "process_folder_key job.folder_key"},
-		{class: "InvokeSystemAgent", typ: TypeJob, name: "JOB", need: "agent_name:s entrypoint:s", may: "input_arguments:m folder_path folder_key",
-			process: "agent_name", path: "folder_path", key: "folder_key"},
+		{class: "InvokeSystemAgent", typ: TypeJob, name: "JOB", need: "agent_name:s entrypoint:s",
+			may: "input_arguments:m folder_path folder_key", process: "agent_name", path: "folder_path", key: "folder_key"},
 		{class: "WaitSystemAgent", typ: TypeJob, name: "JOB", need: "job_key:s", may: folder, item: "job_key",
 			path: "process_folder_path", key: "process_folder_key"},
-		{class: "CreateTask", typ: TypeTask, name: "TASK", need: "title:s", some: task, may: "labels", path: "app_folder_path", key: "app_folder_key"},
-		{class: "CreateEscalation", typ: TypeTask, name: "ESCALATION", need: "title:s", some: task, may: "labels", path: "app_folder_path", key: "app_folder_key"},
-		{class: "WaitTask", typ: TypeTask, name: "TASK", need: "action:o", may: action, item: "action.key action.id", path: "app_folder_path", key: "app_folder_key"},
-		{class: "WaitEscalation", typ: TypeTask, name: "ESCALATION", need: "action:o", may: action, item: "action.key action.id",
+		{class: "CreateTask", typ: TypeTask, name: "TASK", need: "title:s", some: task, may: "labels",
 			path: "app_folder_path", key: "app_folder_key"},
-		{class: "CreateDeepRag", raw: true, typ: TypeDeepRag, name: "DEEP_RAG", need: "name:s prompt:s", some: "index_name index_id",
+		{class: "CreateEscalation", typ: TypeTask, name: "ESCALATION", need: "title:s", some: task, may: "labels",
+			path: "app_folder_path", key: "app_folder_key"},
+		{class: "WaitTask", typ: TypeTask, name: "TASK", need: "action:o", may: action, item: "action.key action.id",
+			path: "app_folder_path", key: "app_folder_key"},
+		{class: "WaitEscalation", typ: TypeTask, name: "ESCALATION", need: "action:o", may: action,
+			item: "action.key action.id", path: "app_folder_path", key: "app_folder_key"},
+		{class: "CreateDeepRag", raw: true, typ: TypeDeepRag, name: "DEEP_RAG",
+			need: "name:s prompt:s", some: "index_name index_id",
 			may: "glob_pattern citation_mode is_ephemeral_index " + index, path: "index_folder_path", key: "index_folder_key"},
-		{class: "WaitDeepRag", raw: true, typ: TypeDeepRag, name: "DEEP_RAG", need: "deep_rag:o", may: index, item: "deep_rag.id",
-			path: "index_folder_path", key: "index_folder_key"},
-		{class: "CreateEphemeralIndex", raw: true, typ: TypeIndexIngestion, name: "INDEX_INGESTION", need: "usage:s attachments:a"},
-		{class: "WaitEphemeralIndex", raw: true, typ: TypeIndexIngestion, name: "INDEX_INGESTION", need: "index:o", item: "index.id"},
-		{class: "CreateBatchTransform", typ: TypeBatchRag, name: "BATCH_RAG", need: "name:s prompt:s output_columns:a destination_path:s",
+		{class: "WaitDeepRag", raw: true, typ: TypeDeepRag, name: "DEEP_RAG", need: "deep_rag:o", may: index,
+			item: "deep_rag.id", path: "index_folder_path", key: "index_folder_key"},
+		{class: "CreateEphemeralIndex", raw: true, typ: TypeIndexIngestion, name: "INDEX_INGESTION",
+			need: "usage:s attachments:a"},
+		{class: "WaitEphemeralIndex", raw: true, typ: TypeIndexIngestion, name: "INDEX_INGESTION", need: "index:o",
+			item: "index.id"},
+		{class: "CreateBatchTransform", typ: TypeBatchRag, name: "BATCH_RAG",
+			need: "name:s prompt:s output_columns:a destination_path:s",
 			may:  "index_name index_id storage_bucket_folder_path_prefix enable_web_search_grounding is_ephemeral_index " + index,
 			path: "index_folder_path", key: "index_folder_key"},
-		{class: "WaitBatchTransform", typ: TypeBatchRag, name: "BATCH_RAG", need: "batch_transform:o", may: index, item: "batch_transform.id",
-			path: "index_folder_path", key: "index_folder_key"},
-		{class: "DocumentExtraction", typ: TypeIxpExtraction, name: "EXTRACTION", need: "project_name:s tag:s", some: "file file_path"},
-		{class: "WaitDocumentExtraction", typ: TypeIxpExtraction, name: "EXTRACTION", need: "extraction:o", item: "extraction.operation_id"},
-		{class: "DocumentExtractionValidation", typ: TypeIxpVsEscalation, name: "IXP_VS_ESCALATION", need: "extraction_response:o action_title:s",
-			may: "action_catalog action_priority action_folder storage_bucket_name storage_bucket_directory_path"},
-		{class: "WaitDocumentExtractionValidation", typ: TypeIxpVsEscalation, name: "IXP_VS_ESCALATION", need: "extraction_validation:o",
-			may: "task_url", item: "extraction_validation.operation_id"},
-		{class: "WaitIntegrationEvent", typ: TypeInbox, name: "INBOX", need: "connector:s connection_name:s operation:s object_name:s",
-			may: "connection_folder_path filter_expression parameters:m"},
-		{class: "MeshJob", alias: string(TypeMeshJob), typ: TypeMeshJob, name: "MESH_JOB", need: "capability:s", some: "submitted_payload", may: "max_duration max_retries", process: "capability"},
-		{class: "WaitMeshJob", typ: TypeMeshJob, name: "MESH_JOB", need: "job_id:s", some: "capability", item: "job_id", process: "capability"},
+		{class: "WaitBatchTransform", typ: TypeBatchRag, name: "BATCH_RAG", need: "batch_transform:o", may: index,
+			item: "batch_transform.id", path: "index_folder_path", key: "index_folder_key"},
+		{class: "DocumentExtraction", typ: TypeIxpExtraction, name: "EXTRACTION",
+			need: "project_name:s tag:s", some: "file file_path"},
+		{class: "WaitDocumentExtraction", typ: TypeIxpExtraction, name: "EXTRACTION", need: "extraction:o",
+			item: "extraction.operation_id"},
+		{class: "DocumentExtractionValidation", typ: TypeIxpVsEscalation, name: "IXP_VS_ESCALATION",
+			need: "extraction_response:o action_title:s",
+			may:  "action_catalog action_priority action_folder storage_bucket_name storage_bucket_directory_path"},
+		{class: "WaitDocumentExtractionValidation", typ: TypeIxpVsEscalation, name: "IXP_VS_ESCALATION",
+			need: "extraction_validation:o", may: "task_url", item: "extraction_validation.operation_id"},
+		{class: "WaitIntegrationEvent", typ: TypeInbox, name: "INBOX",
+			need: "connector:s connection_name:s operation:s object_name:s",
+			may:  "connection_folder_path filter_expression parameters:m"},
+		{class: "MeshJob", alias: string(TypeMeshJob), typ: TypeMeshJob, name: "MESH_JOB",
+			need: "capability:s", some: "submitted_payload", may: "max_duration max_retries", process: "capability"},
+		{class: "WaitMeshJob", typ: TypeMeshJob, name: "MESH_JOB", need: "job_id:s", some: "capability", item: "job_id",
+			process: "capability"},
 		{class: "WaitUntil", typ: TypeTimer, name: "TIMER", need: "resume_time:s"},
 	}
 }()
@@ -82,7 +95,8 @@ var models = func() []model {
 func recognise(o jsonvalue.Object) (m *model, name string, err error) {
 	for i := range models {
 		m := &models[i]
-		if class, ok := discriminator(o); ok && (class == m.class || m.alias != "" && class == m.alias || m.raw && class == m.class+"Raw") {
+		if class, ok := discriminator(o); ok && (class == m.class ||
+			m.alias != "" && class == m.alias || m.raw && class == m.class+"Raw") {
 			return m, m.triggerName(class), m.check(o)
 		}
 	}
@@ -126,7 +140,8 @@ func (m *model) check(o jsonvalue.Object) error {
 		}
 	}
 	if m.item != "" && m.itemKey(o) == "" {
-		return fmt.Errorf("%s: %s is missing; expected the key of what is waited for", m.class, strings.ReplaceAll(m.item, " ", " or "))
+		return fmt.Errorf(
+			"%s: %s is missing; expected the key of what is waited for", m.class, strings.ReplaceAll(m.item, " ", " or "))
 	}
 	return nil
 }
@@ -157,7 +172,8 @@ func (m *model) field(o jsonvalue.Object, name string) (v []byte, ok bool) {
 		return raw, true
 	}
 	if m.typ == TypeTimer {
-		if raw, found := o.Get("until"); found && jsonvalue.KindOf(raw) == '"' && dateLike.MatchString(jsonvalue.String(raw)) {
+		if raw, found := o.Get("until"); found && jsonvalue.KindOf(raw) == '"' &&
+			dateLike.MatchString(jsonvalue.String(raw)) {
 			return raw, true
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Names are what people know a wait by, the best first: the process, the title of the question, the
-// application that asks. There are none if its payload says nothing of the kind.
+// Names returns what people know a wait by, the best first: the process, the title of the question,
+// the application that asks. It returns none if the payload says nothing of the kind.
 func Names(payload json.RawMessage) (out []string) {
 	var asked struct {
 		Process string `json:"process_name"`

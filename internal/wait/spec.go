@@ -50,7 +50,10 @@ func parseSpec(value json.RawMessage) (Spec, error) {
 	if m == nil {
 		return Spec{Type: TypeAPI, Name: string(TypeAPI), Payload: value}, nil
 	}
-	s := Spec{Type: m.typ, Name: name, ItemKey: at(o, m.item), Process: at(o, m.process), FolderPath: at(o, m.path), FolderKey: at(o, m.key), Payload: value}
+	s := Spec{
+		Type: m.typ, Name: name, ItemKey: at(o, m.item), Process: at(o, m.process), FolderPath: at(o, m.path),
+		FolderKey: at(o, m.key), Payload: value,
+	}
 	switch m.class {
 	case "InvokeProcess":
 		if s.Process == "" {
@@ -119,7 +122,8 @@ func parseTime(s string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, strings.ToUpper(s))
 	if err != nil {
-		return time.Time{}, fmt.Errorf(`expected a time with its zone such as "2026-07-06T12:00:00Z", got %q`, jsonvalue.Excerpt([]byte(s)))
+		return time.Time{}, fmt.Errorf(
+			`expected a time with its zone such as "2026-07-06T12:00:00Z", got %q`, jsonvalue.Excerpt([]byte(s)))
 	}
 	return t.UTC(), nil
 }

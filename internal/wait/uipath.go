@@ -4,9 +4,10 @@ import "strings"
 
 // uipathTypes and uipathNames are UiPath's enumerations.
 var (
-	uipathTypes = []string{"None", "QueueItem", "Job", "Task", "Timer", "Inbox", "Api", "DeepRag", "BatchRag", "IndexIngestion", "IxpExtraction", "IxpVsEscalation"}
-	uipathNames = []string{"Unknown", "QueueItem", "Job", "Task", "Escalation", "Timer", "Inbox", "Api", "DeepRag", "BatchRag", "IndexIngestion",
-		"Extraction", "IxpVsEscalation", "JobRaw", "IndexIngestionRaw", "DeepRagRaw"}
+	uipathTypes = []string{"None", "QueueItem", "Job", "Task", "Timer", "Inbox", "Api",
+		"DeepRag", "BatchRag", "IndexIngestion", "IxpExtraction", "IxpVsEscalation"}
+	uipathNames = []string{"Unknown", "QueueItem", "Job", "Task", "Escalation", "Timer", "Inbox", "Api", "DeepRag",
+		"BatchRag", "IndexIngestion", "Extraction", "IxpVsEscalation", "JobRaw", "IndexIngestionRaw", "DeepRagRaw"}
 )
 
 // UiPathType gives UiPath's spelling of a trigger type, such as Job or IxpVsEscalation; None for a

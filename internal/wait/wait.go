@@ -1,19 +1,19 @@
-// Package wait is what a rollout waits for: the interrupts that agents emit, the triggers made from
-// them, and what a source is, which starts jobs and tells whether they are done.
+// Package wait describes what a rollout waits for: the interrupts that agents emit, the triggers
+// made from them, and the sources, which start jobs and tell whether they are done.
 //
 // [ParseInterrupts] reads what an agent emitted, [ParseJobs] the eval set's key "jobs". [Work] is
 // what the call of a tool has started. The package keeps no state and knows no source; wait/sources
-// knows them all. Whoever uses it stores what a source says.
+// knows them all. Its callers store what a source says.
 //
 // # A new source
 //
-// A source is a package NAME below this one that implements [Source], as wait/http, or gateway/source
-// for one that follows what tools have started. One that asks over HTTP sends its requests with
-// wait/httpcall. Its name is among the constants here and in [SourceNames], and what an eval set
-// says of it is a field of [JobConfig], which jobs_parse.go reads. wait/sources makes it and chooses
-// the triggers that it serves. It must pass waittest.Run; TestEverySourceIsKnown in wait/sources
-// goes over [SourceNames] and fails for a name without such a test. docs/architecture.md lists every
-// place that has to know it.
+// A source is a package NAME below this one that implements [Source], as wait/http does, or
+// gateway/source for one that follows what tools have started. One that asks over HTTP sends its
+// requests with wait/httpcall. Its name is among the constants here and in [SourceNames], and what
+// an eval set says of it is a field of [JobConfig], which jobs_parse.go reads. wait/sources makes
+// it and chooses the triggers that it serves. It must pass waittest.Run; TestEverySourceIsKnown in
+// wait/sources goes over [SourceNames] and fails for a name without such a test.
+// docs/architecture.md lists every place that has to know it.
 package wait
 
 import (
@@ -110,8 +110,8 @@ const (
 	TypeIxpVsEscalation Type = "IXP_VS_ESCALATION"
 )
 
-// OfPerson reports whether a person ends the wait: one is asked, or somebody hands in what a program
-// that asks for input is to go on with. Everything else is a job, or a time.
+// OfPerson reports whether a person ends the wait: a person is asked, or somebody hands in what a
+// program that asks for input is to go on with. Everything else is a job, or a time.
 func (t Type) OfPerson() bool {
 	return t == TypeTask || t == TypeAPI || t == TypeInbox || t == TypeIxpVsEscalation
 }
@@ -181,8 +181,11 @@ func IsBatch(source string) bool {
 	return source == SourceOpenAIBatch || source == SourceAnthropicBatch
 }
 
-// SourceNames are all of them.
-var SourceNames = []string{SourceExternal, SourceTimer, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP, SourceOpenAIBatch, SourceAnthropicBatch}
+// SourceNames are the names of all sources.
+var SourceNames = []string{
+	SourceExternal, SourceTimer, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP, SourceOpenAIBatch,
+	SourceAnthropicBatch,
+}
 
 // Job is a trigger as a source sees it.
 type Job struct {

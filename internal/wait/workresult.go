@@ -59,16 +59,16 @@ func ReadInput(payload json.RawMessage) *Input {
 	return in
 }
 
-// Ending says how the result of a job that is done is got.
+// Ending says how to get the result of a job that is done.
 type Ending struct {
 	// Fetch says that its server is asked for the result; else Text is the result.
 	Fetch bool
 	Text  string
 }
 
-// EndingOf reads a job as Orchestrator gives it. One that has faulted has its info as result, and
-// without a key there is nothing to fetch. The results of jobs that were stopped or cancelled are
-// fetched like those of jobs that succeeded, as UiPath's LangGraphJobExecutor does.
+// EndingOf reads a job as Orchestrator gives it. The result of a job that has faulted is its info,
+// and without a key there is nothing to fetch. The results of jobs that were stopped or cancelled
+// are fetched like those of jobs that succeeded, as UiPath's LangGraphJobExecutor does.
 func EndingOf(tool string, j JobHandle, payload json.RawMessage) Ending {
 	var state, info string
 	o, _ := jsonobj.ParseObject(payload)

@@ -120,7 +120,7 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 	return j.OwnKey(), nil
 }
 
-// spec is what the supervisor of a job reads in its folder.
+// spec returns what the supervisor of a job reads in its folder.
 func (s *source) spec(j wait.Job, dir jobFolder) (spec jobSpec, err error) {
 	spec = jobSpec{TriggerID: j.TriggerID, Command: s.config.Command, CWD: s.config.CWD, Timeout: s.config.Timeout}
 	if !filepath.IsAbs(spec.CWD) {
@@ -138,12 +138,15 @@ func (s *source) spec(j wait.Job, dir jobFolder) (spec jobSpec, err error) {
 			return spec, err
 		}
 	}
-	spec.Input = jsonvalue.Marshal(jobInput{j.TriggerID, j.Spec.Process, j.Spec.FolderPath, j.Spec.FolderKey, j.Spec.InputArguments()})
+	spec.Input = jsonvalue.Marshal(jobInput{
+		j.TriggerID, j.Spec.Process, j.Spec.FolderPath, j.Spec.FolderKey, j.Spec.InputArguments(),
+	})
 	return spec, nil
 }
 
-// environment is what the supervisor gets: evalrun's environment without its own variables, and
-// that of the job, in one variable: the configured one, its webhook and what goes with each job.
+// environment returns what the supervisor gets: evalrun's environment without its own variables,
+// and in one variable that of the job. The latter is the configured one, its webhook and what goes
+// with each job.
 func (s *source) environment(j wait.Job) ([]string, error) {
 	own := j.Environ()
 	if j.WebhookURL != "" {
@@ -160,11 +163,13 @@ func (s *source) environment(j wait.Job) ([]string, error) {
 }
 
 // spawn starts the supervisor and returns when it has detached itself. A program that does not know
-// the command of the supervisor, because it is not evalrun, would start itself here again and again;
-// the second one ends that.
+// the command of the supervisor, because it is not evalrun, would start itself here again and
+// again; the second one ends that.
 func (s *source) spawn(ctx context.Context, dir jobFolder, env []string) error {
 	if _, ok := os.LookupEnv(envVar); ok {
-		return fmt.Errorf("this program was started as %s, which it does not know; local jobs need evalrun itself, whose path is an option of the store", supervisorCommand)
+		return fmt.Errorf(
+			"this program was started as %s, which it does not know; local jobs need evalrun itself, whose path is an option of the store",
+			supervisorCommand)
 	}
 	executable := s.o.Executable
 	if executable == "" {
@@ -197,7 +202,8 @@ func (s *source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
 		return wait.Status{}, err
 	}
 	if !dir.has("") {
-		return wait.Status{Done: true, Fault: fault.New(fault.JobLost, "the job is lost: its folder in the store is gone")}, nil
+		return wait.Status{Done: true, Fault: fault.New(fault.JobLost,
+			"the job is lost: its folder in the store is gone")}, nil
 	}
 	// The order matters. "started" is written under the lock and followed by a result under the
 	// same lock, so whoever saw the one, then the lock free, then no result, knows that there will
@@ -214,7 +220,8 @@ func (s *source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
 	case held:
 		return wait.Status{After: checkExec}, nil
 	case started:
-		return wait.Status{Done: true, Fault: fault.New(fault.JobLost, "the job is lost: its supervisor ended without writing a result")}, nil
+		return wait.Status{Done: true, Fault: fault.New(fault.JobLost,
+			"the job is lost: its supervisor ended without writing a result")}, nil
 	}
 	// A supervisor is on its way, or was killed before it began.
 	_, err = s.Start(ctx, j)

@@ -19,9 +19,11 @@ import (
 
 // The files of an exec job's folder, in the order in which they come to be.
 const (
-	specFile    = "spec.json"   // what to run; written by Start
-	lockFile    = "lock"        // held by the supervisor
-	startedFile = "started"     // a process: the supervisor that is about to run the command; after this it is never run again
+	specFile = "spec.json" // what to run; written by Start
+	lockFile = "lock"      // held by the supervisor
+	// A process: the supervisor that is about to run the command. After this the command is never
+	// run again.
+	startedFile = "started"
 	commandFile = "command"     // a process: the command
 	stderrFile  = "stderr.log"  // what the command printed there
 	cancelFile  = "cancel"      // somebody asked for the job to end
@@ -61,7 +63,10 @@ type jobResult struct {
 
 func failedJob(message string) jobResult {
 	now := time.Now().UTC()
-	return jobResult{Payload: json.RawMessage("null"), Error: &wait.Error{Code: string(fault.Job), Message: message}, StartedAt: now, EndedAt: now}
+	return jobResult{
+		Payload: json.RawMessage("null"), Error: &wait.Error{Code: string(fault.Job), Message: message},
+		StartedAt: now, EndedAt: now,
+	}
 }
 
 // process names a process beyond the reuse of its pid.

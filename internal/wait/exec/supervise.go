@@ -86,11 +86,13 @@ func supervise(jobDir string) error {
 	}
 	var spec jobSpec
 	if found, err := dir.read(specFile, &spec); err != nil || !found || len(spec.Command) == 0 {
-		return errors.Join(err, dir.write(resultFile, failedJob("the job could not be started: its spec.json cannot be read")))
+		return errors.Join(err, dir.write(resultFile, failedJob(
+			"the job could not be started: its spec.json cannot be read")))
 	}
 	own, err := takeEnvironment()
 	if err != nil {
-		return errors.Join(err, dir.write(resultFile, failedJob("the job could not be started: its environment cannot be read")))
+		return errors.Join(err, dir.write(resultFile, failedJob(
+			"the job could not be started: its environment cannot be read")))
 	}
 	var result jobResult
 	if dir.has(cancelFile) || len(signals) > 0 {
@@ -136,8 +138,8 @@ func takeEnvironment() (names []string, err error) {
 	return names, nil
 }
 
-// run runs the command to its end. Its payload is kept as it is, what it writes to stderr without
-// secrets.
+// run runs the command to its end. It keeps the payload as it is, and what the command writes to
+// stderr without secrets.
 func (s jobSpec) run(dir jobFolder, signals <-chan os.Signal, red *redact.Redactor) jobResult {
 	stdout, stderr := &limited{left: jsonvalue.MaxPayload}, &tailed{}
 	if f, err := os.OpenFile(dir.path(stderrFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err == nil {
@@ -153,7 +155,8 @@ func (s jobSpec) run(dir jobFolder, signals <-chan os.Signal, red *redact.Redact
 	if err := cmd.Start(); err != nil {
 		return failedJob("the command could not be started: " + err.Error())
 	}
-	_ = dir.write(commandFile, processOf(cmd.Process.Pid)) // without it only a command that outlives its supervisor cannot be ended
+	// Without this file only a command that outlives its supervisor cannot be ended.
+	_ = dir.write(commandFile, processOf(cmd.Process.Pid))
 	step("job.running")
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
@@ -167,7 +170,8 @@ func (s jobSpec) run(dir jobFolder, signals <-chan os.Signal, red *redact.Redact
 		why = fmt.Sprintf("the command printed more than %d MiB", jsonvalue.MaxPayload>>20)
 	case !cmd.ProcessState.Success():
 		why = fmt.Sprintf("the command ended with %s%s", cmd.ProcessState, stderr.quote())
-	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // a child that keeps the pipes open does not make the job fail
+	// A child that keeps the pipes open does not make the job fail.
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
 		why = "reading what the command printed: " + err.Error()
 	}
 	if why != "" {

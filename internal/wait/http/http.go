@@ -1,5 +1,5 @@
 // Package http is the source of jobs behind an HTTP API, which the eval set describes by requests
-// and jq expressions. How requests are sent and repeated is package httpcall's.
+// and jq expressions. Package httpcall sends and repeats the requests.
 package http
 
 import (
@@ -33,7 +33,10 @@ func New(c httpcall.Caller, config wait.HTTPConfig) (wait.Source, error) {
 		config.StartKind = wait.AtMostOnce
 	}
 	s := &source{Caller: c, config: config}
-	expressions := map[**jq.Expression]string{&s.startKey: config.ItemKey, &s.done: config.Status.Done, &s.failed: config.Status.Failed, &s.why: config.Status.Error}
+	expressions := map[**jq.Expression]string{
+		&s.startKey: config.ItemKey, &s.done: config.Status.Done, &s.failed: config.Status.Failed,
+		&s.why: config.Status.Error,
+	}
 	if config.Find != nil {
 		expressions[&s.findKey] = config.Find.ItemKey
 	}
@@ -79,7 +82,7 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 	case wait.Idempotent:
 		q.KeyHeader = s.config.IdempotencyHeader
 	case wait.AtMostOnce:
-		ctx = context.WithoutCancel(ctx) // whether a request that was broken off has started a job cannot be known
+		ctx = context.WithoutCancel(ctx) // nobody can know whether a request that was broken off has started a job
 	}
 	a, err := s.Do(ctx, q)
 	switch {
@@ -89,7 +92,7 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 		return "", wait.NotStarted(s.Retry(j, a, err))
 	case err != nil:
 		return "", s.Retry(j, a, err)
-	case a.OK(): // what has been answered is read, also if we are to stop
+	case a.OK(): // an answer is read, also if we are to stop
 		return s.startedKey(context.WithoutCancel(ctx), j, a)
 	case a.Status >= 500 && a.Status != http.StatusServiceUnavailable && s.config.StartKind == wait.AtMostOnce:
 		return "", fault.New(fault.StartUnknown, "the job may or may not have been started: "+a.Err().Error())
@@ -99,7 +102,8 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 	return "", fault.New(fault.Job, "the job could not be started: "+a.Err().Error())
 }
 
-var defaultBody = json.RawMessage(`{"key":"{triggerId}","process":"{process}","folderPath":"{folderPath}","inputArguments":"{inputArguments}"}`)
+var defaultBody = json.RawMessage(
+	`{"key":"{triggerId}","process":"{process}","folderPath":"{folderPath}","inputArguments":"{inputArguments}"}`)
 
 // startedKey reads the key of a job from the answer to its start. Without an expression the key is
 // the one that the job was given.
@@ -112,7 +116,8 @@ func (s *source) startedKey(ctx context.Context, j wait.Job, a httpcall.Answer) 
 		err = errors.New("it gives nothing")
 	}
 	if err != nil {
-		return "", fault.Newf(fault.StartUnknown, "the job was started, but its key could not be read with itemKey %s: %s; the answer was %s",
+		return "", fault.Newf(fault.StartUnknown,
+			"the job was started, but its key could not be read with itemKey %s: %s; the answer was %s",
 			s.config.ItemKey, err, jsonvalue.Excerpt(a.Body))
 	}
 	return key, nil
@@ -237,7 +242,8 @@ func (s *source) Cancel(ctx context.Context, j wait.Job) error {
 		return nil
 	}
 	a, err := s.Do(ctx, httpcall.Call{Request: *s.config.Cancel, Job: j})
-	if err != nil || a.OK() || a.Status == http.StatusNotFound || a.Status == http.StatusConflict || a.Status == http.StatusGone {
+	if err != nil || a.OK() || a.Status == http.StatusNotFound || a.Status == http.StatusConflict ||
+		a.Status == http.StatusGone {
 		return err
 	}
 	return a.Err()

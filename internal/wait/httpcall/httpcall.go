@@ -95,8 +95,8 @@ type Call struct {
 	LiteralBody    json.RawMessage
 }
 
-// Answer is what came back. Of a call that failed only Sent is known: whether the request may have
-// reached the server.
+// Answer is the answer to a call. Of a call that failed only Sent is known: whether the request may
+// have reached the server.
 type Answer struct {
 	Status     int
 	Body       []byte
@@ -118,7 +118,8 @@ func (a Answer) Err() error {
 	if a.Status >= 300 && a.Status < 400 {
 		hint = " (redirects to another host are not followed)"
 	}
-	return fmt.Errorf("%s answered %d %s%s: %s", a.What, a.Status, http.StatusText(a.Status), hint, jsonvalue.Excerpt(a.Body))
+	return fmt.Errorf("%s answered %d %s%s: %s",
+		a.What, a.Status, http.StatusText(a.Status), hint, jsonvalue.Excerpt(a.Body))
 }
 
 // Do sends a request and reads the answer. Its errors name the request as it is configured, so that
@@ -144,7 +145,8 @@ func (c Caller) Do(ctx context.Context, q Call) (a Answer, err error) {
 	defer func() { _ = resp.Body.Close() }()
 	a.Status = resp.StatusCode
 	switch a.Status {
-	case http.StatusOK, http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable: // many APIs Answer 200 as long as a job goes on
+	// Many APIs answer 200 as long as a job goes on.
+	case http.StatusOK, http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		if after, asked := retry.After(resp.Header, c.now()); asked {
 			a.RetryAfter = min(max(after, minRetryAfter), maxRetryAfter)
 		}
@@ -183,7 +185,9 @@ func (q Call) build(ctx context.Context, resolve template.Resolver, now time.Tim
 	}
 	body := []byte(q.LiteralBody)
 	if len(q.Body) > 0 {
-		if body, err = template.Body(q.Body, resolve, v, map[string]json.RawMessage{"inputArguments": q.Job.Spec.InputArguments()}); err != nil {
+		if body, err = template.Body(q.Body, resolve, v, map[string]json.RawMessage{
+			"inputArguments": q.Job.Spec.InputArguments(),
+		}); err != nil {
 			return nil, fault.New(fault.Job, what+": body: "+err.Error())
 		}
 	}

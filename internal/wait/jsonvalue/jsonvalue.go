@@ -147,7 +147,7 @@ func String(v json.RawMessage) string {
 	return s
 }
 
-// Elements splits a valid JSON array, up to limit Elements.
+// Elements splits a valid JSON array, up to limit elements.
 func Elements(v json.RawMessage, limit int) ([]json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(v))
 	if _, err := dec.Token(); err != nil {

@@ -27,7 +27,7 @@ type event struct {
 }
 
 // Answer implements wait.Asker. The answer is posted as an event. A registry does not deduplicate
-// events, so the one with the id of the answer is looked for first.
+// events, so Answer first looks for the one with the id of the answer.
 func (s *source) Answer(ctx context.Context, j wait.Job, answer wait.Answer) error {
 	config := s.config.AnswerEvent()
 	told, err := s.told(ctx, j, config.Type, answer.ID)
@@ -39,7 +39,8 @@ func (s *source) Answer(ctx context.Context, j wait.Job, answer wait.Answer) err
 		return s.Retry(j, httpcall.Answer{}, err) // a variable without a value can be given one later
 	}
 	trace := map[string]any{answerKey: answer.ID, "traceparent": j.Traceparent()}
-	q := s.call(j, http.MethodPost, "/jobs/{itemKey}/events", jsonvalue.Marshal(event{Type: config.Type, Payload: payload, TraceContext: trace}))
+	q := s.call(j, http.MethodPost, "/jobs/{itemKey}/events",
+		jsonvalue.Marshal(event{Type: config.Type, Payload: payload, TraceContext: trace}))
 	q.Once = true
 	a, err := s.Do(ctx, q)
 	switch {
@@ -72,7 +73,8 @@ func (s *source) told(ctx context.Context, j wait.Job, typ, id string) (bool, er
 			Events []event `json:"events"`
 		}
 		if err := json.Unmarshal(a.Body, &page); err != nil {
-			return false, s.Retry(j, a, fmt.Errorf("%s answered something that is not a list of events: %s", a.What, jsonvalue.Excerpt(a.Body)))
+			return false, s.Retry(j, a, fmt.Errorf(
+				"%s answered something that is not a list of events: %s", a.What, jsonvalue.Excerpt(a.Body)))
 		}
 		if len(page.Events) == 0 {
 			return false, nil

@@ -25,7 +25,8 @@ const (
 func (s *source) Find(ctx context.Context, j wait.Job) (string, bool, error) {
 	since := j.Since.Add(-clockSkew).Unix()
 	for cursor, pages := "", 0; pages < maxPages; pages++ {
-		path := fmt.Sprintf("/jobs?capability=%s&submitted_since=%d&limit=%d", url.QueryEscape(s.capability(j.Spec)), max(since, 0), pageSize)
+		path := fmt.Sprintf(
+			"/jobs?capability=%s&submitted_since=%d&limit=%d", url.QueryEscape(s.capability(j.Spec)), max(since, 0), pageSize)
 		if cursor != "" {
 			path += "&cursor=" + url.QueryEscape(cursor)
 		}
@@ -41,7 +42,8 @@ func (s *source) Find(ctx context.Context, j wait.Job) (string, bool, error) {
 			NextCursor *string `json:"next_cursor"`
 		}
 		if err := json.Unmarshal(a.Body, &page); err != nil || page.Jobs == nil {
-			return "", false, s.Retry(j, a, fmt.Errorf("%s answered something that is not a list of jobs: %s", a.What, jsonvalue.Excerpt(a.Body)))
+			return "", false, s.Retry(j, a, fmt.Errorf(
+				"%s answered something that is not a list of jobs: %s", a.What, jsonvalue.Excerpt(a.Body)))
 		}
 		for _, r := range page.Jobs {
 			if r.ID != "" && s.startedBy(j, r) {
@@ -53,7 +55,8 @@ func (s *source) Find(ctx context.Context, j wait.Job) (string, bool, error) {
 		}
 		cursor = *page.NextCursor
 	}
-	return "", false, &wait.RetryError{After: time.Minute, Err: fmt.Errorf("the registry has more than %d jobs of %q since %s; among them the one of this trigger was not found",
+	return "", false, &wait.RetryError{After: time.Minute, Err: fmt.Errorf(
+		"the registry has more than %d jobs of %q since %s; among them the one of this trigger was not found",
 		pageSize*maxPages, s.capability(j.Spec), time.Unix(since, 0).UTC().Format(time.RFC3339))}
 }
 

@@ -1,6 +1,5 @@
-// Package mesh is the source of jobs of MCP Mesh, over the HTTP API of its registry: another
-// evalrun that serves /jobs is one as well. How requests are sent and repeated is package
-// httpcall's.
+// Package mesh is the source of jobs of MCP Mesh, over the HTTP API of its registry. Another
+// evalrun that serves /jobs is a registry as well. Package httpcall sends and repeats the requests.
 //
 // A registry's long poll returns for events, and not for the end of a job. So jobs are polled at
 // intervals, and no connection is held open.
@@ -34,8 +33,8 @@ func New(c httpcall.Caller, config wait.MeshConfig) wait.Source {
 	return &source{c, config}
 }
 
-// StartKind implements wait.Source. A registry does not deduplicate, but it lists jobs with who has
-// submitted them and what.
+// StartKind implements wait.Source. A registry does not deduplicate jobs, but it lists them with
+// who has submitted what.
 func (s *source) StartKind() wait.Start { return wait.Searchable }
 
 // Start submits a job, unless there is one of the trigger.
@@ -67,7 +66,8 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 		ID string `json:"id"`
 	}
 	if json.Unmarshal(a.Body, &created) != nil || created.ID == "" {
-		return "", fault.New(fault.StartUnknown, "the job was submitted, but the registry's answer has no id: "+jsonvalue.Excerpt(a.Body))
+		return "", fault.New(fault.StartUnknown,
+			"the job was submitted, but the registry's answer has no id: "+jsonvalue.Excerpt(a.Body))
 	}
 	return created.ID, nil
 }
@@ -75,7 +75,8 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 // refused is the error of an answer to a submission. A submission that would be refused again is
 // not repeated.
 func (s *source) refused(j wait.Job, a httpcall.Answer) error {
-	if a.Status < 400 || retry.Temporary(a.Status) { // on a conflict there is a job of the key, which is found the next time
+	// On a conflict there is a job of the key, which is found the next time.
+	if a.Status < 400 || retry.Temporary(a.Status) {
 		return s.Retry(j, a, a.Err())
 	}
 	return fault.New(fault.Job, "the job could not be started: "+a.Err().Error())
@@ -92,8 +93,8 @@ type submission struct {
 	TotalDeadline int64 `json:"total_deadline,omitempty"`
 }
 
-// submission makes it. What was asked for is bounded by the time that is left until the deadline of
-// whoever waits, which is itself the deadline of the job.
+// submission returns the body that submits a job. The duration that was asked for is bounded by the
+// time that is left until the deadline of the wait, which is itself the deadline of the job.
 func (s *source) submission(j wait.Job) (submission, error) {
 	payload, asked := payloadOf(j.Spec)
 	b := submission{Capability: s.capability(j.Spec), SubmittedBy: submittedBy(j), MaxRetries: s.config.MaxRetries}
@@ -137,12 +138,12 @@ type limits struct {
 	MaxDuration int32 `json:"max_duration"`
 }
 
-// payloadOf is what a job is submitted with: submitted_payload of an interrupt that asks for a
+// payloadOf returns what a job is submitted with: submitted_payload of an interrupt that asks for a
 // capability, else the input arguments of the process.
 func payloadOf(spec wait.Spec) (jsonvalue.Object, limits) {
 	raw, asked := spec.InputArguments(), limits{}
 	if spec.Type == wait.TypeMeshJob {
-		_ = json.Unmarshal(spec.Payload, &asked) // what is of another kind was not asked for
+		_ = json.Unmarshal(spec.Payload, &asked) // a member of another kind counts as not asked for
 		value, _ := jsonvalue.ParseObject(spec.Payload)
 		raw, _ = value.Get("submitted_payload")
 	}
@@ -176,14 +177,16 @@ func (s *source) Cancel(ctx context.Context, j wait.Job) error {
 	if !j.HasKey() {
 		return nil
 	}
-	a, err := s.Do(ctx, s.call(j, http.MethodPost, "/jobs/{itemKey}/cancel", json.RawMessage(`{"reason":"nobody waits for it any more"}`)))
-	if err != nil || a.OK() || a.Status == http.StatusConflict || a.Status == http.StatusNotFound || a.Status == http.StatusGone {
+	a, err := s.Do(ctx, s.call(j, http.MethodPost, "/jobs/{itemKey}/cancel",
+		json.RawMessage(`{"reason":"nobody waits for it any more"}`)))
+	if err != nil || a.OK() || a.Status == http.StatusConflict || a.Status == http.StatusNotFound ||
+		a.Status == http.StatusGone {
 		return err
 	}
 	return a.Err()
 }
 
-// call is a request to a path of the registry, which is a template.
+// call returns a request to a path of the registry, which is a template.
 func (s *source) call(j wait.Job, method, path string, body json.RawMessage) httpcall.Call {
 	j.Spec.Process = s.capability(j.Spec)
 	headers := map[string]string{}
@@ -193,5 +196,7 @@ func (s *source) call(j wait.Job, method, path string, body json.RawMessage) htt
 	for name, value := range s.config.Headers {
 		headers[name] = value
 	}
-	return httpcall.Call{Request: wait.Request{Method: method, URL: s.config.URL + path, Headers: headers}, Job: j, LiteralBody: body}
+	return httpcall.Call{
+		Request: wait.Request{Method: method, URL: s.config.URL + path, Headers: headers}, Job: j, LiteralBody: body,
+	}
 }

@@ -39,7 +39,8 @@ func (s *source) row(ctx context.Context, j wait.Job) (r row, a httpcall.Answer,
 		return r, a, s.Retry(j, a, a.Err())
 	}
 	if err := json.Unmarshal(a.Body, &r); err != nil || r.Status == "" {
-		return r, a, s.Retry(j, a, fmt.Errorf("%s answered something that is not a job: %s", a.What, jsonvalue.Excerpt(a.Body)))
+		return r, a, s.Retry(j, a, fmt.Errorf(
+			"%s answered something that is not a job: %s", a.What, jsonvalue.Excerpt(a.Body)))
 	}
 	return r, a, nil
 }
@@ -55,18 +56,19 @@ func (r row) result() json.RawMessage {
 // answered in time, or was lost. The job has not failed by itself then.
 var environments = []string{"deadline_exceeded", "stale:", "orphaned:", "lease expired:", "exhausted (release):"}
 
-// deadlineRounding is how much earlier than the deadline of whoever waits that of the job may be:
-// it is sent in whole seconds, as a time and as what is left.
+// deadlineRounding is how much earlier the deadline of the job may be than that of the wait: it is
+// sent in whole seconds, as a time and as what is left.
 const deadlineRounding = 2 * time.Second
 
-// failure is the fault of a job that failed. If the deadline that it was given has passed, whoever
-// waits for it has the same.
+// failure is the fault of a job that failed. The deadline that the job was given is that of the
+// wait, so both have passed together.
 func (r row) failure(j wait.Job, now time.Time) *fault.Fault {
 	for _, prefix := range environments {
 		switch {
 		case !strings.HasPrefix(r.Error, prefix):
 		case prefix == environments[0] && !j.Deadline.IsZero() && !now.Before(j.Deadline.Add(-deadlineRounding)):
-			return fault.New(fault.SuspendTimeout, "the job was not done at the deadline of its suspension (limits.suspendTimeout): "+r.Error)
+			return fault.New(fault.SuspendTimeout,
+				"the job was not done at the deadline of its suspension (limits.suspendTimeout): "+r.Error)
 		default:
 			return fault.New(fault.JobLost, "the job was given up by its registry: "+r.Error)
 		}
@@ -74,7 +76,7 @@ func (r row) failure(j wait.Job, now time.Time) *fault.Fault {
 	return fault.New(fault.Job, "the job failed"+r.because(""))
 }
 
-// because is the reason that a job gives, after a prefix that says nothing new.
+// because returns the reason that a job gives, without a prefix that says nothing new.
 func (r row) because(prefix string) string {
 	if reason := strings.TrimPrefix(r.Error, prefix); reason != "" {
 		return ": " + reason
@@ -92,7 +94,7 @@ func (r row) question(capability string) *wait.Question {
 		q.Title = capability + " wants to know something before it goes on"
 	}
 	if jsonvalue.KindOf(r.RecvCursor) == '{' {
-		q.Asked = string(r.RecvCursor) // grows as the job takes in what it is told
+		q.Asked = string(r.RecvCursor) // it grows as the job takes in what it is told
 	}
 	return q
 }

@@ -131,8 +131,8 @@ func (s *Set) onlyMesh() (found configured) {
 	return found
 }
 
-// Name gives the name of the source for a spec. What nobody is configured to start or to watch is
-// external.
+// Name gives the name of the source for a spec. A spec is external if nobody is configured to start
+// or to watch it.
 func (s *Set) Name(spec wait.Spec) string {
 	switch spec.Type {
 	case wait.TypeTimer:
@@ -169,7 +169,8 @@ func (s *Set) For(name string, spec wait.Spec) (wait.Source, error) {
 	case ok && c.Source == name:
 		return c.source, c.err
 	}
-	return nil, fmt.Errorf("the jobs of the eval set have no %s source for the process %q", name, cmp.Or(spec.Process, "*"))
+	return nil, fmt.Errorf(
+		"the jobs of the eval set have no %s source for the process %q", name, cmp.Or(spec.Process, "*"))
 }
 
 // CheckWork asks once whether a job that the call of a tool has started is done. A fault becomes a

@@ -19,7 +19,9 @@ import (
 // Placeholders are what a request may take from a trigger. All but triggerId, rolloutId and
 // webhookUrl may come from a model, so they reach a URL only escaped, and never its host.
 // inputArguments is for bodies only, webhookUrl for the start of a job.
-var Placeholders = []string{"triggerId", "rolloutId", "process", "folderPath", "folderKey", "itemKey", "webhookUrl", "inputArguments"}
+var Placeholders = []string{
+	"triggerId", "rolloutId", "process", "folderPath", "folderKey", "itemKey", "webhookUrl", "inputArguments",
+}
 
 // part is a piece of a template: literal text, a ${VAR} or a {placeholder}.
 type part struct{ text, variable, placeholder string }
@@ -114,7 +116,7 @@ func (r Resolver) Value(name string) (string, error) {
 
 // AddVariables adds the names of a text's ${VAR}s to a set.
 func AddVariables(s string, into map[string]bool) {
-	parts, _ := splitVars(s) // what is wrong was said when the configuration was read
+	parts, _ := splitVars(s) // errors were reported when the configuration was read
 	for _, p := range parts {
 		if p.variable != "" {
 			into[p.variable] = true
@@ -157,15 +159,16 @@ func CheckURL(template string, allowed []string) error {
 	return err
 }
 
-// URL fills a URL template. A variable's value stands as it is. A placeholder's value is
-// escaped for the path or the query, wherever it stands; it may not stand before the path or after
-// a '#', and in a path it may not be empty or lead out of its segment.
+// URL fills a URL template. A variable's value stands as it is. A placeholder's value is escaped
+// for the path or the query, wherever it stands; it may not stand before the path or after a '#',
+// and in a path it may not be empty or lead out of its segment.
 func URL(template string, resolve Resolver, values map[string]string) (string, error) {
 	parts, err := splitTemplate(template, true)
 	if err != nil {
 		return "", err
 	}
-	var filled, fixed strings.Builder // fixed has an x for every placeholder: what the URL is when no value can be at fault
+	// fixed has an x for every placeholder: what the URL is when no value can be at fault.
+	var filled, fixed strings.Builder
 	for _, p := range parts {
 		text := p.text
 		switch {
@@ -187,13 +190,15 @@ func URL(template string, resolve Resolver, values map[string]string) (string, e
 	}
 	u, err := url.Parse(filled.String())
 	if err != nil {
-		return "", errors.New("expected a URL such as https://host/jobs/{itemKey}") // the error has the URL in it, and that may hold a secret
+		// The error has the URL in it, and that may hold a secret.
+		return "", errors.New("expected a URL such as https://host/jobs/{itemKey}")
 	}
 	want, err := url.Parse(fixed.String())
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return "", errors.New("expected a URL that begins with http:// or https:// and a host")
-	case u.Host != want.Host || u.Scheme != want.Scheme || strings.Count(u.EscapedPath(), "/") != strings.Count(want.EscapedPath(), "/"):
+	case u.Host != want.Host || u.Scheme != want.Scheme ||
+		strings.Count(u.EscapedPath(), "/") != strings.Count(want.EscapedPath(), "/"):
 		return "", errors.New("a placeholder's value changes more than its own part of the URL")
 	}
 	for segment := range strings.SplitSeq(u.EscapedPath(), "/") {
@@ -204,7 +209,8 @@ func URL(template string, resolve Resolver, values map[string]string) (string, e
 	return u.String(), nil
 }
 
-// escape escapes a placeholder's value for its place, which what stands before it tells.
+// escape escapes a placeholder's value for its place, which it knows by the part of the URL before
+// it.
 func escape(name, value, before string) (string, error) {
 	_, rest, hasScheme := strings.Cut(before, "://")
 	switch {
@@ -221,7 +227,8 @@ func escape(name, value, before string) (string, error) {
 	// be a segment.
 	for segment := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == '/' || r == '\\' }) {
 		if segment == "." || segment == ".." {
-			return "", fmt.Errorf("{%s} is %q, which would lead out of its segment of the URL's path", name, jsonvalue.Excerpt([]byte(value)))
+			return "", fmt.Errorf(
+				"{%s} is %q, which would lead out of its segment of the URL's path", name, jsonvalue.Excerpt([]byte(value)))
 		}
 	}
 	return url.PathEscape(value), nil
@@ -229,7 +236,9 @@ func escape(name, value, before string) (string, error) {
 
 // Body fills a body template: a string that is one placeholder becomes its value, which is a text
 // or a document; other strings have their ${VAR}s replaced.
-func Body(template json.RawMessage, resolve Resolver, values map[string]string, documents map[string]json.RawMessage) (json.RawMessage, error) {
+func Body(
+	template json.RawMessage, resolve Resolver, values map[string]string, documents map[string]json.RawMessage,
+) (json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(template))
 	dec.UseNumber()
 	var v any

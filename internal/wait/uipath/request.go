@@ -26,10 +26,14 @@ const (
 
 // ask sends a request to a path of Orchestrator's API, which is a template. An error that is not a
 // *fault.Fault is a *RetryError.
-func (s *source) ask(ctx context.Context, j wait.Job, method, path string, body json.RawMessage) (httpcall.Answer, error) {
+func (s *source) ask(
+	ctx context.Context, j wait.Job, method, path string, body json.RawMessage,
+) (httpcall.Answer, error) {
 	q := httpcall.Call{
-		Request: wait.Request{Method: method, URL: s.config.URL + path, Headers: map[string]string{"Authorization": "Bearer " + s.config.Token}},
-		Job:     j, LiteralBody: body,
+		Request: wait.Request{
+			Method: method, URL: s.config.URL + path, Headers: map[string]string{"Authorization": "Bearer " + s.config.Token},
+		},
+		Job: j, LiteralBody: body,
 	}
 	var err error
 	if q.LiteralHeaders, err = s.folder(j); err != nil {
@@ -42,12 +46,14 @@ func (s *source) ask(ctx context.Context, j wait.Job, method, path string, body 
 	return a, nil
 }
 
-// folder gives the header that says in which folder the job is: that of a job which exists already
-// as the agent said it, else that of the configuration; that of a job to start as it is configured,
-// else as the agent said it. For a model may choose what to start, and the eval set where.
+// folder returns the header that says in which folder the job is. A job that exists already is in
+// the folder that the agent said, else in the configured one. A job to start goes to the configured
+// folder, else to the one that the agent said: a model may choose what to start, and the eval set
+// where.
 func (s *source) folder(j wait.Job) (map[string]string, error) {
 	key, path := j.Spec.FolderKey, j.Spec.FolderPath
-	if configured := s.config.FolderKey != "" || s.config.FolderPath != ""; configured && (j.Spec.ItemKey == "" || key == "" && path == "") {
+	if configured := s.config.FolderKey != "" || s.config.FolderPath != ""; configured &&
+		(j.Spec.ItemKey == "" || key == "" && path == "") {
 		var err, err2 error
 		key, err = s.Resolve.Expand(s.config.FolderKey)
 		path, err2 = s.Resolve.Expand(s.config.FolderPath)
@@ -90,8 +96,8 @@ func printable(s string) bool {
 	return strings.TrimSpace(s) == s && strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
-// refused is the error of an answer to what comes before a job and to its start, nil if there is
-// none. It is not tried again what would be refused again.
+// refused is the error of an answer to the start of a job, or to a request before it; nil if there
+// is none. A request that would be refused again is not repeated.
 func (s *source) refused(j wait.Job, a httpcall.Answer) error {
 	switch {
 	case a.OK():
@@ -102,7 +108,7 @@ func (s *source) refused(j wait.Job, a httpcall.Answer) error {
 	return fault.New(fault.Job, "the job could not be started: "+explained(a).Error())
 }
 
-// explained is the error of an answer, with what it means of those whose reason is in the
+// explained is the error of an answer. It says what the error means if the reason is in the
 // configuration.
 func explained(a httpcall.Answer) error {
 	switch a.Status {

@@ -1,5 +1,5 @@
-// Package uipath is the source of jobs of UiPath's Orchestrator. How requests are sent and repeated
-// is package httpcall's.
+// Package uipath is the source of jobs of UiPath's Orchestrator. Package httpcall sends and repeats
+// the requests.
 package uipath
 
 import (
@@ -53,7 +53,9 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 		InputArguments string // JSON in a string
 		Reference      string
 	}
-	body := jsonvalue.Marshal(map[string]startInfo{"startInfo": {release, "ModernJobsCount", 1, string(j.Spec.InputArguments()), j.TriggerID}})
+	body := jsonvalue.Marshal(map[string]startInfo{
+		"startInfo": {release, "ModernJobsCount", 1, string(j.Spec.InputArguments()), j.TriggerID},
+	})
 	failpoint.Hit("trigger.starting")
 	if err := j.MayStart(s.Now()); err != nil {
 		return "", err
@@ -70,14 +72,16 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 	}
 	jobs, err := page(a)
 	if err != nil || len(jobs) == 0 || jobs[0].Text("Key") == "" {
-		return "", fault.New(fault.StartUnknown, "the job was started, but Orchestrator's answer has no key: "+jsonvalue.Excerpt(a.Body))
+		return "", fault.New(fault.StartUnknown,
+			"the job was started, but Orchestrator's answer has no key: "+jsonvalue.Excerpt(a.Body))
 	}
 	return jobs[0].Text("Key"), nil
 }
 
 // Find looks for the job whose reference is the trigger's id.
 func (s *source) Find(ctx context.Context, j wait.Job) (string, bool, error) {
-	a, err := s.ask(ctx, j, http.MethodGet, jobsPath+"?$filter=Reference%20eq%20%27{triggerId}%27&$select=Id,Key,Reference&$top=1", nil)
+	a, err := s.ask(ctx, j, http.MethodGet,
+		jobsPath+"?$filter=Reference%20eq%20%27{triggerId}%27&$select=Id,Key,Reference&$top=1", nil)
 	if err == nil {
 		err = s.refused(j, a)
 	}
@@ -92,7 +96,9 @@ func (s *source) Find(ctx context.Context, j wait.Job) (string, bool, error) {
 		return "", false, nil
 	case !strings.EqualFold(jobs[0].Text("Reference"), j.TriggerID) || jobs[0].Text("Key") == "":
 		// Were the filter ignored, the answer would be somebody else's job.
-		return "", false, fault.New(fault.Job, "Orchestrator was asked for the job with the reference "+j.TriggerID+" and answered another: "+jsonvalue.Excerpt(a.Body))
+		return "", false, fault.New(fault.Job,
+			"Orchestrator was asked for the job with the reference "+j.TriggerID+" and answered another: "+
+				jsonvalue.Excerpt(a.Body))
 	}
 	return jobs[0].Text("Key"), true, nil
 }
@@ -113,7 +119,8 @@ func (s *source) release(ctx context.Context, j wait.Job) (string, error) {
 	case err != nil:
 		return "", s.Retry(j, a, err)
 	case len(releases) == 0:
-		return "", fault.Newf(fault.Job, "Orchestrator has no process %q in %s", jsonvalue.Excerpt([]byte(j.Spec.Process)), s.folderOf(j))
+		return "", fault.Newf(fault.Job, "Orchestrator has no process %q in %s",
+			jsonvalue.Excerpt([]byte(j.Spec.Process)), s.folderOf(j))
 	case releases[0].Text("Key") == "":
 		return "", s.Retry(j, a, fmt.Errorf("%s answered a release without a key: %s", a.What, jsonvalue.Excerpt(a.Body)))
 	}
@@ -141,7 +148,7 @@ func (s *source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
 	return wait.Status{Done: true, Payload: payload}, err
 }
 
-// job fetches the job. It has a state.
+// job fetches the job. A job that it returns has a state.
 func (s *source) job(ctx context.Context, j wait.Job) (jsonvalue.Object, httpcall.Answer, error) {
 	a, err := s.ask(ctx, j, http.MethodGet, jobsPath+"/"+namespace+"GetByKey(identifier={itemKey})", nil)
 	switch {
@@ -157,7 +164,8 @@ func (s *source) job(ctx context.Context, j wait.Job) (jsonvalue.Object, httpcal
 	}
 	job, ok := jsonvalue.ParseObject(a.Value())
 	if !ok || job.Text("State") == "" {
-		return nil, a, s.Retry(j, a, fmt.Errorf("%s answered something that is not a job: %s", a.What, jsonvalue.Excerpt(a.Body)))
+		return nil, a, s.Retry(j, a, fmt.Errorf(
+			"%s answered something that is not a job: %s", a.What, jsonvalue.Excerpt(a.Body)))
 	}
 	return job, a, nil
 }
@@ -180,8 +188,10 @@ func (s *source) Cancel(ctx context.Context, j wait.Job) error {
 	if strings.Trim(id, "0123456789") != "" || id == "" {
 		return fmt.Errorf("%s answered a job without a number: %s", a.What, jsonvalue.Excerpt(a.Body))
 	}
-	a, err = s.ask(ctx, j, http.MethodPost, jobsPath+"("+id+")/"+namespace+"StopJob", json.RawMessage(`{"strategy":"SoftStop"}`))
-	if err != nil || a.OK() || a.Status == http.StatusNotFound || a.Status == http.StatusConflict || a.Status == http.StatusGone {
+	a, err = s.ask(ctx, j, http.MethodPost, jobsPath+"("+id+")/"+namespace+"StopJob",
+		json.RawMessage(`{"strategy":"SoftStop"}`))
+	if err != nil || a.OK() || a.Status == http.StatusNotFound || a.Status == http.StatusConflict ||
+		a.Status == http.StatusGone {
 		return err
 	}
 	return explained(a)
@@ -197,17 +207,17 @@ func ended(state string) bool {
 	return false
 }
 
-// wantsJob tells whether the job itself is the payload, however it ended: of what is named …Raw.
-// Otherwise it is what the job gave out, and a job that did not is a fault (UiPath's trigger reader
-// does so).
+// wantsJob tells whether the job itself is the payload, however it ended. That is so for triggers
+// that are named …Raw. Otherwise the payload is what the job gave out, and a job that was not
+// successful is a fault (UiPath's trigger reader does so).
 func wantsJob(s wait.Spec) bool { return strings.HasSuffix(s.Name, "_RAW") }
 
 // noContent stands for an output without members. LangGraph takes an empty resume value for none,
 // and would wait for ever.
 var noContent = json.RawMessage(`{"state":"successful","__internal":"NO_CONTENT"}`)
 
-// output is what a job that has ended gave out, as UiPath's own runtime hands it to an agent. The
-// error is a *fault.Fault.
+// output returns what a job that has ended gave out, as UiPath's own runtime hands it to an agent.
+// The error is a *fault.Fault.
 func output(job jsonvalue.Object) (json.RawMessage, error) {
 	if state := job.Text("State"); !strings.EqualFold(state, "successful") {
 		return nil, fault.New(fault.Job, reason(job, state))
@@ -215,7 +225,8 @@ func output(job jsonvalue.Object) (json.RawMessage, error) {
 	text := job.Text("OutputArguments")
 	if text == "" {
 		if file := job.Text("OutputFile"); file != "" {
-			return nil, fault.New(fault.Job, "the job was successful, but its output is the file "+file+" at Orchestrator, which cannot be fetched")
+			return nil, fault.New(fault.Job,
+				"the job was successful, but its output is the file "+file+" at Orchestrator, which cannot be fetched")
 		}
 		return json.RawMessage("null"), nil
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// stopAt makes a call whose context ends at its n-th step, and reports whether it came to that one.
+// stopAt makes a call whose context ends at its n-th step, and reports whether the call came to
+// that step.
 func (c *Case) stopAt(t *testing.T, n int, call func(ctx context.Context)) (stopped bool) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -29,8 +30,8 @@ func (c *Case) stopAt(t *testing.T, n int, call func(ctx context.Context)) (stop
 	return steps >= n
 }
 
-// startStopped stops the start of a job at each of its steps, each time of another trigger. A stop is
-// no fault of the job, and when it is started again there is one job.
+// startStopped stops the start of a job at each of its steps, each time of another trigger. A stop
+// is no fault of the job, and when it is started again there is one job.
 func (c *Case) startStopped(t *testing.T, kind wait.Start) {
 	t.Helper()
 	if c.OnStep == nil || c.Starts == nil {
@@ -57,7 +58,8 @@ func (c *Case) startStopped(t *testing.T, kind wait.Start) {
 	}
 }
 
-// checkStopped stops a check at each of its steps. What it then says is the truth, or nothing.
+// checkStopped stops a check at each of its steps. A check that was stopped says the truth, or
+// nothing.
 func (c *Case) checkStopped(t *testing.T) {
 	t.Helper()
 	if c.OnStep == nil {
@@ -71,14 +73,15 @@ func (c *Case) checkStopped(t *testing.T) {
 		var got wait.Status
 		var err error
 		going = c.stopAt(t, n, func(ctx context.Context) { got, err = c.Source.Check(ctx, c.Job) })
-		if err == nil && (got.Done != want.Done || !bytes.Equal(got.Payload, want.Payload) || fmt.Sprint(got.Fault) != fmt.Sprint(want.Fault)) {
+		if err == nil && (got.Done != want.Done || !bytes.Equal(got.Payload, want.Payload) ||
+			fmt.Sprint(got.Fault) != fmt.Sprint(want.Fault)) {
 			t.Errorf("a stop at step %d of a check has made %+v of %+v", n, got, want)
 		}
 	}
 }
 
-// Transport sends requests, and tells of three steps of each: before it is sent, when its server has
-// answered, and when the answer has been read.
+// Transport sends requests, and tells of three steps of each: before it is sent, when its server
+// has answered, and when the answer has been read.
 type Transport struct {
 	mu sync.Mutex
 	f  func()

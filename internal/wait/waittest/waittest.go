@@ -1,5 +1,5 @@
-// Package waittest is what every source of package wait must do, as one test. It knows the
-// interface [wait.Source] and nothing of any source.
+// Package waittest tests what every source of package wait must do. It knows the interface
+// [wait.Source] and nothing of any source.
 package waittest
 
 import (
@@ -60,8 +60,8 @@ func Run(t *testing.T, c Case) {
 	}
 }
 
-// start starts the job. What a crash makes necessary is tried as well: a job is looked for, or
-// started again.
+// start starts the job. It also tries what a crash makes necessary: it looks for the job, or starts
+// it again.
 func (c *Case) start(t *testing.T, kind wait.Start) {
 	t.Helper()
 	before := 0
