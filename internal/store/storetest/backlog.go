@@ -36,11 +36,14 @@ func backlogSpecs(s *suite) {
 		other, _ := w.create(1)
 		claims, err := w.a.Claim(w.ctx, runID, 3)
 		w.must(err)
-		w.commit(w.a, claims[0], store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true, RetryAfter: time.Minute})
+		w.commit(w.a, claims[0], store.SegmentEnd{
+			Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true, RetryAfter: time.Minute})
 		b := w.another()
 		due := w.Now().Add(time.Minute)
-		equal(w, "of the run, for its holder", backlog(w, w.a, runID), store.Backlog{Runnable: 1, Delayed: 1, Held: 2, NextDue: due})
-		equal(w, "of the run, for another: a lease may end before", backlog(w, b, runID), store.Backlog{Runnable: 1, Delayed: 1, Held: 2, NextDue: w.Now().Add(lease)})
+		equal(w, "of the run, for its holder", backlog(w, w.a, runID), store.Backlog{
+			Runnable: 1, Delayed: 1, Held: 2, NextDue: due})
+		equal(w, "of the run, for another: a lease may end before", backlog(w, b, runID), store.Backlog{
+			Runnable: 1, Delayed: 1, Held: 2, NextDue: w.Now().Add(lease)})
 		equal(w, "of all", backlog(w, w.a, ""), store.Backlog{Runnable: 2, Delayed: 1, Held: 2, NextDue: due})
 		equal(w, "of the other", backlog(w, w.a, other), store.Backlog{Runnable: 1})
 		equal(w, "what is due next in the run", nextDue(w, w.a, runID), due)
@@ -64,7 +67,8 @@ func backlogSpecs(s *suite) {
 		w.advance(time.Second)
 		equal(w, "for its holder", backlog(w, w.a, ""), store.Backlog{Due: 1, NextDue: later})
 		equal(w, "the next after that", nextDue(w, w.a, ""), later)
-		equal(w, "for another its claim ends", backlog(w, b, ""), store.Backlog{Due: 1, NextDue: w.Now().Add(lease - time.Second)})
+		equal(w, "for another its claim ends", backlog(w, b, ""), store.Backlog{
+			Due: 1, NextDue: w.Now().Add(lease - time.Second)})
 		w.advance(lease)
 		equal(w, "its claim has ended", backlog(w, b, ""), store.Backlog{Due: 2, NextDue: later})
 	})

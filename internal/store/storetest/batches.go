@@ -9,8 +9,11 @@ import (
 
 // inBatch is the trigger of a request that goes to a batch.
 func inBatch(key string) store.NewTrigger {
-	return store.NewTrigger{InterruptID: key, Type: "JOB", Name: "JOB", Source: "openai-batch", ItemKey: key, Spec: json.RawMessage(`{}`),
-		Request: &store.BatchRequest{Provider: "openai", Model: "m", CustomID: key, Body: json.RawMessage(`{"key":"` + key + `"}`), Wait: time.Minute}}
+	return store.NewTrigger{
+		InterruptID: key, Type: "JOB", Name: "JOB", Source: "openai-batch", ItemKey: key, Spec: json.RawMessage(`{}`),
+		Request: &store.BatchRequest{
+			Provider: "openai", Model: "m", CustomID: key, Body: json.RawMessage(`{"key":"` + key + `"}`), Wait: time.Minute,
+		}}
 }
 
 // claimBatch claims the only batch that is due.
@@ -40,14 +43,15 @@ func (w *world) waitingRequests(id string) (keys []string) {
 	return keys
 }
 
-// equalInBatch is inBatch for a question that all of them ask.
+// equalInBatch is inBatch for a question that all callers ask.
 func equalInBatch(key string) store.NewTrigger {
 	n := inBatch(key)
 	n.Request.CustomID, n.Request.Body = "q", json.RawMessage(`{}`)
 	return n
 }
 
-// whoWaits are the triggers of a batch's requests in their order; those that were merged have a plus.
+// whoWaits returns the triggers of a batch's requests in their order; those that were merged have a
+// plus.
 func (w *world) whoWaits(id string) (triggers []string) {
 	w.Helper()
 	w.must(w.a.WaitingRequests(w.ctx, id, func(r store.WaitingRequest) error {
@@ -75,8 +79,8 @@ func batchSpecs(s *suite) {
 		equal(w, "who waits", w.whoWaits(c.ID), []string{trigger(0), trigger(1) + "+"})
 		w.must(w.a.BatchStarted(w.ctx, c.BatchToken, "batch_1", time.Hour))
 
-		// One that is asked while the batch is at the provider waits for the same answer, and the answer
-		// is waited for as long as one of them does.
+		// A question that is asked while the batch is at the provider waits for the same answer, and
+		// the answer is waited for as long as one of them does.
 		w.commit(w.a, claims[2], completed)
 		w.waitForScores(w.a, claims[2], waits("judge", equalInBatch("k2")))
 		w.noBatch(w.a)

@@ -72,7 +72,8 @@ func callSpecs(s *suite) {
 		w.create(1)
 		c := w.claim(w.a)
 		seen := map[string]bool{}
-		for _, k := range []store.CallKey{key, {Server: "b", Tool: "run", Arguments: "0123"}, {Server: "rpa", Tool: "b", Arguments: "0123"}, {Server: "rpa", Tool: "run", Arguments: "b"}} {
+		for _, k := range []store.CallKey{key, {Server: "b", Tool: "run", Arguments: "0123"},
+			{Server: "rpa", Tool: "b", Arguments: "0123"}, {Server: "rpa", Tool: "run", Arguments: "b"}} {
 			call, err := w.a.BeginCall(w.ctx, c.Token, k)
 			w.must(err)
 			equal(w, "new", call.New, true)

@@ -62,7 +62,8 @@ func cancelSpecs(s *suite) {
 		if !c.Cancelled || !c.TakenOver {
 			w.Fatalf("%+v", c)
 		}
-		equal(w, "committed", w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCancelled}), store.Committed{State: eval.StateCancelled})
+		equal(w, "committed", w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCancelled}),
+			store.Committed{State: eval.StateCancelled})
 	})
 
 	s.spec("the triggers of what is cancelled become cancelled, their jobs are cancelled once", func(w *world) {
@@ -87,7 +88,8 @@ func cancelSpecs(s *suite) {
 		c := w.claim(w.a)
 		w.cancel(rollout)
 		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCancelled})
-		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerConsumed, "j/0/0": store.TriggerCancelled})
+		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
+			"i/0/0": store.TriggerConsumed, "j/0/0": store.TriggerCancelled})
 		equal(w, "action", w.claimTrigger(w.a).Action, store.ActionCancel)
 	})
 

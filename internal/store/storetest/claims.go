@@ -24,8 +24,10 @@ func claimSpecs(s *suite) {
 		w.advance(time.Second)
 		c := w.claim(w.a)
 		equal(w, "token's rollout", c.RolloutID, rollouts[0])
-		equal(w, "rollout", c.Rollout, store.Rollout{ID: rollouts[0], RunID: runID, EvaluationID: "e0", EvaluationName: "Ee0", Agent: "agent", Epoch: 1,
-			State: eval.StateRunning, Segment: 1, Attempt: 1, CreatedAt: w.Now().Add(-time.Second), StateSince: w.Now(), Clocks: store.Clocks{Queued: time.Second}})
+		equal(w, "rollout", c.Rollout, store.Rollout{
+			ID: rollouts[0], RunID: runID, EvaluationID: "e0", EvaluationName: "Ee0", Agent: "agent", Epoch: 1,
+			State: eval.StateRunning, Segment: 1, Attempt: 1, CreatedAt: w.Now().Add(-time.Second), StateSince: w.Now(),
+			Clocks: store.Clocks{Queued: time.Second}})
 		equal(w, "evaluation", string(c.Evaluation), `{"n":0}`)
 		if c.Repeats || c.TakenOver || c.Cancelled || len(c.Deliveries) != 0 || c.Fence == 0 {
 			w.Fatalf("%+v", c)
@@ -68,7 +70,8 @@ func claimSpecs(s *suite) {
 		w.must(err)
 		w.suspend(w.a, claims[1], external("i"))
 		w.suspend(w.a, claims[2], external("i"))
-		w.commit(w.a, claims[0], store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true, RetryAfter: 10 * time.Second})
+		w.commit(w.a, claims[0], store.SegmentEnd{
+			Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true, RetryAfter: 10 * time.Second})
 		// when one wait ends, then a new run is made, then the other wait ends, then the backoff is
 		// over
 		w.advance(time.Second)

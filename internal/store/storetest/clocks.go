@@ -21,7 +21,8 @@ func clockSpecs(s *suite) {
 		c := w.claim(w.a)
 		clocks(store.Clocks{Queued: time.Second})
 		w.advance(2 * time.Second) // a failed attempt is working time
-		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true, RetryAfter: 4 * time.Second})
+		w.commit(w.a, c, store.SegmentEnd{
+			Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true, RetryAfter: 4 * time.Second})
 		clocks(store.Clocks{Working: 2 * time.Second, Queued: time.Second})
 		w.advance(5 * time.Second) // the backoff, and until somebody claims it, is queued
 		c = w.claim(w.a)
@@ -43,7 +44,9 @@ func clockSpecs(s *suite) {
 		w.advance(13 * time.Second)
 		w.must(b.Finish(w.ctx, c.Token, nil))
 		o := w.view(runID, rollouts[0])
-		clocks(store.Clocks{Working: 21 * time.Second, Queued: 9*time.Second + lease + 20*time.Second, Waiting: time.Hour, Evaluating: 13 * time.Second})
+		clocks(store.Clocks{
+			Working: 21 * time.Second, Queued: 9*time.Second + lease + 20*time.Second, Waiting: time.Hour,
+			Evaluating: 13 * time.Second})
 		equal(w, "wall", o.Clocks.Wall(), o.FinishedAt.Sub(o.CreatedAt))
 	})
 
@@ -51,17 +54,22 @@ func clockSpecs(s *suite) {
 		runID, rollouts := w.create(1)
 		c := w.claim(w.a)
 		w.advance(time.Minute)
-		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true, Queued: 10 * time.Second, Held: 20 * time.Second})
-		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{Queued: 10 * time.Second, Waiting: 20 * time.Second, Working: 30 * time.Second})
+		w.commit(w.a, c, store.SegmentEnd{
+			Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true, Queued: 10 * time.Second,
+			Held: 20 * time.Second})
+		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{
+			Queued: 10 * time.Second, Waiting: 20 * time.Second, Working: 30 * time.Second})
 		c = w.claim(w.a)
 		w.advance(time.Minute)
 		w.suspend(w.a, c, external("i"))
-		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{Queued: 10 * time.Second, Waiting: 20 * time.Second, Working: 90 * time.Second})
+		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{
+			Queued: 10 * time.Second, Waiting: 20 * time.Second, Working: 90 * time.Second})
 		w.deliver(w.a, payload(store.TriggerID(rollouts[0], "i", 0, 0), `1`))
 		c = w.claim(w.a)
 		w.advance(time.Second)
 		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: []byte(`{}`), Held: time.Hour})
-		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{Queued: 10 * time.Second, Waiting: 21 * time.Second, Working: 90 * time.Second})
+		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{
+			Queued: 10 * time.Second, Waiting: 21 * time.Second, Working: 90 * time.Second})
 	})
 
 	s.spec("a delivery that was there before costs no waiting", func(w *world) {
@@ -147,7 +155,8 @@ func checkClocks(w *world, r *rand.Rand, jumps bool) {
 					continue // dies
 				}
 				pass()
-				ends := []store.SegmentEnd{{Outcome: store.OutcomeInterrupted}, {Outcome: store.OutcomeSuspended, Triggers: list(external("i"))},
+				ends := []store.SegmentEnd{
+					{Outcome: store.OutcomeInterrupted}, {Outcome: store.OutcomeSuspended, Triggers: list(external("i"))},
 					{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true}}
 				if c.State == eval.StateRunning {
 					_, err := s.CommitSegment(w.ctx, c.Token, ends[r.IntN(3)])
@@ -157,7 +166,8 @@ func checkClocks(w *world, r *rand.Rand, jumps bool) {
 		}
 		o = w.view(runID, rollouts[0])
 		c := o.Clocks
-		for _, pair := range [][2]time.Duration{{before.Working, c.Working}, {before.Waiting, c.Waiting}, {before.Queued, c.Queued}, {before.Evaluating, c.Evaluating}} {
+		for _, pair := range [][2]time.Duration{{before.Working, c.Working}, {before.Waiting, c.Waiting},
+			{before.Queued, c.Queued}, {before.Evaluating, c.Evaluating}} {
 			if pair[1] < pair[0] {
 				w.Fatalf("a clock went back: %+v after %+v", c, before)
 			}

@@ -36,8 +36,8 @@ type shownTrigger struct {
 	Deadline         time.Time
 }
 
-// compare checks the store against the model, as store i sees it, and what must hold of any store
-// whatever the model says.
+// compare checks the store, as store i sees it, against the model. It also checks what must hold of
+// any store, whatever the model says.
 func (p *player) compare(i int) error {
 	var view playedView
 	if err := p.w.a.Snapshot(p.w.ctx, p.runID, func(v store.View) error {
@@ -85,7 +85,8 @@ func (p *player) shown(r *modelRollout) shown {
 func shownOf(o store.RolloutView) shown {
 	out := shown{o.State, o.Scorings, o.Segment, o.Attempt, o.Failures, o.Suspensions, len(o.Results), nil}
 	for _, g := range o.Triggers {
-		out.Triggers = append(out.Triggers, shownTrigger{g.ID, g.ItemKey, string(g.Payload), g.State, g.TakenBy, g.Status, g.Deadline})
+		out.Triggers = append(out.Triggers, shownTrigger{
+			g.ID, g.ItemKey, string(g.Payload), g.State, g.TakenBy, g.Status, g.Deadline})
 	}
 	return out
 }
@@ -128,8 +129,10 @@ func (p *player) checkEvents(view *playedView) error {
 			return fmt.Errorf("rollout %s is %s and was finished %d times", o.ID, o.State, view.finished[o.ID])
 		}
 	}
-	if finished := view.finished[p.runID]; (open == 0) != view.run.Final() || (open == 0) != (finished == 1) || finished > 1 {
-		return fmt.Errorf("%d rollouts are open, the run is final: %v, and was finished %d times", open, view.run.Final(), finished)
+	if finished := view.finished[p.runID]; (open == 0) != view.run.Final() || (open == 0) != (finished == 1) ||
+		finished > 1 {
+		return fmt.Errorf("%d rollouts are open, the run is final: %v, and was finished %d times", open, view.run.Final(),
+			finished)
 	}
 	return nil
 }
@@ -138,8 +141,10 @@ func (p *player) checkEvents(view *playedView) error {
 func invariants(before, after playedView) error {
 	var counts store.Counts
 	for i, o := range after.rollouts {
-		n := map[eval.State]*int{eval.StatePending: &counts.Pending, eval.StateRunning: &counts.Running, eval.StateSuspended: &counts.Suspended,
-			eval.StateEvaluating: &counts.Evaluating, eval.StateScoring: &counts.Scoring, eval.StateCompleted: &counts.Completed, eval.StateFaulted: &counts.Faulted, eval.StateCancelled: &counts.Cancelled}
+		n := map[eval.State]*int{
+			eval.StatePending: &counts.Pending, eval.StateRunning: &counts.Running, eval.StateSuspended: &counts.Suspended,
+			eval.StateEvaluating: &counts.Evaluating, eval.StateScoring: &counts.Scoring, eval.StateCompleted: &counts.Completed,
+			eval.StateFaulted: &counts.Faulted, eval.StateCancelled: &counts.Cancelled}
 		*n[o.State]++
 		counts.Total++
 		if o.State == eval.StateScoring && o.Score != nil {
@@ -152,7 +157,8 @@ func invariants(before, after playedView) error {
 			return fmt.Errorf("rollout %s: the clocks %+v do not add up to %v", o.ID, o.Clocks, age)
 		}
 		for j, g := range o.Segments {
-			if j > 0 && g.Number == o.Segments[j-1].Number && g.Attempt != o.Segments[j-1].Attempt+1 || (j == 0 || g.Number != o.Segments[j-1].Number) && g.Attempt != 1 {
+			if j > 0 && g.Number == o.Segments[j-1].Number && g.Attempt != o.Segments[j-1].Attempt+1 ||
+				(j == 0 || g.Number != o.Segments[j-1].Number) && g.Attempt != 1 {
 				return fmt.Errorf("rollout %s: an attempt is missing before %d.%d", o.ID, g.Number, g.Attempt)
 			}
 		}
@@ -184,8 +190,10 @@ func invariants(before, after playedView) error {
 	if counts != after.run.Counts {
 		return fmt.Errorf("counts %+v, but there are %+v", after.run.Counts, counts)
 	}
-	if after.run.Revision < before.run.Revision || after.run.Revision == before.run.Revision && document(before) != document(after) {
-		return fmt.Errorf("the revision %d stayed, but the run changed:\n%s", after.run.Revision, cmp.Diff(document(before), document(after)))
+	if after.run.Revision < before.run.Revision ||
+		after.run.Revision == before.run.Revision && document(before) != document(after) {
+		return fmt.Errorf("the revision %d stayed, but the run changed:\n%s", after.run.Revision,
+			cmp.Diff(document(before), document(after)))
 	}
 	return nil
 }

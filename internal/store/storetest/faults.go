@@ -13,7 +13,9 @@ func faultSpecs(s *suite) {
 	for _, c := range []struct {
 		status store.Status
 		state  store.TriggerState
-	}{{store.StatusFaulted, store.TriggerFaulted}, {store.StatusCancelled, store.TriggerCancelled}, {store.StatusExpired, store.TriggerExpired}} {
+	}{
+		{store.StatusFaulted, store.TriggerFaulted}, {store.StatusCancelled, store.TriggerCancelled},
+		{store.StatusExpired, store.TriggerExpired}} {
 		s.spec("an agent that takes no faults faults with a delivery that is "+string(c.status), func(w *world) {
 			// given two rollouts that wait
 			runID, rollouts := w.create(2)
@@ -31,7 +33,8 @@ func faultSpecs(s *suite) {
 			if o.Fault == nil || o.Fault.Category != "job" || o.Fault.Message == "" {
 				w.Fatalf("fault %+v", o.Fault)
 			}
-			equal(w, "triggers", states(o.Triggers), map[string]store.TriggerState{"i/0/0": c.state, "j/0/0": store.TriggerAbandoned})
+			equal(w, "triggers", states(o.Triggers), map[string]store.TriggerState{
+				"i/0/0": c.state, "j/0/0": store.TriggerAbandoned})
 			equal(w, "its other job", w.claimTrigger(w.a).Action, store.ActionCancel)
 			again := store.Duplicate
 			if c.status == store.StatusExpired {
@@ -39,7 +42,8 @@ func faultSpecs(s *suite) {
 			}
 			equal(w, "once more", w.deliver(w.a, payload(id, `1`)), again)
 			// and the other one waits as before
-			equal(w, "the other", states(w.view(runID, rollouts[1]).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerWaiting, "j/0/0": store.TriggerWaiting})
+			equal(w, "the other", states(w.view(runID, rollouts[1]).Triggers), map[string]store.TriggerState{
+				"i/0/0": store.TriggerWaiting, "j/0/0": store.TriggerWaiting})
 			equal(w, "state of the other", w.view(runID, rollouts[1]).State, eval.StateSuspended)
 		})
 
@@ -54,31 +58,37 @@ func faultSpecs(s *suite) {
 			equal(w, "state", claim.Deliveries[0].State, c.state)
 			equal(w, "fault", claim.Deliveries[0].Fault, f)
 			w.commit(w.a, claim, completed)
-			equal(w, "consumed", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerConsumed})
+			equal(w, "consumed", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
+				"i/0/0": store.TriggerConsumed})
 		})
 	}
 
 	s.spec("a fault's own category is kept", func(w *world) {
 		runID, rollout := w.suspended(list(external("i")))
-		w.deliver(w.a, store.Delivery{TriggerID: store.TriggerID(rollout, "i", 0, 0), Status: store.StatusFaulted, Fault: fault.New("start-unknown", "m")})
+		w.deliver(w.a, store.Delivery{
+			TriggerID: store.TriggerID(rollout, "i", 0, 0), Status: store.StatusFaulted, Fault: fault.New("start-unknown", "m")})
 		equal(w, "fault", w.view(runID, rollout).Fault, fault.New("start-unknown", "m"))
 	})
 
-	s.spec("all: one fault is enough for an agent that takes none, and the rest is needed for one that does", func(w *world) {
-		for _, accepts := range []bool{false, true} {
-			runID, rollout := w.suspended(list(external("i"), external("j")), needsAll, func(p *store.Plan) { p.Rollouts[0].AcceptsFaults = accepts })
-			w.deliver(w.a, store.Delivery{TriggerID: store.TriggerID(rollout, "i", 0, 0), Status: store.StatusFaulted})
-			if !accepts {
-				equal(w, "state", w.view(runID, rollout).State, eval.StateFaulted)
-				continue
+	s.spec("all: one fault is enough for an agent that takes none, and the rest is needed for one that does",
+		func(w *world) {
+			for _, accepts := range []bool{false, true} {
+				runID, rollout := w.suspended(list(external("i"), external("j")), needsAll, func(p *store.Plan) {
+					p.Rollouts[0].AcceptsFaults = accepts
+				})
+				w.deliver(w.a, store.Delivery{TriggerID: store.TriggerID(rollout, "i", 0, 0), Status: store.StatusFaulted})
+				if !accepts {
+					equal(w, "state", w.view(runID, rollout).State, eval.StateFaulted)
+					continue
+				}
+				w.claimsNothing(w.a)
+				w.deliver(w.a, payload(store.TriggerID(rollout, "j", 0, 0), `1`))
+				equal(w, "deliveries", len(w.claim(w.a).Deliveries), 2)
 			}
-			w.claimsNothing(w.a)
-			w.deliver(w.a, payload(store.TriggerID(rollout, "j", 0, 0), `1`))
-			equal(w, "deliveries", len(w.claim(w.a).Deliveries), 2)
-		}
-	})
+		})
 
-	s.spec("a fault that the agent cannot take counts only when nothing waits to be taken, whenever the rollout is claimed", func(w *world) { // B6
+	// B6
+	s.spec("a fault that the agent cannot take counts only when nothing waits to be taken, whenever the rollout is claimed", func(w *world) {
 		for _, claimFirst := range []bool{false, true} {
 			runID, rollout := w.suspended(list(external("i"), external("j")))
 			var c store.Claim
@@ -103,7 +113,8 @@ func faultSpecs(s *suite) {
 		c := w.claim(w.a)
 		w.commit(w.a, c, completed)
 		equal(w, "state", w.view(runID, rollout).State, eval.StateEvaluating)
-		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerConsumed, "j/0/0": store.TriggerAbandoned})
+		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
+			"i/0/0": store.TriggerConsumed, "j/0/0": store.TriggerAbandoned})
 	})
 
 	s.spec("all: a fault that the agent cannot take is the end, in whatever order", func(w *world) { // B6
@@ -139,7 +150,8 @@ func faultSpecs(s *suite) {
 func deadlineSpecs(s *suite) {
 	suspendFor := func(w *world, timeout time.Duration, triggers ...store.NewTrigger) (rollout string) {
 		_, rollouts := w.create(1)
-		w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeSuspended, Triggers: triggers, SuspendTimeout: timeout})
+		w.commit(w.a, w.claim(w.a), store.SegmentEnd{
+			Outcome: store.OutcomeSuspended, Triggers: triggers, SuspendTimeout: timeout})
 		return rollouts[0]
 	}
 
@@ -169,7 +181,8 @@ func deadlineSpecs(s *suite) {
 		for _, c := range claims {
 			equal(w, "action", c.Action, store.ActionExpire)
 		}
-		equal(w, "expired", w.deliver(w.a, store.Delivery{TriggerID: store.TriggerID(rollout, "i", 0, 0), Status: store.StatusExpired, Fence: claims[0].Fence}), store.Accepted)
+		equal(w, "expired", w.deliver(w.a, store.Delivery{TriggerID: store.TriggerID(rollout, "i", 0, 0),
+			Status: store.StatusExpired, Fence: claims[0].Fence}), store.Accepted)
 		equal(w, "state", w.trigger(store.TriggerID(rollout, "i", 0, 0)).State, store.TriggerExpired)
 	})
 
@@ -193,7 +206,8 @@ func deadlineSpecs(s *suite) {
 		equal(w, "it waits to be expired", w.trigger(j).State, store.TriggerWaiting)
 		c := w.claimTrigger(w.a)
 		equal(w, "while it is claimed", w.deliver(w.another(), payload(j, `1`)), store.Late)
-		equal(w, "expiry", w.deliver(w.a, store.Delivery{TriggerID: j, Status: store.StatusExpired, Fence: c.Fence}), store.Accepted)
+		equal(w, "expiry", w.deliver(w.a, store.Delivery{TriggerID: j, Status: store.StatusExpired, Fence: c.Fence}),
+			store.Accepted)
 		equal(w, "once it has expired", w.deliver(w.a, payload(j, `1`)), store.Late)
 		equal(w, "of the one that was answered", w.deliver(w.a, payload(i, `1`)), store.Duplicate)
 		all, err := w.a.Deliveries(w.ctx, j)
@@ -211,32 +225,37 @@ func deadlineSpecs(s *suite) {
 		equal(w, "resumed", w.claim(w.a).RolloutID, rollout)
 	})
 
-	s.spec("a parked delivery that came in time counts when the key of the job is known, however late that is", func(w *world) { // B4
-		_ = suspendFor(w, time.Minute, startable("i"))
-		c := w.claimTrigger(w.a)
-		d := byKey("job-7", `1`)
-		d.Source = "http"
-		equal(w, "disposition", w.deliver(w.a, d), store.Parked)
-		w.advance(time.Minute)
-		d.Payload = []byte(`2`)
-		equal(w, "disposition", w.deliver(w.a, d), store.Parked)
-		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", time.Second))
-		all, err := w.a.Deliveries(w.ctx, c.TriggerID)
-		w.must(err)
-		equal(w, "dispositions", []store.Disposition{all[0].Disposition, all[1].Disposition}, []store.Disposition{store.Accepted, store.Duplicate})
-		equal(w, "fired", w.trigger(c.TriggerID).State, store.TriggerFired)
-	})
-
-	s.spec("a start that keeps failing is never due in the past, and after its deadline when it is told to", func(w *world) { // B1
-		_ = suspendFor(w, time.Minute, startable("i"))
-		for range 20 {
+	// B4
+	s.spec("a parked delivery that came in time counts when the key of the job is known, however late that is",
+		func(w *world) {
+			_ = suspendFor(w, time.Minute, startable("i"))
 			c := w.claimTrigger(w.a)
-			w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, 10*time.Second, store.TriggerFailure{Error: "boom"}))
-			w.noTriggerDue(w.a)
-			equal(w, "due", w.trigger(c.TriggerID).NextDue, w.Now().Add(10*time.Second))
-			w.advance(10 * time.Second)
-		}
-	})
+			d := byKey("job-7", `1`)
+			d.Source = "http"
+			equal(w, "disposition", w.deliver(w.a, d), store.Parked)
+			w.advance(time.Minute)
+			d.Payload = []byte(`2`)
+			equal(w, "disposition", w.deliver(w.a, d), store.Parked)
+			w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", time.Second))
+			all, err := w.a.Deliveries(w.ctx, c.TriggerID)
+			w.must(err)
+			equal(w, "dispositions", []store.Disposition{all[0].Disposition, all[1].Disposition},
+				[]store.Disposition{store.Accepted, store.Duplicate})
+			equal(w, "fired", w.trigger(c.TriggerID).State, store.TriggerFired)
+		})
+
+	// B1
+	s.spec("a start that keeps failing is never due in the past, and after its deadline when it is told to",
+		func(w *world) {
+			_ = suspendFor(w, time.Minute, startable("i"))
+			for range 20 {
+				c := w.claimTrigger(w.a)
+				w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, 10*time.Second, store.TriggerFailure{Error: "boom"}))
+				w.noTriggerDue(w.a)
+				equal(w, "due", w.trigger(c.TriggerID).NextDue, w.Now().Add(10*time.Second))
+				w.advance(10 * time.Second)
+			}
+		})
 
 	s.spec("a failure is counted and its error kept until a call succeeds", func(w *world) {
 		_ = suspendFor(w, time.Hour, startable("i"))
@@ -257,7 +276,8 @@ func deadlineSpecs(s *suite) {
 		c := w.claimTrigger(w.a)
 		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, 0, store.TriggerFailure{Error: "boom", NotStarted: true}))
 		was := w.trigger(c.TriggerID)
-		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, 0, store.TriggerFailure{Error: "not this", NotStarted: true, NotTried: true}))
+		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, 0, store.TriggerFailure{
+			Error: "not this", NotStarted: true, NotTried: true}))
 		equal(w, "not started", w.trigger(c.TriggerID), was)
 		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, 0, store.TriggerFailure{NotTried: true}))
 		c = w.claimTrigger(w.another())
@@ -269,7 +289,8 @@ func deadlineSpecs(s *suite) {
 		at := func(what string, want time.Time) {
 			equal(w, what, w.trigger(store.TriggerID(rollout, "i", 0, 0)).CheckedAt, want)
 		}
-		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, 0, store.TriggerFailure{Error: "boom", NotStarted: true}))
+		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, 0, store.TriggerFailure{
+			Error: "boom", NotStarted: true}))
 		w.must(w.a.TriggerStarted(w.ctx, w.claimTrigger(w.a).TriggerToken, "job-1", 0))
 		at("a start", time.Time{})
 		w.advance(time.Second)
@@ -280,7 +301,8 @@ func deadlineSpecs(s *suite) {
 		at("it could not be asked", w.Now())
 		w.advance(time.Second)
 		c := w.claimTrigger(w.a)
-		_, err := w.a.Deliver(w.ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusSuccessful, Payload: json.RawMessage(`1`), By: "http"})
+		_, err := w.a.Deliver(w.ctx, store.Delivery{
+			TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusSuccessful, Payload: json.RawMessage(`1`), By: "http"})
 		w.must(err)
 		at("it was done", w.Now())
 		equal(w, "who", w.view(runID, rollout).Triggers[0].DeliveredBy, "http")
@@ -341,29 +363,32 @@ func deadlineSpecs(s *suite) {
 		w.noTriggerDue(w.a)
 	})
 
-	s.spec("a job whose wait is over already is not started any more; one that may have been is looked for first", func(w *world) {
-		_ = suspendFor(w, time.Minute, startable("i"))
-		w.advance(time.Minute)
-		equal(w, "never started", w.claimTrigger(w.a).Action, store.ActionExpire)
-		_ = suspendFor(w, time.Minute, startable("i"))
-		equal(w, "started in time", w.claimTrigger(w.a).Action, store.ActionStart)
-		w.advance(time.Minute)
-		b := w.another()
-		claims, err := b.ClaimTriggers(w.ctx, "", 10)
-		w.must(err)
-		actions := map[store.Action]bool{}
-		for _, c := range claims {
-			actions[c.Action] = true
-		}
-		equal(w, "actions", actions, map[store.Action]bool{store.ActionExpire: true, store.ActionResolve: true})
-	})
+	s.spec("a job whose wait is over already is not started any more; one that may have been is looked for first",
+		func(w *world) {
+			_ = suspendFor(w, time.Minute, startable("i"))
+			w.advance(time.Minute)
+			equal(w, "never started", w.claimTrigger(w.a).Action, store.ActionExpire)
+			_ = suspendFor(w, time.Minute, startable("i"))
+			equal(w, "started in time", w.claimTrigger(w.a).Action, store.ActionStart)
+			w.advance(time.Minute)
+			b := w.another()
+			claims, err := b.ClaimTriggers(w.ctx, "", 10)
+			w.must(err)
+			actions := map[store.Action]bool{}
+			for _, c := range claims {
+				actions[c.Action] = true
+			}
+			equal(w, "actions", actions, map[store.Action]bool{store.ActionExpire: true, store.ActionResolve: true})
+		})
 
-	s.spec("a suspension has its own deadline, which does not move those of the triggers that it kept", func(w *world) { // B10
+	// B10
+	s.spec("a suspension has its own deadline, which does not move those of the triggers that it kept", func(w *world) {
 		rollout := suspendFor(w, time.Hour, external("i"), external("j"))
 		kept := w.trigger(store.TriggerID(rollout, "j", 0, 0)).Deadline
 		w.deliver(w.a, payload(store.TriggerID(rollout, "i", 0, 0), `1`))
 		w.advance(time.Minute)
-		w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeSuspended, Triggers: list(external("j"), external("k")), SuspendTimeout: time.Hour})
+		w.commit(w.a, w.claim(w.a), store.SegmentEnd{
+			Outcome: store.OutcomeSuspended, Triggers: list(external("j"), external("k")), SuspendTimeout: time.Hour})
 		equal(w, "kept", w.trigger(store.TriggerID(rollout, "j", 0, 0)).Deadline, kept)
 		equal(w, "new", w.trigger(store.TriggerID(rollout, "k", 0, 0)).Deadline, kept.Add(time.Minute))
 	})

@@ -42,8 +42,8 @@ func historySpecs(s *suite) {
 	}
 }
 
-// op is an operation by a store; what its numbers choose depends on what is there when it is
-// applied, so that a history from which operations are taken is still one.
+// op is an operation by a store. Its numbers choose among what is there when it is applied, so that
+// a history from which operations are taken is still one.
 type op struct {
 	kind    string
 	store   int
@@ -55,8 +55,10 @@ func (o op) String() string {
 }
 
 // kinds are the operations, those that happen often more than once.
-var kinds = []string{"claim", "claim", "claim", "commit", "commit", "commit", "commit", "commit", "result", "score", "score", "finish", "deliver", "deliver", "deliver", "deliverKey",
-	"claimTriggers", "claimTriggers", "started", "pending", "failed", "answered", "cancel", "renew", "advance", "advance"}
+var kinds = []string{
+	"claim", "claim", "claim", "commit", "commit", "commit", "commit", "commit", "result", "score", "score", "finish",
+	"deliver", "deliver", "deliver", "deliverKey", "claimTriggers", "claimTriggers", "started", "pending", "failed",
+	"answered", "cancel", "renew", "advance", "advance"}
 
 func history(r *rand.Rand, n int) []op {
 	ops := make([]op, n)

@@ -52,11 +52,14 @@ func (w *world) post(id, typ, text string) store.JobEvent {
 func jobSpecs(s *suite) {
 	s.spec("a job is there with its run, as it was submitted", func(w *world) {
 		deadline := w.Now().Add(time.Hour)
-		want := store.NewJob{Capability: "c", SubmittedBy: "me", Payload: json.RawMessage(`{"inputs": {"a": 1}}`), MaxRetries: ptr(0), MaxDuration: time.Minute, Deadline: deadline}
+		want := store.NewJob{
+			Capability: "c", SubmittedBy: "me", Payload: json.RawMessage(`{"inputs": {"a": 1}}`), MaxRetries: ptr(0),
+			MaxDuration: time.Minute, Deadline: deadline}
 		runID, _ := w.create(2, func(p *store.Plan) { p.Job = &want })
 		got, err := w.another().Job(w.ctx, runID)
 		w.must(err)
-		equal(w, "job", got, store.Job{NewJob: want, ID: runID, SubmittedAt: w.Now(), Status: store.JobWorking, DueAt: deadline, Total: 2})
+		equal(w, "job", got, store.Job{
+			NewJob: want, ID: runID, SubmittedAt: w.Now(), Status: store.JobWorking, DueAt: deadline, Total: 2})
 	})
 
 	s.spec("a run that was not submitted as a job is none", func(w *world) {
@@ -241,9 +244,11 @@ func jobSpecs(s *suite) {
 			slices.Sort(out)
 			return out
 		}
-		equal(w, "working", list(store.JobFilter{Statuses: []store.JobStatus{store.JobWorking}}), []string{"pending", "running"})
+		equal(w, "working", list(store.JobFilter{Statuses: []store.JobStatus{store.JobWorking}}),
+			[]string{"pending", "running"})
 		equal(w, "submitter", list(store.JobFilter{SubmittedBy: "somebody"}), []string{"pending"})
-		equal(w, "asked", list(store.JobFilter{Statuses: []store.JobStatus{store.JobInputRequired, store.JobFailed}}), []string{"asked"})
+		equal(w, "asked", list(store.JobFilter{Statuses: []store.JobStatus{store.JobInputRequired, store.JobFailed}}),
+			[]string{"asked"})
 		equal(w, "completed", list(store.JobFilter{Statuses: []store.JobStatus{store.JobCompleted}}), []string{"completed"})
 		equal(w, "capability", list(store.JobFilter{Capability: "other"}), []string{"pending"})
 		equal(w, "owner", list(store.JobFilter{Owner: w.a.Holder()}), []string{"running"})
@@ -277,7 +282,9 @@ func jobEventSpecs(s *suite) {
 
 	s.spec("an event is kept as it was posted", func(w *world) {
 		id, _ := w.create(1, asJob())
-		want := store.JobEvent{JobID: id, Type: "note", Payload: json.RawMessage(`{"n": 9007199254740993}`), TraceContext: json.RawMessage(`{"traceparent":"00"}`), PostedBy: "ci"}
+		want := store.JobEvent{
+			JobID: id, Type: "note", Payload: json.RawMessage(`{"n": 9007199254740993}`),
+			TraceContext: json.RawMessage(`{"traceparent":"00"}`), PostedBy: "ci"}
 		posted, err := w.a.PostJobEvent(w.ctx, want, nil)
 		w.must(err)
 		want.Seq, want.CreatedAt = 1, w.Now()
@@ -299,8 +306,9 @@ func jobEventSpecs(s *suite) {
 			seqs  []int64
 			read  int64
 		}{
-			{0, nil, 10, []int64{1, 2, 3, 4, 5, 6}, 6}, {2, nil, 2, []int64{3, 4}, 4}, {0, []string{"b"}, 10, []int64{2, 4, 6}, 6},
-			{0, []string{"a"}, 10, []int64{1, 3, 5}, 6}, {0, []string{"a"}, 2, []int64{1, 3}, 3}, {3, []string{"none"}, 10, nil, 6}, {999, nil, 10, nil, 999},
+			{0, nil, 10, []int64{1, 2, 3, 4, 5, 6}, 6}, {2, nil, 2, []int64{3, 4}, 4},
+			{0, []string{"b"}, 10, []int64{2, 4, 6}, 6}, {0, []string{"a"}, 10, []int64{1, 3, 5}, 6},
+			{0, []string{"a"}, 2, []int64{1, 3}, 3}, {3, []string{"none"}, 10, nil, 6}, {999, nil, 10, nil, 999},
 		} {
 			log, err := w.a.JobEvents(w.ctx, id, one.after, one.types, one.limit)
 			w.must(err)
@@ -317,7 +325,8 @@ func jobEventSpecs(s *suite) {
 	s.spec("the log is read by pages of a bounded size, and one event always fits", func(w *world) {
 		id, _ := w.create(1, asJob())
 		large := `"` + strings.Repeat("x", store.MaxPage/2) + `"`
-		for _, text := range []string{large, `"` + large[1:len(large)-1] + large[1:], large, `1`, `2`} { // the second is larger than a page
+		// the second is larger than a page
+		for _, text := range []string{large, `"` + large[1:len(large)-1] + large[1:], large, `1`, `2`} {
 			w.post(id, "x", text)
 		}
 		var got [][2]int64

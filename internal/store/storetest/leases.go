@@ -173,7 +173,8 @@ func deadProcessSpecs(s *suite) {
 		w.claimsNothing(w.a)
 	})
 
-	for name, p := range map[string]store.Process{"another boot": otherBoot, "another PID namespace": otherNamespace, "nobody knows where": unknown} {
+	for name, p := range map[string]store.Process{"another boot": otherBoot, "another PID namespace": otherNamespace,
+		"nobody knows where": unknown} {
 		s.spec("nothing can be said of a process of "+name+": its lease must run out", func(w *world) {
 			_, _ = w.create(1)
 			b := w.as(p)

@@ -38,7 +38,8 @@ func machineSpecs(s *suite) {
 		b, err := there.Backlog(w.ctx, "")
 		w.must(err)
 		equal(w, "due there", b.Due, 0)
-		equal(w, "action here", w.claimTrigger(w.another(on("here", "b3"))).Action, store.ActionCheck) // after it was booted again
+		// after it was booted again
+		equal(w, "action here", w.claimTrigger(w.another(on("here", "b3"))).Action, store.ActionCheck)
 	})
 
 	s.spec("a local job whose start was broken off is started on no other machine", func(w *world) { // Y1
@@ -46,7 +47,8 @@ func machineSpecs(s *suite) {
 		equal(w, "action", w.claimTrigger(w.another(on("here", "b1"))).Action, store.ActionStart)
 		w.advance(2 * lease)
 		w.noTriggerDue(w.another(on("there", "b2")))
-		equal(w, "the same boot under another name", w.claimTrigger(w.another(on("container", "b1"))).Action, store.ActionResolve)
+		equal(w, "the same boot under another name", w.claimTrigger(w.another(on("container", "b1"))).Action,
+			store.ActionResolve)
 	})
 
 	s.spec("a machine whose name was given is known by it alone", func(w *world) {
@@ -67,7 +69,8 @@ func machineSpecs(s *suite) {
 	s.spec("a local job that certainly was not started may be started anywhere", func(w *world) {
 		_, _ = w.suspended(list(local()))
 		here := w.another(on("here", "b1"))
-		w.must(here.TriggerFailed(w.ctx, w.claimTrigger(here).TriggerToken, time.Second, store.TriggerFailure{Error: "no disk", NotStarted: true}))
+		w.must(here.TriggerFailed(w.ctx, w.claimTrigger(here).TriggerToken, time.Second, store.TriggerFailure{
+			Error: "no disk", NotStarted: true}))
 		w.advance(time.Second)
 		c := w.claimTrigger(w.another(on("there", "b2")))
 		equal(w, "action, machine", [2]string{string(c.Action), c.Machine}, [2]string{"start", "there"})
@@ -75,7 +78,8 @@ func machineSpecs(s *suite) {
 
 	s.spec("a local job expires on any machine", func(w *world) {
 		_, rollout := w.create(1)
-		w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeSuspended, SuspendTimeout: time.Hour, Triggers: list(local())})
+		w.commit(w.a, w.claim(w.a), store.SegmentEnd{
+			Outcome: store.OutcomeSuspended, SuspendTimeout: time.Hour, Triggers: list(local())})
 		here, there := w.another(on("here", "b1")), w.another(on("there", "b2"))
 		claimed := w.claimTrigger(here)
 		w.must(here.TriggerStarted(w.ctx, claimed.TriggerToken, "", time.Second))

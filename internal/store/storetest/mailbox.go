@@ -14,7 +14,8 @@ import (
 )
 
 func byKey(key, text string) store.Delivery {
-	return store.Delivery{Source: "inbox", ItemKey: key, Status: store.StatusSuccessful, Payload: json.RawMessage(text), By: "webhook"}
+	return store.Delivery{
+		Source: "inbox", ItemKey: key, Status: store.StatusSuccessful, Payload: json.RawMessage(text), By: "webhook"}
 }
 
 func mailboxSpecs(s *suite) {
@@ -106,7 +107,8 @@ func mailboxSpecs(s *suite) {
 		_, second := w.suspended(list(external("i")))
 		r, err := w.a.Deliver(w.ctx, byKey("key-i", `2`))
 		w.must(err)
-		equal(w, "accepted by", [2]string{r.Trigger.RolloutID, string(r.Disposition)}, [2]string{second, string(store.Accepted)})
+		equal(w, "accepted by", [2]string{r.Trigger.RolloutID, string(r.Disposition)},
+			[2]string{second, string(store.Accepted)})
 		w.commit(w.a, w.claim(w.a), completed)
 		r, err = w.a.Deliver(w.ctx, byKey("key-i", `3`))
 		w.must(err)
@@ -136,7 +138,8 @@ func mailboxSpecs(s *suite) {
 		for _, d := range all {
 			kept = append(kept, string(d.Payload)+" "+string(d.Disposition)+" "+d.By)
 		}
-		equal(w, "kept", kept, []string{"1 accepted deliver", "2 duplicate deliver", "3 duplicate webhook", "4 duplicate deliver"})
+		equal(w, "kept", kept, []string{
+			"1 accepted deliver", "2 duplicate deliver", "3 duplicate webhook", "4 duplicate deliver"})
 		equal(w, "received", all[1].ReceivedAt, w.Now())
 	})
 
@@ -156,7 +159,8 @@ func mailboxSpecs(s *suite) {
 		w.must(err)
 		equal(w, "kept", len(all), 1+store.MaxKept)
 		equal(w, "the first", string(all[0].Payload), large)
-		equal(w, "a large one", string(all[1].Payload), fmt.Sprintf(`{"notKept":{"bytes":%d,"sha256":"%x"}}`, len(large), sha256.Sum256([]byte(large))))
+		equal(w, "a large one", string(all[1].Payload),
+			fmt.Sprintf(`{"notKept":{"bytes":%d,"sha256":"%x"}}`, len(large), sha256.Sum256([]byte(large))))
 		equal(w, "a small one", string(all[2].Payload), `"small"`)
 	})
 
@@ -206,7 +210,8 @@ func mailboxSpecs(s *suite) {
 		}
 		group.Wait()
 		for _, r := range won {
-			if (r != [2]store.Disposition{store.Accepted, store.Duplicate}) && (r != [2]store.Disposition{store.Duplicate, store.Accepted}) {
+			if (r != [2]store.Disposition{store.Accepted, store.Duplicate}) &&
+				(r != [2]store.Disposition{store.Duplicate, store.Accepted}) {
 				w.Fatalf("%v", won)
 			}
 		}
@@ -214,7 +219,8 @@ func mailboxSpecs(s *suite) {
 	})
 
 	s.spec("a delivery without a status, or for nothing, is an error", func(w *world) {
-		for _, d := range []store.Delivery{{Source: "inbox", ItemKey: "k"}, {Status: store.StatusSuccessful}, {TriggerID: "not-an-id", Status: store.StatusSuccessful}} {
+		for _, d := range []store.Delivery{{Source: "inbox", ItemKey: "k"}, {Status: store.StatusSuccessful},
+			{TriggerID: "not-an-id", Status: store.StatusSuccessful}} {
 			if _, err := w.a.Deliver(w.ctx, d); err == nil {
 				w.Fatalf("%+v: no error", d)
 			}
@@ -264,7 +270,8 @@ func parkedSpecs(s *suite) {
 			return all
 		}
 		all := list(10)
-		if len(all) != 2 || all[0].ItemKey != "key-x" || all[0].TriggerID != "" || all[0].ReceivedAt != first || all[1].TriggerID != id || all[1].Disposition != store.Parked {
+		if len(all) != 2 || all[0].ItemKey != "key-x" || all[0].TriggerID != "" || all[0].ReceivedAt != first ||
+			all[1].TriggerID != id || all[1].Disposition != store.Parked {
 			w.Fatalf("%+v", all)
 		}
 		equal(w, "of two", len(list(1)), 1)
@@ -301,7 +308,8 @@ func parkedSpecs(s *suite) {
 			other := external("j")
 			other.ItemKey = "key-i" // two interrupts of one suspension
 			equal(w, "answered", w.suspend(w.a, c, external("i"), other).Ready, true)
-			equal(w, "triggers", states(w.view(runID, c.RolloutID).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerFired, "j/0/0": store.TriggerFired})
+			equal(w, "triggers", states(w.view(runID, c.RolloutID).Triggers), map[string]store.TriggerState{
+				"i/0/0": store.TriggerFired, "j/0/0": store.TriggerFired})
 		}
 		again, err := w.a.Claim(w.ctx, "", 1)
 		w.must(err)
@@ -330,7 +338,8 @@ func parkedSpecs(s *suite) {
 		runID, rollouts := w.create(1)
 		done := w.suspend(w.a, w.claim(w.a), external("old"), external("new"))
 		equal(w, "ready", done.Ready, true)
-		equal(w, "triggers", states(w.view(runID, rollouts[0]).Triggers), map[string]store.TriggerState{"old/0/0": store.TriggerWaiting, "new/0/0": store.TriggerFired})
+		equal(w, "triggers", states(w.view(runID, rollouts[0]).Triggers), map[string]store.TriggerState{
+			"old/0/0": store.TriggerWaiting, "new/0/0": store.TriggerFired})
 	})
 
 	s.spec("a parked delivery is found by the key that a start brings", func(w *world) {
@@ -364,6 +373,7 @@ func parkedSpecs(s *suite) {
 				types = append(types, e.Type)
 			}
 		}
-		equal(w, "events", types, []store.EventType{store.RolloutStarted, store.RolloutSuspended, store.TriggerDelivered, store.RolloutFinished})
+		equal(w, "events", types, []store.EventType{
+			store.RolloutStarted, store.RolloutSuspended, store.TriggerDelivered, store.RolloutFinished})
 	})
 }

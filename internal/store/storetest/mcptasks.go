@@ -10,7 +10,9 @@ import (
 
 // mcpTask is a task that has just begun.
 func mcpTask(id, session string) store.MCPTask {
-	return store.MCPTask{ID: id, Access: "token", Session: session, Server: "rpa", Tool: "run", Status: "working", TTL: time.Hour, Poll: time.Second, Work: json.RawMessage(`{"taskId":"theirs"}`)}
+	return store.MCPTask{
+		ID: id, Access: "token", Session: session, Server: "rpa", Tool: "run", Status: "working", TTL: time.Hour,
+		Poll: time.Second, Work: json.RawMessage(`{"taskId":"theirs"}`)}
 }
 
 func mcpTaskSpecs(s *suite) {
@@ -51,13 +53,15 @@ func mcpTaskSpecs(s *suite) {
 	s.spec("a task changes until it has ended", func(w *world) {
 		t := add(w, mcpTask("1", "s"))
 		w.advance(time.Minute)
-		t.Status, t.Message, t.InputRequests = "input_required", "who?", json.RawMessage(`{"k":{"method":"elicitation/create"}}`)
+		t.Status, t.Message, t.InputRequests =
+			"input_required", "who?", json.RawMessage(`{"k":{"method":"elicitation/create"}}`)
 		after, changed, err := w.a.ChangeMCPTask(w.ctx, t)
 		w.must(err)
 		t.UpdatedAt = w.Now()
 		equal(w, "changed", changed, true)
 		equal(w, "after", after, t)
-		t.Status, t.Message, t.InputRequests, t.Result, t.Told = "completed", "", nil, json.RawMessage(`{"n": 9007199254740993}`), true
+		t.Status, t.Message, t.InputRequests, t.Result, t.Told =
+			"completed", "", nil, json.RawMessage(`{"n": 9007199254740993}`), true
 		_, changed, err = w.a.ChangeMCPTask(w.ctx, t)
 		w.must(err)
 		equal(w, "ended", changed, true)
@@ -103,7 +107,8 @@ func mcpTaskSpecs(s *suite) {
 
 	s.spec("lists and what is told leave out what may be large", func(w *world) {
 		t := add(w, mcpTask("1", "s"))
-		t.Status, t.Message, t.InputRequests, t.Result, t.Error = "completed", "done", json.RawMessage("{}"), json.RawMessage("{}"), json.RawMessage("{}")
+		t.Status, t.Message, t.InputRequests, t.Result, t.Error =
+			"completed", "done", json.RawMessage("{}"), json.RawMessage("{}"), json.RawMessage("{}")
 		t, _, err := w.a.ChangeMCPTask(w.ctx, t)
 		w.must(err)
 		t.Work, t.InputRequests, t.Result, t.Error = nil, nil, nil, nil
@@ -188,7 +193,9 @@ func mcpTaskSpecs(s *suite) {
 }
 
 func mcpSessionSpecs(s *suite) {
-	session := store.MCPSession{ID: "s", Access: "token", Endpoint: "rpa", Version: "2025-11-25", Capabilities: json.RawMessage(`{"roots":{}}`), Info: json.RawMessage(`{"name":"c"}`)}
+	session := store.MCPSession{
+		ID: "s", Access: "token", Endpoint: "rpa", Version: "2025-11-25", Capabilities: json.RawMessage(`{"roots":{}}`),
+		Info: json.RawMessage(`{"name":"c"}`)}
 
 	s.spec("a session is found in every process until it is ended", func(w *world) {
 		w.must(w.a.PutMCPSession(w.ctx, session))

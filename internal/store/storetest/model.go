@@ -16,8 +16,8 @@ const nobody = -1
 // store has that many operations.
 type model struct {
 	now time.Time
-	// dead is the store whose process is gone: it can claim, but everybody else sees at once that it is
-	// dead. It is unseen where processes do not see each other.
+	// dead is the store whose process is gone: it can claim, but everybody else sees at once that
+	// it is dead. It is unseen where processes do not see each other.
 	dead     int
 	rollouts []*modelRollout
 	// triggers are all triggers in the order in which they were made, parked the deliveries that
@@ -185,8 +185,10 @@ func (m *model) suspend(o *modelRollout, end store.SegmentEnd) {
 		if slices.ContainsFunc(kept, func(g *modelTrigger) bool { return g.interrupt == n.InterruptID }) {
 			continue
 		}
-		g := &modelTrigger{interrupt: n.InterruptID, source: n.Source, key: n.ItemKey, occurrence: occurrences[n.InterruptID], sibling: siblings[n.InterruptID],
-			digest: n.Digest, segment: o.segment, rollout: o, state: store.TriggerWaiting, checked: n.Checked, holder: nobody}
+		g := &modelTrigger{
+			interrupt: n.InterruptID, source: n.Source, key: n.ItemKey, occurrence: occurrences[n.InterruptID],
+			sibling: siblings[n.InterruptID], digest: n.Digest, segment: o.segment, rollout: o, state: store.TriggerWaiting,
+			checked: n.Checked, holder: nobody}
 		siblings[n.InterruptID]++
 		g.id = store.TriggerID(o.id, g.interrupt, g.occurrence, g.sibling)
 		g.begin(n, m.now, end.SuspendTimeout)

@@ -70,7 +70,8 @@ func (m *model) deliverTo(g *modelTrigger, d *modelDelivery) store.Disposition {
 	started := g.checked && (g.state == store.TriggerStarting || g.state == store.TriggerWaiting)
 	beingStarted := started && g.state == store.TriggerStarting && g.holder != nobody && byHand
 	g.cancel = started && (byHand || d.status == store.StatusExpired)
-	g.state = map[store.Status]store.TriggerState{store.StatusSuccessful: store.TriggerFired, store.StatusFaulted: store.TriggerFaulted,
+	g.state = map[store.Status]store.TriggerState{
+		store.StatusSuccessful: store.TriggerFired, store.StatusFaulted: store.TriggerFaulted,
 		store.StatusCancelled: store.TriggerCancelled, store.StatusExpired: store.TriggerExpired}[d.status]
 	g.status, g.payload = d.status, d.payload
 	if !beingStarted {
@@ -81,7 +82,8 @@ func (m *model) deliverTo(g *modelTrigger, d *modelDelivery) store.Disposition {
 		}
 	}
 	for _, other := range m.triggers {
-		if other != g && other.rollout == g.rollout && other.evaluator == g.evaluator && other.interrupt == g.interrupt && other.occurrence == g.occurrence && other.state.IsOpen() {
+		if other != g && other.rollout == g.rollout && other.evaluator == g.evaluator && other.interrupt == g.interrupt &&
+			other.occurrence == g.occurrence && other.state.IsOpen() {
 			m.giveUp(other, store.TriggerSuperseded)
 		}
 	}
@@ -90,11 +92,13 @@ func (m *model) deliverTo(g *modelTrigger, d *modelDelivery) store.Disposition {
 
 func (m *model) openMailbox(g *modelTrigger) {
 	m.parked = slices.DeleteFunc(m.parked, func(d *modelDelivery) bool {
-		if d.at.Before(m.now.Add(-7*24*time.Hour)) || d.trigger != "" && d.trigger != g.id || d.trigger == "" && (d.source != g.source || d.key != g.key) {
+		if d.at.Before(m.now.Add(-7*24*time.Hour)) || d.trigger != "" && d.trigger != g.id ||
+			d.trigger == "" && (d.source != g.source || d.key != g.key) {
 			return false
 		}
 		if slices.ContainsFunc(d.given, func(had *modelTrigger) bool {
-			return had == g || had.rollout == g.rollout && (had.segment < g.segment || g.evaluator != "" && had.evaluator == g.evaluator && had.occurrence < g.occurrence)
+			return had == g || had.rollout == g.rollout &&
+				(had.segment < g.segment || g.evaluator != "" && had.evaluator == g.evaluator && had.occurrence < g.occurrence)
 		}) {
 			return false
 		}

@@ -11,7 +11,8 @@ import (
 // arrived.
 func (m *model) evaluatorsWait(o *modelRollout) (out []*modelTrigger) {
 	for _, g := range m.triggers {
-		if g.rollout == o && g.evaluator != "" && g.state != store.TriggerConsumed && g.state != store.TriggerSuperseded && g.state != store.TriggerAbandoned {
+		if g.rollout == o && g.evaluator != "" && g.state != store.TriggerConsumed && g.state != store.TriggerSuperseded &&
+			g.state != store.TriggerAbandoned {
 			out = append(out, g)
 		}
 	}
@@ -22,7 +23,9 @@ func (m *model) evaluatorsWait(o *modelRollout) (out []*modelTrigger) {
 func (m *model) arrived(o *modelRollout) []*modelTrigger {
 	all := m.evaluatorsWait(o)
 	return slices.DeleteFunc(slices.Clone(all), func(g *modelTrigger) bool {
-		return slices.ContainsFunc(all, func(other *modelTrigger) bool { return other.evaluator == g.evaluator && other.state.IsOpen() })
+		return slices.ContainsFunc(all, func(other *modelTrigger) bool {
+			return other.evaluator == g.evaluator && other.state.IsOpen()
+		})
 	})
 }
 
@@ -52,8 +55,10 @@ func (m *model) waitForScores(o *modelRollout, wait store.ScoreWait) {
 				}
 			}
 		}
-		g := &modelTrigger{interrupt: n.InterruptID, evaluator: n.EvaluatorID, source: n.Source, key: n.ItemKey, occurrence: occurrences[n.EvaluatorID],
-			sibling: siblings[n.EvaluatorID+n.InterruptID], segment: o.segment, rollout: o, state: store.TriggerWaiting, checked: n.Checked, holder: nobody}
+		g := &modelTrigger{
+			interrupt: n.InterruptID, evaluator: n.EvaluatorID, source: n.Source, key: n.ItemKey,
+			occurrence: occurrences[n.EvaluatorID], sibling: siblings[n.EvaluatorID+n.InterruptID], segment: o.segment,
+			rollout: o, state: store.TriggerWaiting, checked: n.Checked, holder: nobody}
 		g.id = store.EvaluatorTriggerID(o.id, g.evaluator, g.occurrence, numbers[g.evaluator])
 		numbers[g.evaluator]++
 		siblings[n.EvaluatorID+n.InterruptID]++

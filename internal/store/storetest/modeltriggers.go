@@ -10,7 +10,8 @@ import (
 // waiting are the triggers that the agent of a rollout waits for, and those that have arrived.
 func (m *model) waiting(o *modelRollout) (out []*modelTrigger) {
 	for _, g := range m.triggers {
-		if g.rollout == o && g.evaluator == "" && g.takenBy == 0 && g.state != store.TriggerConsumed && g.state != store.TriggerSuperseded && g.state != store.TriggerAbandoned {
+		if g.rollout == o && g.evaluator == "" && g.takenBy == 0 && g.state != store.TriggerConsumed &&
+			g.state != store.TriggerSuperseded && g.state != store.TriggerAbandoned {
 			out = append(out, g)
 		}
 	}

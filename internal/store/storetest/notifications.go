@@ -112,7 +112,8 @@ func notificationSpecs(s *suite) {
 
 	s.spec("one that failed is tried again when it is due, until it is given up", func(w *world) {
 		runID, _ := w.suspended(list(external("i")), notifies("a"))
-		w.must(w.a.NotificationFailed(w.ctx, w.notification(w.a), store.NotificationFailure{Error: "down", Parts: 1, After: time.Hour}))
+		w.must(w.a.NotificationFailed(w.ctx, w.notification(w.a), store.NotificationFailure{
+			Error: "down", Parts: 1, After: time.Hour}))
 		equal(w, "too early", len(w.claimNotifications(w.a)), 0)
 		equal(w, "next", w.nextNotification(w.a), w.Now().Add(time.Hour))
 		w.advance(time.Hour)

@@ -56,7 +56,8 @@ func play(w *world, ops []op) error {
 		return err
 	}
 	for _, r := range plan.Rollouts {
-		p.model.rollouts = append(p.model.rollouts, &modelRollout{id: r.ID, all: r.All, accepts: r.AcceptsFaults, state: eval.StatePending, holder: nobody, runnable: p.w.Now()})
+		p.model.rollouts = append(p.model.rollouts, &modelRollout{
+			id: r.ID, all: r.All, accepts: r.AcceptsFaults, state: eval.StatePending, holder: nobody, runnable: p.w.Now()})
 	}
 	for i, o := range ops {
 		p.model.now = p.w.Now()

@@ -39,7 +39,8 @@ func (p *player) applyClaim(s Store, o op) error {
 		for _, d := range c.Deliveries {
 			got = append(got, d.ID)
 		}
-		if c.Fence != want[i].fence || c.TakenOver != takenOver || c.Cancelled != want[i].cancelled || !slices.Equal(got, deliveries) {
+		if c.Fence != want[i].fence || c.TakenOver != takenOver || c.Cancelled != want[i].cancelled ||
+			!slices.Equal(got, deliveries) {
 			return fmt.Errorf("claim %+v of %+v with the deliveries %v", c, *want[i], deliveries)
 		}
 		p.claims = append(p.claims, playedClaim{o.store, c.Token})
@@ -68,7 +69,8 @@ func end(b, c int) store.SegmentEnd {
 		}
 		for i, interrupt := range []string{"x", "y", "z"} {
 			if kind := (c >> (2 * i)) % 4; kind > 0 {
-				e.Triggers = append(e.Triggers, []store.NewTrigger{external(interrupt), polled(interrupt, time.Time{}), startable(interrupt)}[kind-1])
+				e.Triggers = append(e.Triggers, []store.NewTrigger{
+					external(interrupt), polled(interrupt, time.Time{}), startable(interrupt)}[kind-1])
 				if (b+c)%5 == i { // a sibling
 					e.Triggers = append(e.Triggers, startable(interrupt))
 				}
@@ -119,13 +121,15 @@ func (p *player) applyWrite(o op, by playedClaim) error {
 		done, err = s.CommitSegment(p.w.ctx, by.token, e)
 		if holds && r.state == needs {
 			p.model.commit(r, e)
-			if want := (store.Committed{State: r.state, Ready: r.state == eval.StateSuspended && !r.runnable.IsZero()}); err == nil && done != want {
+			if want := (store.Committed{
+				State: r.state, Ready: r.state == eval.StateSuspended && !r.runnable.IsZero()}); err == nil && done != want {
 				return fmt.Errorf("committed %+v, want %+v", done, want)
 			}
 			return err
 		}
 	case "result":
-		err = s.RecordResult(p.w.ctx, by.token, store.Result{EvaluatorID: strconv.Itoa(r.results), Data: json.RawMessage(`[]`)})
+		err = s.RecordResult(p.w.ctx, by.token, store.Result{
+			EvaluatorID: strconv.Itoa(r.results), Data: json.RawMessage(`[]`)})
 		if holds && r.state == needs {
 			p.model.consume(r, strconv.Itoa(r.results))
 			r.results++

@@ -29,20 +29,25 @@ func (p *player) applyDeliver(s Store, o op) error {
 		d.trigger = store.TriggerID(p.model.rollouts[o.a%len(p.model.rollouts)].id, string("xyz"[o.b%3]), o.c%3, 0)
 	}
 	want, accepted := p.model.deliver(d)
-	got, err := s.Deliver(p.w.ctx, store.Delivery{TriggerID: d.trigger, Source: d.source, ItemKey: d.key, Status: d.status, Payload: json.RawMessage(d.payload)})
+	got, err := s.Deliver(p.w.ctx, store.Delivery{
+		TriggerID: d.trigger, Source: d.source, ItemKey: d.key, Status: d.status, Payload: json.RawMessage(d.payload)})
 	if err != nil || got.Disposition != want || len(got.Accepted) != accepted {
-		return fmt.Errorf("the delivery %+v is %s, accepted by %d, want %s by %d: %w", d, got.Disposition, len(got.Accepted), want, accepted, err)
+		return fmt.Errorf("the delivery %+v is %s, accepted by %d, want %s by %d: %w", d, got.Disposition, len(got.Accepted),
+			want, accepted, err)
 	}
 	return nil
 }
 
 // applyAnswer delivers what a source has answered, or that its trigger has expired.
 func (p *player) applyAnswer(o op, by playedTrigger) error {
-	g := p.model.triggers[slices.IndexFunc(p.model.triggers, func(g *modelTrigger) bool { return g.id == by.token.TriggerID })]
-	d := &modelDelivery{trigger: g.id, payload: strconv.Itoa(o.c), at: p.model.now, holder: by.store, fence: by.token.Fence,
+	g := p.model.triggers[slices.IndexFunc(p.model.triggers,
+		func(g *modelTrigger) bool { return g.id == by.token.TriggerID })]
+	d := &modelDelivery{
+		trigger: g.id, payload: strconv.Itoa(o.c), at: p.model.now, holder: by.store, fence: by.token.Fence,
 		status: []store.Status{store.StatusSuccessful, store.StatusFaulted, store.StatusExpired}[o.b%3]}
 	holds := !g.state.IsOpen() || g.holder == by.store && g.fence == by.token.Fence
-	got, err := p.stores[by.store].Deliver(p.w.ctx, store.Delivery{TriggerID: d.trigger, Status: d.status, Payload: json.RawMessage(d.payload), Fence: d.fence})
+	got, err := p.stores[by.store].Deliver(p.w.ctx, store.Delivery{
+		TriggerID: d.trigger, Status: d.status, Payload: json.RawMessage(d.payload), Fence: d.fence})
 	if !holds {
 		if !errors.Is(err, store.ErrFenced) {
 			return fmt.Errorf("trigger %+v: got the error %w", *g, err)
@@ -68,7 +73,8 @@ func (p *player) applyClaimTriggers(s Store, o op) error {
 			return fmt.Errorf("trigger %s cannot be claimed", c.TriggerID)
 		}
 		g := want[i]
-		if action := p.model.claimTrigger(g, o.store); c.Action != action || action != store.ActionCancel && c.Fence != g.fence {
+		if action := p.model.claimTrigger(g, o.store); c.Action != action ||
+			action != store.ActionCancel && c.Fence != g.fence {
 			return fmt.Errorf("claim %+v, want %s of %+v", c, action, *g)
 		}
 		p.triggerClaims = append(p.triggerClaims, playedTrigger{o.store, c.TriggerToken})
@@ -95,7 +101,8 @@ func (p *player) applyRelease(o op, by playedTrigger) error {
 		err = s.TriggerPending(p.w.ctx, by.token, pause)
 	default:
 		notStarted = o.c%2 == 0
-		err = s.TriggerFailed(p.w.ctx, by.token, pause, store.TriggerFailure{Error: "boom", NotStarted: notStarted, NotTried: o.a%3 == 0})
+		err = s.TriggerFailed(p.w.ctx, by.token, pause, store.TriggerFailure{
+			Error: "boom", NotStarted: notStarted, NotTried: o.a%3 == 0})
 	}
 	if holds {
 		p.model.release(g, key, next, notStarted)

@@ -9,7 +9,8 @@ import (
 
 // question is what a job asks; its digest is that of the text.
 func question(text string) store.NewTrigger {
-	return store.NewTrigger{Type: "TASK", Name: "TASK", Source: "inbox", KeyPrefix: "task-", Spec: json.RawMessage(`{}`), Digest: text}
+	return store.NewTrigger{
+		Type: "TASK", Name: "TASK", Source: "inbox", KeyPrefix: "task-", Spec: json.RawMessage(`{}`), Digest: text}
 }
 
 // asks has the job of a trigger that is due ask something.
@@ -41,7 +42,8 @@ func questionSpecs(s *suite) {
 		w.asks("may I?")
 		id := store.TriggerID(rollout, job, 0, 0)
 		q := w.trigger(id)
-		equal(w, "what it is", [5]string{q.Type, q.Source, q.ItemKey, q.AskedBy, string(q.State)}, [5]string{"TASK", "inbox", "task-" + id, job, "waiting"})
+		equal(w, "what it is", [5]string{q.Type, q.Source, q.ItemKey, q.AskedBy, string(q.State)},
+			[5]string{"TASK", "inbox", "task-" + id, job, "waiting"})
 		equal(w, "disposition", w.deliver(w.a, payload(id, `"yes"`)), store.Accepted)
 		equal(w, "a second answer", w.deliver(w.a, payload(id, `"no"`)), store.Duplicate)
 		w.claimsNothing(w.another())
@@ -109,19 +111,20 @@ func questionSpecs(s *suite) {
 		equal(w, "an answer to the first", w.deliver(w.a, payload(store.TriggerID(rollout, job, 0, 0), `1`)), store.Late)
 	})
 
-	s.spec("nothing is asked before the job has been told an answer that is there; then the same may be asked again", func(w *world) {
-		_, rollout := w.suspended(list(polled("job", time.Time{})))
-		job := store.TriggerID(rollout, "job", 0, 0)
-		w.asks("may I?")
-		first := store.TriggerID(rollout, job, 0, 0)
-		w.deliver(w.a, payload(first, `"yes"`))
-		w.asks("really?")
-		equal(w, "questions", len(w.asked(job)), 1)
-		w.must(w.a.QuestionTold(w.ctx, first))
-		w.asks("may I?")
-		equal(w, "the first", w.trigger(first).State, store.TriggerConsumed)
-		equal(w, "the second", w.trigger(store.TriggerID(rollout, job, 1, 0)).State, store.TriggerWaiting)
-	})
+	s.spec("nothing is asked before the job has been told an answer that is there; then the same may be asked again",
+		func(w *world) {
+			_, rollout := w.suspended(list(polled("job", time.Time{})))
+			job := store.TriggerID(rollout, "job", 0, 0)
+			w.asks("may I?")
+			first := store.TriggerID(rollout, job, 0, 0)
+			w.deliver(w.a, payload(first, `"yes"`))
+			w.asks("really?")
+			equal(w, "questions", len(w.asked(job)), 1)
+			w.must(w.a.QuestionTold(w.ctx, first))
+			w.asks("may I?")
+			equal(w, "the first", w.trigger(first).State, store.TriggerConsumed)
+			equal(w, "the second", w.trigger(store.TriggerID(rollout, job, 1, 0)).State, store.TriggerWaiting)
+		})
 
 	s.spec("questions end with the wait for their job", func(w *world) {
 		for what, end := range map[string]func(runID, job string, c store.TriggerClaim){
@@ -162,7 +165,8 @@ func questionSpecs(s *suite) {
 	s.spec("a question has the deadline of the suspension, and an answer after it is late", func(w *world) {
 		_, rollouts := w.create(1)
 		c := w.claim(w.a)
-		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeSuspended, Triggers: list(polled("job", time.Time{})), SuspendTimeout: time.Hour})
+		w.commit(w.a, c, store.SegmentEnd{
+			Outcome: store.OutcomeSuspended, Triggers: list(polled("job", time.Time{})), SuspendTimeout: time.Hour})
 		w.asks("may I?")
 		id := store.TriggerID(rollouts[0], store.TriggerID(rollouts[0], "job", 0, 0), 0, 0)
 		equal(w, "deadline", w.trigger(id).Deadline, w.Now().Add(time.Hour))

@@ -59,13 +59,16 @@ func rescoringSpecs(s *suite) {
 		begun.Due = 1
 		equal(w, "a rollout that is due", w.view(runID, rollouts[0]), begun)
 
-		new1, new2 := store.Result{EvaluatorID: "new", Data: json.RawMessage(`["new"]`), Rescoring: 1}, store.Result{EvaluatorID: "old", Data: json.RawMessage(`["old"]`)}
+		new1, new2 := store.Result{EvaluatorID: "new", Data: json.RawMessage(`["new"]`), Rescoring: 1},
+			store.Result{EvaluatorID: "old", Data: json.RawMessage(`["old"]`)}
 		w.must(w.a.Rescore(w.ctx, runID, n, rescored(rollouts[0], 1, new1, new2)))
 		after := before
-		after.Score, after.Results, after.RescoringState = ptr(1.0), []store.Result{new1, new2}, store.RescoringState{Rescoring: 1}
+		after.Score, after.Results, after.RescoringState =
+			ptr(1.0), []store.Result{new1, new2}, store.RescoringState{Rescoring: 1}
 		equal(w, "a rollout that was scored", w.view(runID, rollouts[0]), after)
 		equal(w, "due", w.dueFor(runID, n), rollouts[1:])
-		equal(w, "rescoring", w.lastRescoring(runID), store.Rescoring{Number: 1, Data: json.RawMessage(`{"with":"new"}`), BegunAt: w.Now(), Due: 1, Scored: 1})
+		equal(w, "rescoring", w.lastRescoring(runID), store.Rescoring{
+			Number: 1, Data: json.RawMessage(`{"with":"new"}`), BegunAt: w.Now(), Due: 1, Scored: 1})
 
 		equal(w, "events before its end", len(w.events(runID)), events)
 
@@ -74,7 +77,9 @@ func rescoringSpecs(s *suite) {
 		left := w.view(runID, rollouts[1])
 		equal(w, "a rollout that is left", left.RescoringState, store.RescoringState{Unscored: "its workspace is gone"})
 		equal(w, "its results", left.Results, before.Results)
-		equal(w, "rescoring", w.lastRescoring(runID), store.Rescoring{Number: 1, Data: json.RawMessage(`{"with":"new"}`), BegunAt: w.Now().Add(-time.Minute), EndedAt: w.Now(), Scored: 1, Unscored: 1})
+		equal(w, "rescoring", w.lastRescoring(runID), store.Rescoring{
+			Number: 1, Data: json.RawMessage(`{"with":"new"}`), BegunAt: w.Now().Add(-time.Minute), EndedAt: w.Now(), Scored: 1,
+			Unscored: 1})
 		run := w.run(runID)
 		equal(w, "final", run.Final(), true)
 		w.must(w.another().Rescore(w.ctx, runID, n, rescored(rollouts[0], 1)))
@@ -82,7 +87,8 @@ func rescoringSpecs(s *suite) {
 		equal(w, "events", len(all), events+1)
 		end := all[events]
 		end.Data = nil
-		equal(w, "the last event", end, store.Event{Seq: all[events-1].Seq + 1, Time: w.Now(), Type: store.RunRescored, RunID: runID})
+		equal(w, "the last event", end, store.Event{
+			Seq: all[events-1].Seq + 1, Time: w.Now(), Type: store.RunRescored, RunID: runID})
 		equal(w, "what it says", string(all[events].Data), `{"number":1,"scored":1,"notScored":1}`)
 		equal(w, "the revision grows with each transaction", run.Revision, revision+3)
 	})
@@ -153,7 +159,8 @@ func rescoringSpecs(s *suite) {
 			return all[1]
 		}
 		planned := read(w.a, 0)
-		n := w.beginRescoring(store.NewRescoring{RunID: runID, Evaluations: []store.Evaluation{{ID: planned.EvaluationID, Data: json.RawMessage(`{"asks":"else"}`)}}})
+		n := w.beginRescoring(store.NewRescoring{
+			RunID: runID, Evaluations: []store.Evaluation{{ID: planned.EvaluationID, Data: json.RawMessage(`{"asks":"else"}`)}}})
 		one := read(w.another(), n)
 		equal(w, "evaluation", string(one.Evaluation), `{"asks":"else"}`)
 		equal(w, "output", string(one.Segments[0].Output), `{"x":1}`)

@@ -43,7 +43,8 @@ func retrySpecs(s *suite) {
 
 	s.spec("an interrupted attempt is repeated at once and is no failure", func(w *world) {
 		_, _ = w.create(1)
-		equal(w, "committed", w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeInterrupted}), store.Committed{State: eval.StatePending})
+		equal(w, "committed", w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeInterrupted}),
+			store.Committed{State: eval.StatePending})
 		c := w.claim(w.a)
 		equal(w, "attempt, failures", [2]int{c.Attempt, c.Failures}, [2]int{2, 0})
 		equal(w, "repeats", c.Repeats, true)
@@ -112,7 +113,8 @@ func retrySpecs(s *suite) {
 		runID, rollouts := w.create(1)
 		c := w.claim(w.a)
 		w.advance(10 * time.Second)
-		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: json.RawMessage("{}"), Queued: 3 * time.Second})
+		w.commit(w.a, c, store.SegmentEnd{
+			Outcome: store.OutcomeCompleted, Output: json.RawMessage("{}"), Queued: 3 * time.Second})
 		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{Working: 7 * time.Second, Queued: 3 * time.Second})
 	})
 
@@ -144,7 +146,8 @@ func retrySpecs(s *suite) {
 		want[0].Outcome, want[0].Fault = store.OutcomeFailed, f
 		want[1].Outcome = store.OutcomeInterrupted
 		want[2].Outcome, want[2].EndedAt = store.OutcomeInterrupted, start.Add(10*time.Second)
-		want[3].Outcome, want[3].Output, want[3].Files, want[3].StartedAt, want[3].EndedAt = store.OutcomeCompleted, json.RawMessage(`1`), files, w.Now(), w.Now()
+		want[3].Outcome, want[3].Output, want[3].Files, want[3].StartedAt, want[3].EndedAt =
+			store.OutcomeCompleted, json.RawMessage(`1`), files, w.Now(), w.Now()
 		if diff := cmp.Diff(want, segments); diff != "" {
 			w.Fatal(diff)
 		}

@@ -36,8 +36,9 @@ func runSpecs(s *suite) {
 		equal(w, "created", created, true)
 		r, err := w.another().Run(w.ctx, p.RunID)
 		w.must(err)
-		equal(w, "run", r, store.Run{ID: p.RunID, Name: "N", EvaluationSetID: "set", EvaluationSetName: "Set", RetryOf: "earlier", CreatedAt: w.Now(), Revision: 1, Seq: 1,
-			Counts: store.Counts{Total: 3, Pending: 3}})
+		equal(w, "run", r, store.Run{
+			ID: p.RunID, Name: "N", EvaluationSetID: "set", EvaluationSetName: "Set", RetryOf: "earlier", CreatedAt: w.Now(),
+			Revision: 1, Seq: 1, Counts: store.Counts{Total: 3, Pending: 3}})
 		kept, err := w.a.Plan(w.ctx, p.RunID)
 		w.must(err)
 		want := p
@@ -46,7 +47,10 @@ func runSpecs(s *suite) {
 		var evaluations []store.Evaluation
 		var names []string
 		w.must(w.a.Snapshot(w.ctx, p.RunID, func(v store.View) error {
-			if err := v.Evaluations(func(e store.Evaluation) error { evaluations = append(evaluations, e); return nil }); err != nil {
+			if err := v.Evaluations(func(e store.Evaluation) error {
+				evaluations = append(evaluations, e)
+				return nil
+			}); err != nil {
 				return err
 			}
 			return v.Rollouts(func(o store.RolloutView) error { names = append(names, o.EvaluationName); return nil })
@@ -164,7 +168,8 @@ func runSpecs(s *suite) {
 		equal(w, "version", uuid.MustParse(id).Version(), uuid.Version(5))
 		equal(w, "version of a run", uuid.MustParse(store.NewRunID()).Version(), uuid.Version(7))
 		named := uuid.NewSHA1(uuid.NameSpaceURL, []byte("evalrun:nightly"))
-		equal(w, "of a run with a name", store.RolloutID("nightly", "e", "a", 1), uuid.NewSHA1(named, []byte("e\x00a\x001")).String())
+		equal(w, "of a run with a name", store.RolloutID("nightly", "e", "a", 1),
+			uuid.NewSHA1(named, []byte("e\x00a\x001")).String())
 	})
 
 	s.spec("payloads come back byte for byte", func(w *world) {

@@ -56,8 +56,10 @@ func scoringSpecs(s *suite) {
 			w.Fatal("it has a score")
 		}
 		equal(w, "trigger", w.trigger(store.EvaluatorTriggerID(rollout, "human", 0, 1)), store.Trigger{
-			ID: store.EvaluatorTriggerID(rollout, "human", 0, 1), RunID: runID, RolloutID: rollout, EvaluationID: "e0", EvaluationName: "Ee0", Agent: "agent", Epoch: 1, InterruptID: "rater-2",
-			EvaluatorID: "human", Type: "TASK", Name: "TASK", Source: "inbox", ItemKey: "key-rater-2", Spec: []byte(`{}`), State: store.TriggerWaiting, Segment: 1, CreatedAt: w.Now()})
+			ID: store.EvaluatorTriggerID(rollout, "human", 0, 1), RunID: runID, RolloutID: rollout, EvaluationID: "e0",
+			EvaluationName: "Ee0", Agent: "agent", Epoch: 1, InterruptID: "rater-2", EvaluatorID: "human", Type: "TASK",
+			Name: "TASK", Source: "inbox", ItemKey: "key-rater-2", Spec: []byte(`{}`), State: store.TriggerWaiting, Segment: 1,
+			CreatedAt: w.Now()})
 		equal(w, "counts", w.run(runID).Counts, store.Counts{Total: 1, Scoring: 1})
 		w.advance(time.Hour)
 		w.claimsNothing(w.another())
@@ -109,7 +111,8 @@ func scoringSpecs(s *suite) {
 		w.deliver(w.a, payload(human, `1`))
 		c := w.claim(w.a)
 		w.deliver(w.a, payload(batch, `2`))
-		equal(w, "ready at once", w.waitForScores(w.a, c, nil, "human"), store.Committed{State: eval.StateScoring, Ready: true})
+		equal(w, "ready at once", w.waitForScores(w.a, c, nil, "human"),
+			store.Committed{State: eval.StateScoring, Ready: true})
 		equal(w, "consumed", w.trigger(human).State, store.TriggerConsumed)
 		c = w.claim(w.a)
 		equal(w, "deliveries", payloads(c), map[string]string{"b": "successful 2"})
@@ -123,7 +126,8 @@ func scoringSpecs(s *suite) {
 		_, rollout := w.scoring(waits("command", external("i")))
 		w.deliver(w.a, payload(store.EvaluatorTriggerID(rollout, "command", 0, 0), `1`))
 		c := w.claim(w.a)
-		equal(w, "not ready: the consumed payload does not answer it", w.waitForScores(w.a, c, waits("command", external("i"))).Ready, false)
+		equal(w, "not ready: the consumed payload does not answer it",
+			w.waitForScores(w.a, c, waits("command", external("i"))).Ready, false)
 		equal(w, "before", w.trigger(store.EvaluatorTriggerID(rollout, "command", 0, 0)).State, store.TriggerConsumed)
 		equal(w, "now", w.trigger(store.EvaluatorTriggerID(rollout, "command", 1, 0)).Occurrence, 1)
 	})
@@ -131,16 +135,20 @@ func scoringSpecs(s *suite) {
 	s.spec("a delivery may come before its evaluator waits", func(w *world) {
 		_, rollouts := w.create(1)
 		c := w.claim(w.a)
-		equal(w, "disposition", w.deliver(w.a, payload(store.EvaluatorTriggerID(rollouts[0], "human", 0, 0), `1`)), store.Parked)
+		equal(w, "disposition", w.deliver(w.a, payload(store.EvaluatorTriggerID(rollouts[0], "human", 0, 0), `1`)),
+			store.Parked)
 		w.commit(w.a, c, completed)
-		equal(w, "ready", w.waitForScores(w.a, c, waits("human", external("r"))), store.Committed{State: eval.StateScoring, Ready: true})
+		equal(w, "ready", w.waitForScores(w.a, c, waits("human", external("r"))),
+			store.Committed{State: eval.StateScoring, Ready: true})
 		equal(w, "deliveries", payloads(w.claim(w.a)), map[string]string{"r": "successful 1"})
 	})
 
 	s.spec("what will not come is no fault of the rollout", func(w *world) {
 		for _, status := range []store.Status{store.StatusFaulted, store.StatusCancelled, store.StatusExpired} {
 			runID, rollout := w.scoring(waits("human", external("r")))
-			w.deliver(w.a, store.Delivery{TriggerID: store.EvaluatorTriggerID(rollout, "human", 0, 0), Status: status, Fault: &fault.Fault{Category: "job", Message: "no"}})
+			w.deliver(w.a, store.Delivery{
+				TriggerID: store.EvaluatorTriggerID(rollout, "human", 0, 0), Status: status,
+				Fault: &fault.Fault{Category: "job", Message: "no"}})
 			equal(w, "state", w.view(runID, rollout).State, eval.StateScoring)
 			c := w.claim(w.a)
 			equal(w, "status", c.Deliveries[0].Status, status)
@@ -165,7 +173,8 @@ func scoringSpecs(s *suite) {
 	s.spec("siblings of an evaluator's interrupt are superseded by the first", func(w *world) {
 		runID, rollout := w.scoring(waits("command", external("i"), startable("i")))
 		w.deliver(w.a, payload(store.EvaluatorTriggerID(rollout, "command", 0, 0), `1`))
-		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerFired, "i/0/1": store.TriggerSuperseded})
+		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
+			"i/0/0": store.TriggerFired, "i/0/1": store.TriggerSuperseded})
 		equal(w, "deliveries", payloads(w.claim(w.a)), map[string]string{"i": "successful 1"})
 	})
 
@@ -174,7 +183,8 @@ func scoringSpecs(s *suite) {
 		c := w.claim(w.a)
 		w.commit(w.a, c, completed)
 		w.advance(time.Second)
-		_, err := w.a.WaitForScores(w.ctx, c.Token, store.ScoreWait{Triggers: waits("human", external("r")), Timeout: time.Hour})
+		_, err := w.a.WaitForScores(w.ctx, c.Token, store.ScoreWait{
+			Triggers: waits("human", external("r")), Timeout: time.Hour})
 		w.must(err)
 		id := store.EvaluatorTriggerID(rollouts[0], "human", 0, 0)
 		equal(w, "deadline", w.trigger(id).Deadline, w.Now().Add(time.Hour))
@@ -182,7 +192,8 @@ func scoringSpecs(s *suite) {
 		w.deliver(w.a, payload(id, `1`))
 		w.advance(time.Second)
 		w.claim(w.a)
-		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{Evaluating: time.Second, Waiting: time.Minute, Scoring: time.Minute, Queued: time.Second})
+		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{
+			Evaluating: time.Second, Waiting: time.Minute, Scoring: time.Minute, Queued: time.Second})
 	})
 
 	s.spec("the jobs of evaluators are started, and cancelled with the rollout", func(w *world) {
@@ -197,7 +208,8 @@ func scoringSpecs(s *suite) {
 
 	s.spec("a rollout that ends waits for nothing", func(w *world) {
 		for _, faulted := range []bool{false, true} {
-			runID, rollout := w.scoring(append(waits("human", external("r")), waits("batch", polled("b", w.Now().Add(time.Hour)))...))
+			runID, rollout := w.scoring(append(waits("human", external("r")),
+				waits("batch", polled("b", w.Now().Add(time.Hour)))...))
 			w.deliver(w.a, payload(store.EvaluatorTriggerID(rollout, "human", 0, 0), `1`))
 			c := w.claim(w.a)
 			if faulted {
@@ -205,7 +217,8 @@ func scoringSpecs(s *suite) {
 			} else {
 				w.must(w.a.Finish(w.ctx, c.Token, nil))
 			}
-			equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"r/0/0": store.TriggerAbandoned, "b/0/0": store.TriggerAbandoned})
+			equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
+				"r/0/0": store.TriggerAbandoned, "b/0/0": store.TriggerAbandoned})
 			equal(w, "its job", w.claimTrigger(w.a).Action, store.ActionCancel)
 		}
 	})
@@ -228,7 +241,8 @@ func scoringSpecs(s *suite) {
 		events := w.events(runID)
 		last := events[len(events)-1]
 		equal(w, "type", last.Type, store.RolloutScoring)
-		equal(w, "data", string(last.Data), `{"triggers":[{"evaluatorId":"human","interruptId":"r","itemKey":"key-r","source":"inbox","triggerId":"`+
-			store.EvaluatorTriggerID(rollout, "human", 0, 0)+`","type":"TASK"}]}`)
+		equal(w, "data", string(last.Data),
+			`{"triggers":[{"evaluatorId":"human","interruptId":"r","itemKey":"key-r","source":"inbox","triggerId":"`+
+				store.EvaluatorTriggerID(rollout, "human", 0, 0)+`","type":"TASK"}]}`)
 	})
 }

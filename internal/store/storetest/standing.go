@@ -28,15 +28,19 @@ func standingSpecs(s *suite) {
 		w.must(err)
 		w.commit(w.a, claims[0], store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: json.RawMessage(`1`)})
 		typ := external("k").Type
-		equal(w, "of the one that waits", standing(w, waiting), store.Standing{Runs: 1, Waiting: map[string]int{typ: 1, polled("i", soon).Type: 2}, NextCheck: soon})
+		equal(w, "of the one that waits", standing(w, waiting), store.Standing{
+			Runs: 1, Waiting: map[string]int{typ: 1, polled("i", soon).Type: 2}, NextCheck: soon})
 		equal(w, "of the other", standing(w, also), store.Standing{Runs: 1, Waiting: map[string]int{typ: 1}})
-		equal(w, "of the one that works", standing(w, working), store.Standing{Running: 1, Evaluating: 1, Waiting: map[string]int{}})
-		equal(w, "of all", standing(w, ""), store.Standing{Running: 1, Evaluating: 1, Runs: 2, Waiting: map[string]int{typ: 2, polled("i", soon).Type: 2}, NextCheck: soon})
+		equal(w, "of the one that works", standing(w, working), store.Standing{
+			Running: 1, Evaluating: 1, Waiting: map[string]int{}})
+		equal(w, "of all", standing(w, ""), store.Standing{
+			Running: 1, Evaluating: 1, Runs: 2, Waiting: map[string]int{typ: 2, polled("i", soon).Type: 2}, NextCheck: soon})
 		own, err := w.a.Standing(w.ctx, working)
 		w.must(err)
 		equal(w, "for its holder", own, store.Standing{Running: 1, Own: 1, Evaluating: 1, Waiting: map[string]int{}})
 		w.cancel(waiting)
-		equal(w, "when that is cancelled", standing(w, ""), store.Standing{Running: 1, Evaluating: 1, Runs: 1, Waiting: map[string]int{typ: 1}})
+		equal(w, "when that is cancelled", standing(w, ""), store.Standing{
+			Running: 1, Evaluating: 1, Runs: 1, Waiting: map[string]int{typ: 1}})
 	})
 
 	s.spec("what is waited for is counted by type and source", func(w *world) {
@@ -70,7 +74,8 @@ func standingSpecs(s *suite) {
 			w.must(w.a.Finish(w.ctx, claims[i].Token, score))
 		}
 		w.scored(1) // of another run
-		want := store.Tally{Counts: store.Counts{Total: 6, Pending: 1, Running: 1, Completed: 4}, Passed: 2, Failed: 1, Unscored: 1}
+		want := store.Tally{
+			Counts: store.Counts{Total: 6, Pending: 1, Running: 1, Completed: 4}, Passed: 2, Failed: 1, Unscored: 1}
 		equal(w, "in the middle", tally(), want)
 		equal(w, "as the run says", w.run(runID).Counts, want.Counts)
 	})

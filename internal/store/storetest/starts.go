@@ -61,7 +61,8 @@ func startSpecs(s *suite) {
 		runID, rollout := w.suspended(list(startable("i")))
 		c := w.claimTrigger(w.a)
 		revision := w.run(runID).Revision
-		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, time.Minute, store.TriggerFailure{Error: "refused", NotStarted: true}))
+		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, time.Minute, store.TriggerFailure{
+			Error: "refused", NotStarted: true}))
 		equal(w, "state", w.trigger(store.TriggerID(rollout, "i", 0, 0)).State, store.TriggerIntended)
 		if w.run(runID).Revision <= revision {
 			w.Fatal("a document that shows the state would not be made anew")
@@ -72,7 +73,8 @@ func startSpecs(s *suite) {
 	})
 
 	s.spec("triggers are claimed as they become due, up to the limit and of one run", func(w *world) {
-		_, _ = w.suspended(list(polled("a", w.Now().Add(3*time.Second)), polled("b", w.Now().Add(time.Second)), polled("c", w.Now().Add(2*time.Second)), external("d")))
+		_, _ = w.suspended(list(polled("a", w.Now().Add(3*time.Second)), polled("b", w.Now().Add(time.Second)),
+			polled("c", w.Now().Add(2*time.Second)), external("d")))
 		other, _ := w.suspended(list(polled("e", w.Now())))
 		w.advance(time.Minute)
 		claims, err := w.a.ClaimTriggers(w.ctx, other, 10)
@@ -175,7 +177,8 @@ func givenUpSpecs(s *suite) {
 	s.spec("a job whose starter says that it failed after it was given up is cancelled", func(w *world) {
 		runID, _, c := starting(w)
 		w.cancel(runID)
-		equal(w, "disposition", w.deliver(w.a, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusFaulted}), store.Late)
+		equal(w, "disposition", w.deliver(w.a, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence,
+			Status: store.StatusFaulted}), store.Late)
 		equal(w, "action", w.claimTrigger(w.a).Action, store.ActionCancel)
 	})
 
@@ -213,7 +216,8 @@ func givenUpSpecs(s *suite) {
 		w.noTriggerDue(w.a)
 	})
 
-	s.spec("a job that is answered by hand while it is being started is cancelled when its key is known", func(w *world) { // B9
+	// B9
+	s.spec("a job that is answered by hand while it is being started is cancelled when its key is known", func(w *world) {
 		_, _, c := starting(w)
 		equal(w, "disposition", w.deliver(w.another(), payload(c.TriggerID, `1`)), store.Accepted)
 		equal(w, "again", w.deliver(w.another(), payload(c.TriggerID, `2`)), store.Duplicate)
@@ -252,7 +256,8 @@ func givenUpSpecs(s *suite) {
 
 	s.spec("what a job delivers after the deadline is late", func(w *world) {
 		_, rollouts := w.create(1)
-		w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeSuspended, Triggers: list(polled("i", w.Now().Add(time.Hour))), SuspendTimeout: time.Minute})
+		w.commit(w.a, w.claim(w.a), store.SegmentEnd{
+			Outcome: store.OutcomeSuspended, Triggers: list(polled("i", w.Now().Add(time.Hour))), SuspendTimeout: time.Minute})
 		w.advance(time.Minute)
 		d := payload(store.TriggerID(rollouts[0], "i", 0, 0), `1`)
 		d.ByJob = true

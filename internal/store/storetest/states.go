@@ -41,7 +41,9 @@ var causes = map[transition]func(w *world, rolloutID string, held store.Claim){
 	{eval.StateRunning, eval.StatePending}: func(w *world, _ string, c store.Claim) {
 		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeInterrupted})
 	},
-	{eval.StateRunning, eval.StateSuspended}:  func(w *world, _ string, c store.Claim) { w.suspend(w.a, c, external("i")) },
+	{eval.StateRunning, eval.StateSuspended}: func(w *world, _ string, c store.Claim) {
+		w.suspend(w.a, c, external("i"))
+	},
 	{eval.StateRunning, eval.StateEvaluating}: func(w *world, _ string, c store.Claim) { w.commit(w.a, c, completed) },
 	{eval.StateRunning, eval.StateFaulted}: func(w *world, _ string, c store.Claim) {
 		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}})
@@ -58,7 +60,9 @@ var causes = map[transition]func(w *world, rolloutID string, held store.Claim){
 	},
 	{eval.StateSuspended, eval.StateCancelled}:   func(w *world, id string, _ store.Claim) { w.cancel(id) },
 	{eval.StateEvaluating, eval.StateEvaluating}: takeOver,
-	{eval.StateEvaluating, eval.StateCompleted}:  func(w *world, _ string, c store.Claim) { w.must(w.a.Finish(w.ctx, c.Token, nil)) },
+	{eval.StateEvaluating, eval.StateCompleted}: func(w *world, _ string, c store.Claim) {
+		w.must(w.a.Finish(w.ctx, c.Token, nil))
+	},
 	{eval.StateEvaluating, eval.StateFaulted}: func(w *world, _ string, c store.Claim) {
 		w.must(w.a.FinishFaulted(w.ctx, c.Token, fault.Fault{Category: "verifier"}))
 	},
@@ -104,7 +108,8 @@ func stateSpecs(s *suite) {
 	}
 
 	s.spec("a terminal state is final", func(w *world) {
-		for _, c := range []transition{{eval.StateRunning, eval.StateFaulted}, {eval.StateEvaluating, eval.StateCompleted}, {eval.StateSuspended, eval.StateCancelled}, {eval.StateScoring, eval.StateCancelled}} {
+		for _, c := range []transition{{eval.StateRunning, eval.StateFaulted}, {eval.StateEvaluating, eval.StateCompleted},
+			{eval.StateSuspended, eval.StateCancelled}, {eval.StateScoring, eval.StateCancelled}} {
 			runID, id, held := w.inState(c.from)
 			causes[c](w, id, held)
 			before := w.view(runID, id)

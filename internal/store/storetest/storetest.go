@@ -54,12 +54,18 @@ func Run(t *testing.T, open Opener) {
 		name  string
 		specs func(*suite)
 	}{
-		{"runs", runSpecs}, {"removal", removeSpecs}, {"claims", claimSpecs}, {"leases", leaseSpecs}, {"dead processes", deadProcessSpecs}, {"fencing", fenceSpecs}, {"states", stateSpecs},
-		{"suspensions", suspensionSpecs}, {"several triggers", severalSpecs}, {"siblings", siblingSpecs}, {"mailbox", mailboxSpecs}, {"parked", parkedSpecs},
-		{"questions", questionSpecs}, {"faults", faultSpecs}, {"deadlines", deadlineSpecs}, {"starts", startSpecs}, {"machines", machineSpecs}, {"given up", givenUpSpecs}, {"cancel", cancelSpecs},
-		{"retries", retrySpecs}, {"evaluating", evaluateSpecs}, {"scoring", scoringSpecs}, {"batches", batchSpecs}, {"clocks", clockSpecs}, {"events", eventSpecs}, {"changes", changeSpecs},
-		{"calls", callSpecs}, {"mcp tasks", mcpTaskSpecs}, {"mcp sessions", mcpSessionSpecs}, {"access tokens", accessTokenSpecs}, {"jobs", jobSpecs}, {"job events", jobEventSpecs}, {"job ends", jobEndSpecs}, {"notifications", notificationSpecs}, {"targets", targetSpecs},
-		{"rescorings", rescoringSpecs}, {"views", viewSpecs}, {"listing", listingSpecs}, {"backlog", backlogSpecs}, {"standings", standingSpecs}, {"heads", headSpecs}, {"histories", historySpecs},
+		{"runs", runSpecs}, {"removal", removeSpecs}, {"claims", claimSpecs}, {"leases", leaseSpecs},
+		{"dead processes", deadProcessSpecs}, {"fencing", fenceSpecs}, {"states", stateSpecs},
+		{"suspensions", suspensionSpecs}, {"several triggers", severalSpecs}, {"siblings", siblingSpecs},
+		{"mailbox", mailboxSpecs}, {"parked", parkedSpecs}, {"questions", questionSpecs}, {"faults", faultSpecs},
+		{"deadlines", deadlineSpecs}, {"starts", startSpecs}, {"machines", machineSpecs}, {"given up", givenUpSpecs},
+		{"cancel", cancelSpecs}, {"retries", retrySpecs}, {"evaluating", evaluateSpecs}, {"scoring", scoringSpecs},
+		{"batches", batchSpecs}, {"clocks", clockSpecs}, {"events", eventSpecs}, {"changes", changeSpecs},
+		{"calls", callSpecs}, {"mcp tasks", mcpTaskSpecs}, {"mcp sessions", mcpSessionSpecs},
+		{"access tokens", accessTokenSpecs}, {"jobs", jobSpecs}, {"job events", jobEventSpecs}, {"job ends", jobEndSpecs},
+		{"notifications", notificationSpecs}, {"targets", targetSpecs}, {"rescorings", rescoringSpecs}, {"views", viewSpecs},
+		{"listing", listingSpecs}, {"backlog", backlogSpecs}, {"standings", standingSpecs}, {"heads", headSpecs},
+		{"histories", historySpecs},
 	} {
 		t.Run(group.name, func(t *testing.T) { group.specs(&suite{t: t, open: open}) })
 	}
@@ -99,13 +105,14 @@ type world struct {
 }
 
 func newWorld(t testing.TB, open Opener) *world {
-	w := &world{TB: t, clock: &clock{now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}, ctx: context.Background(), dir: t.TempDir(), open: open}
+	w := &world{TB: t, clock: &clock{now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}, ctx: context.Background(),
+		dir: t.TempDir(), open: open}
 	w.a = w.another()
 	return w
 }
 
-// another opens the store a second time, as another process would; by default one that lives, on this
-// machine.
+// another opens the store a second time, as another process would. By default that is a living
+// process on this machine.
 func (w *world) another(change ...func(*store.Options)) Store {
 	w.Helper()
 	o := store.Options{Now: w.Now, Lease: lease}
@@ -117,7 +124,8 @@ func (w *world) another(change ...func(*store.Options)) Store {
 	return s
 }
 
-// as opens the store as a process. A store that does not see processes is not asked for what follows.
+// as opens the store as a process. It skips the rest of the spec if the processes of the store do
+// not see each other.
 func (w *world) as(p store.Process) Store {
 	w.Helper()
 	if !seesProcesses(w.a) {
@@ -184,11 +192,14 @@ func (w *world) refused(what string, err, as error) {
 
 // plan makes a run of n rollouts of one agent; change may alter the plan.
 func plan(n int, change ...func(*store.Plan)) store.Plan {
-	p := store.Plan{RunID: store.NewRunID(), Name: "Run", EvaluationSetID: "set", EvaluationSetName: "Set", Data: json.RawMessage(`{"x":1}`)}
+	p := store.Plan{
+		RunID: store.NewRunID(), Name: "Run", EvaluationSetID: "set", EvaluationSetName: "Set",
+		Data: json.RawMessage(`{"x":1}`)}
 	for i := range n {
 		id := fmt.Sprintf("e%d", i)
 		p.Evaluations = append(p.Evaluations, store.Evaluation{ID: id, Data: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))})
-		p.Rollouts = append(p.Rollouts, store.PlannedRollout{ID: store.RolloutID(p.RunID, id, "agent", 1), Evaluation: i, EvaluationName: "E" + id, Agent: "agent", Epoch: 1})
+		p.Rollouts = append(p.Rollouts, store.PlannedRollout{
+			ID: store.RolloutID(p.RunID, id, "agent", 1), Evaluation: i, EvaluationName: "E" + id, Agent: "agent", Epoch: 1})
 	}
 	for _, f := range change {
 		f(&p)
@@ -221,7 +232,7 @@ func (w *world) create(n int, change ...func(*store.Plan)) (runID string, rollou
 	return p.RunID, rollouts
 }
 
-// claim claims what there is, of which there must be one.
+// claim claims everything that can be claimed, which must be one rollout.
 func (w *world) claim(s Store) store.Claim {
 	w.Helper()
 	claims, err := s.Claim(w.ctx, "", 10)
@@ -291,7 +302,9 @@ func (w *world) suspended(triggers []store.NewTrigger, change ...func(*store.Pla
 // external is something that waits for a delivery and cannot be asked; its item key is "key-" and
 // the interrupt's id.
 func external(interruptID string) store.NewTrigger {
-	return store.NewTrigger{InterruptID: interruptID, Type: "TASK", Name: "TASK", Source: "inbox", ItemKey: "key-" + interruptID, Spec: json.RawMessage(`{}`)}
+	return store.NewTrigger{
+		InterruptID: interruptID, Type: "TASK", Name: "TASK", Source: "inbox", ItemKey: "key-" + interruptID,
+		Spec: json.RawMessage(`{}`)}
 }
 
 // polled is a job that goes on already, at a source that can be asked.
@@ -311,7 +324,8 @@ func startable(interruptID string) store.NewTrigger {
 func list(n ...store.NewTrigger) []store.NewTrigger { return n }
 
 func payload(triggerID, text string) store.Delivery {
-	return store.Delivery{TriggerID: triggerID, Status: store.StatusSuccessful, Payload: json.RawMessage(text), By: "deliver"}
+	return store.Delivery{
+		TriggerID: triggerID, Status: store.StatusSuccessful, Payload: json.RawMessage(text), By: "deliver"}
 }
 
 func (w *world) deliver(s Store, d store.Delivery) store.Disposition {
@@ -340,7 +354,7 @@ func (w *world) noTriggerDue(s Store) {
 	}
 }
 
-// run reads a run, view one rollout with all that belongs to it.
+// run reads a run.
 func (w *world) run(id string) store.Run {
 	w.Helper()
 	r, err := w.a.Run(w.ctx, id)

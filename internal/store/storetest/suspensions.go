@@ -22,14 +22,19 @@ func suspensionSpecs(s *suite) {
 		o := w.view(runID, rollouts[0])
 		taskID := store.TriggerID(rollouts[0], "task", 0, 0)
 		equal(w, "triggers", o.Triggers, []store.Trigger{
-			{ID: store.TriggerID(rollouts[0], "job", 0, 0), RunID: runID, RolloutID: rollouts[0], EvaluationID: "e0", EvaluationName: "Ee0", Agent: "agent", Epoch: 1, InterruptID: "job", Type: "JOB", Name: "JOB",
-				Source: "http", ItemKey: "key-job", FolderPath: "Shared", FolderKey: "folder", Spec: []byte(`{"a":1}`), State: store.TriggerWaiting, Segment: 1,
-				CreatedAt: w.Now(), NextDue: w.Now().Add(time.Second)},
-			{ID: taskID, RunID: runID, RolloutID: rollouts[0], EvaluationID: "e0", EvaluationName: "Ee0", Agent: "agent", Epoch: 1, InterruptID: "task", Type: "TASK", Name: "TASK",
-				Source: "inbox", ItemKey: "task-" + taskID, Spec: []byte(`{}`), State: store.TriggerWaiting, Segment: 1, CreatedAt: w.Now()},
+			{
+				ID: store.TriggerID(rollouts[0], "job", 0, 0), RunID: runID, RolloutID: rollouts[0], EvaluationID: "e0",
+				EvaluationName: "Ee0", Agent: "agent", Epoch: 1, InterruptID: "job", Type: "JOB", Name: "JOB", Source: "http",
+				ItemKey: "key-job", FolderPath: "Shared", FolderKey: "folder", Spec: []byte(`{"a":1}`), State: store.TriggerWaiting,
+				Segment: 1, CreatedAt: w.Now(), NextDue: w.Now().Add(time.Second)},
+			{
+				ID: taskID, RunID: runID, RolloutID: rollouts[0], EvaluationID: "e0", EvaluationName: "Ee0", Agent: "agent",
+				Epoch: 1, InterruptID: "task", Type: "TASK", Name: "TASK", Source: "inbox", ItemKey: "task-" + taskID,
+				Spec: []byte(`{}`), State: store.TriggerWaiting, Segment: 1, CreatedAt: w.Now()},
 		})
 		equal(w, "suspensions", o.Suspensions, 1)
-		equal(w, "segments", o.Segments, []store.Segment{{RolloutID: rollouts[0], Number: 1, Attempt: 1, Outcome: store.OutcomeSuspended, StartedAt: w.Now().Add(-time.Minute), EndedAt: w.Now()}})
+		equal(w, "segments", o.Segments, []store.Segment{{RolloutID: rollouts[0], Number: 1, Attempt: 1,
+			Outcome: store.OutcomeSuspended, StartedAt: w.Now().Add(-time.Minute), EndedAt: w.Now()}})
 		equal(w, "one by its id", w.trigger(taskID), o.Triggers[1])
 		equal(w, "one by a prefix", w.trigger(taskID[:20]).ID, taskID)
 		equal(w, "one by its end", w.trigger(taskID[30:]).ID, taskID)
@@ -76,7 +81,8 @@ func suspensionSpecs(s *suite) {
 		w.advance(lease)
 		c = w.claim(w.a)
 		w.commit(w.a, c, completed)
-		equal(w, "consumed", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerConsumed})
+		equal(w, "consumed", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
+			"i/0/0": store.TriggerConsumed})
 	})
 
 	s.spec("an id that was consumed and comes again is a new occurrence", func(w *world) {
@@ -90,7 +96,8 @@ func suspensionSpecs(s *suite) {
 			equal(w, "not ready: the consumed payload does not answer it", w.suspend(w.a, c, external("i")).Ready, false)
 		}
 		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
-			"i/0/0": store.TriggerConsumed, "i/1/0": store.TriggerConsumed, "i/2/0": store.TriggerConsumed, "i/3/0": store.TriggerWaiting})
+			"i/0/0": store.TriggerConsumed, "i/1/0": store.TriggerConsumed, "i/2/0": store.TriggerConsumed,
+			"i/3/0": store.TriggerWaiting})
 	})
 
 	s.spec("an id that was not consumed and comes again is the same trigger", func(w *world) {
@@ -101,10 +108,12 @@ func suspensionSpecs(s *suite) {
 		changed.ItemKey = "another"
 		w.suspend(w.a, w.claim(w.a), changed)
 		equal(w, "trigger", w.trigger(before.ID), before)
-		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerConsumed, "j/0/0": store.TriggerWaiting})
+		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
+			"i/0/0": store.TriggerConsumed, "j/0/0": store.TriggerWaiting})
 	})
 
-	s.spec("an id that was not consumed and comes again for something else supersedes its triggers", func(w *world) { // B10
+	// B10
+	s.spec("an id that was not consumed and comes again for something else supersedes its triggers", func(w *world) {
 		for _, answered := range []bool{false, true} {
 			before := polled("j", w.Now().Add(time.Hour))
 			before.Digest = "before"
@@ -132,7 +141,8 @@ func suspensionSpecs(s *suite) {
 		runID, rollout := w.suspended(list(external("i"), j))
 		w.deliver(w.a, payload(store.TriggerID(rollout, "i", 0, 0), `1`))
 		w.suspend(w.a, w.claim(w.a), j)
-		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerConsumed, "j/0/0": store.TriggerWaiting})
+		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
+			"i/0/0": store.TriggerConsumed, "j/0/0": store.TriggerWaiting})
 	})
 
 	s.spec("an id that is missing is abandoned, and its job cancelled once where it can be", func(w *world) {
@@ -140,7 +150,8 @@ func suspensionSpecs(s *suite) {
 		runID, rollout := w.suspended(list(external("i"), polled("job", later), external("task"), startable("never")))
 		w.deliver(w.a, payload(store.TriggerID(rollout, "i", 0, 0), `1`))
 		w.suspend(w.a, w.claim(w.a), external("k"))
-		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerConsumed, "k/0/0": store.TriggerWaiting,
+		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
+			"i/0/0": store.TriggerConsumed, "k/0/0": store.TriggerWaiting,
 			"job/0/0": store.TriggerAbandoned, "task/0/0": store.TriggerAbandoned, "never/0/0": store.TriggerAbandoned})
 		c := w.claimTrigger(w.a)
 		equal(w, "to be cancelled", c.InterruptID, "job")
@@ -156,7 +167,8 @@ func suspensionSpecs(s *suite) {
 		w.suspend(w.a, w.claim(w.a), external("i"))
 		w.deliver(w.a, payload(store.TriggerID(rollout, "i", 1, 0), `1`))
 		w.suspend(w.a, w.claim(w.a), external("j"))
-		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerConsumed, "i/1/0": store.TriggerConsumed,
+		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
+			"i/0/0": store.TriggerConsumed, "i/1/0": store.TriggerConsumed,
 			"j/0/0": store.TriggerAbandoned, "j/1/0": store.TriggerWaiting})
 	})
 
@@ -166,8 +178,8 @@ func suspensionSpecs(s *suite) {
 		c := w.claim(w.a)
 		w.deliver(w.a, payload(store.TriggerID(rollout, "k", 0, 0), `1`)) // too late for this segment, and there is no other
 		w.commit(w.a, c, completed)
-		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerConsumed,
-			"j/0/0": store.TriggerAbandoned, "k/0/0": store.TriggerAbandoned})
+		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
+			"i/0/0": store.TriggerConsumed, "j/0/0": store.TriggerAbandoned, "k/0/0": store.TriggerAbandoned})
 	})
 }
 
@@ -191,7 +203,8 @@ func severalSpecs(s *suite) {
 	})
 
 	s.spec("all: a delivery in the mailbox is not enough while others are missing", func(w *world) {
-		equal(w, "disposition", w.deliver(w.a, store.Delivery{Source: "inbox", ItemKey: "key-i", Status: store.StatusSuccessful}), store.Parked)
+		equal(w, "disposition", w.deliver(w.a, store.Delivery{Source: "inbox", ItemKey: "key-i",
+			Status: store.StatusSuccessful}), store.Parked)
 		_, rollouts := w.create(1, needsAll)
 		done := w.suspend(w.a, w.claim(w.a), external("i"), external("j"))
 		equal(w, "committed", done, store.Committed{State: eval.StateSuspended})

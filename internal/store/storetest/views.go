@@ -13,7 +13,8 @@ import (
 func eventSpecs(s *suite) {
 	s.spec("the life of a rollout is told in order", func(w *world) {
 		runID, rollouts := w.create(1)
-		w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true})
+		w.commit(w.a, w.claim(w.a), store.SegmentEnd{
+			Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true})
 		w.claim(w.a)
 		w.advance(lease)
 		b := w.another()
@@ -31,7 +32,8 @@ func eventSpecs(s *suite) {
 				w.Fatalf("%+v", e)
 			}
 		}
-		equal(w, "types", types, []store.EventType{store.RunCreated, store.RolloutStarted, store.RolloutRetried, store.RolloutRetried, store.RolloutSuspended,
+		equal(w, "types", types, []store.EventType{
+			store.RunCreated, store.RolloutStarted, store.RolloutRetried, store.RolloutRetried, store.RolloutSuspended,
 			store.TriggerDelivered, store.RolloutResumed, store.RolloutEvaluated, store.RolloutFinished, store.RunFinished})
 		equal(w, "last number", w.run(runID).Seq, int64(len(types)))
 	})
@@ -187,10 +189,14 @@ func viewSpecs(s *suite) {
 		for name, read := range map[string]func(func() error) error{
 			"snapshot": func(f func() error) error { return w.a.Snapshot(w.ctx, runID, func(store.View) error { return f() }) },
 			"rollouts": func(f func() error) error {
-				return w.a.Snapshot(w.ctx, runID, func(v store.View) error { return v.Rollouts(func(store.RolloutView) error { return f() }) })
+				return w.a.Snapshot(w.ctx, runID, func(v store.View) error {
+					return v.Rollouts(func(store.RolloutView) error { return f() })
+				})
 			},
 			"evaluations": func(f func() error) error {
-				return w.a.Snapshot(w.ctx, runID, func(v store.View) error { return v.Evaluations(func(store.Evaluation) error { return f() }) })
+				return w.a.Snapshot(w.ctx, runID, func(v store.View) error {
+					return v.Evaluations(func(store.Evaluation) error { return f() })
+				})
 			},
 			"triggers": func(f func() error) error {
 				return w.a.Triggers(w.ctx, runID, true, func(store.Trigger) error { return f() })
