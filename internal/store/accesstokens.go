@@ -24,7 +24,7 @@ type AccessTokens interface {
 // ErrExists means that there is something with the id already.
 var ErrExists = errors.New("it exists already")
 
-// AccessToken is what is known of a token.
+// AccessToken describes a token.
 type AccessToken struct {
 	// ID is the part of the token that is no secret.
 	ID string
@@ -32,7 +32,7 @@ type AccessToken struct {
 	Name string
 	// Digest is that of the secret part.
 	Digest []byte
-	// Scopes are what its bearer may do.
+	// Scopes say what its bearer may do.
 	Scopes []string
 	// CreatedAt is set by AddAccessToken.
 	CreatedAt time.Time

@@ -75,7 +75,7 @@ const DeadlineExceeded = "deadline_exceeded"
 // TriggerTask is the type of the triggers that a person answers.
 const TriggerTask = "TASK"
 
-// NewJob is what a run is submitted as. It never changes.
+// NewJob is the job that a run is submitted as. It never changes.
 type NewJob struct {
 	Capability  string
 	SubmittedBy string

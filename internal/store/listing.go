@@ -18,8 +18,8 @@ type Listing interface {
 	ListTriggers(ctx context.Context, q TriggerQuery) (triggers []Trigger, last int64, err error)
 	// RunHead returns a run without its Counts. It costs the same however many rollouts there are.
 	RunHead(ctx context.Context, runID string) (Run, error)
-	// Parked returns up to limit deliveries that are parked, the oldest first. One by source and item
-	// key stays parked when triggers have taken it, because others may follow.
+	// Parked returns up to limit deliveries that are parked, the oldest first. A delivery by source
+	// and item key stays parked when triggers have taken it, because others may follow.
 	Parked(ctx context.Context, limit int) ([]Delivered, error)
 }
 

@@ -32,7 +32,7 @@ type Outbox interface {
 // ErrNotClaimed means that a notification has been claimed by another process by now.
 var ErrNotClaimed = errors.New("the notification was claimed by another process")
 
-// NotifyTarget is whom events are told to.
+// NotifyTarget is a target that is told of events.
 type NotifyTarget struct {
 	// ID is the caller's name for the target. Equal targets of several runs have the same.
 	ID string

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Options are what a store is opened with.
+// Options say how a store is opened.
 type Options struct {
 	// Now is the store's clock; nil means time.Now.
 	Now func() time.Time
@@ -19,7 +19,7 @@ type Options struct {
 	Lease time.Duration
 	// Machine is where it is opened; nil means this machine.
 	Machine *Machine
-	// Process is who claims, for a store that has [Processes]; nil means this process.
+	// Process is the process that claims, for a store that has [Processes]; nil means this process.
 	Process *Process
 	// Busy is how long to wait while another program has the store locked; 0 means 10 s.
 	Busy time.Duration

@@ -67,7 +67,7 @@ type Place interface {
 	// Dir is the folder under which the store's files are, absolute.
 	Dir() string
 	// InPlace returns ErrMoved if another store, or none, is where this one was opened. Claim and
-	// ClaimTriggers check it as well. Whoever writes a file of the store checks it before.
+	// ClaimTriggers check it as well. Callers check it before they write a file of the store.
 	InPlace() error
 }
 
@@ -142,7 +142,7 @@ type RolloutView struct {
 	RescoringState
 }
 
-// Queue is what works on rollouts: it claims them, and records what became of them.
+// Queue claims rollouts, and records what became of them.
 type Queue interface {
 	// Claim takes up to limit rollouts that can go on, of one run or, if runID is empty, of all.
 	// Those whose holder's lease is void come first. Then come, the longest runnable first, those
@@ -186,7 +186,7 @@ type Ledger interface {
 	EndCall(ctx context.Context, t Token, callID string) error
 }
 
-// Mailbox is what works on triggers, and takes what is delivered for them.
+// Mailbox claims triggers, and takes what is delivered for them.
 //
 // TriggerStarted, TriggerPending and TriggerFailed end a claim. The trigger is due again after next
 // or never, but not after its deadline and not in the past. A trigger that was claimed when it was

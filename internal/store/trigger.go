@@ -172,7 +172,7 @@ type Action string
 
 // The actions.
 const (
-	// ActionStart starts its job. That this is intended has been recorded.
+	// ActionStart starts its job. The intent has been recorded.
 	ActionStart Action = "start"
 	// ActionResolve finds out whether its job was started. Once OverdueSince is set it must not be
 	// started any more.

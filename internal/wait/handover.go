@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// What goes with a job that is started: until when somebody waits for it, under which id, and in
-// which trace. The names of the headers are those of MCP Mesh and of W3C Trace Context.
+// These names go with a job that is started. They say until when somebody waits for it, under which
+// id, and in which trace. The names of the headers are those of MCP Mesh and of W3C Trace Context.
 const (
 	headerTimeout = "X-Mesh-Timeout" // whole seconds, never 0
 	headerJobID   = "X-Mesh-Job-Id"

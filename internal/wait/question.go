@@ -17,7 +17,7 @@ type Question struct {
 	Asked string
 }
 
-// Answer is what was answered. ID is the same whenever the same answer is told.
+// Answer is the answer to a question. ID is the same whenever the same answer is told.
 type Answer struct {
 	ID      string
 	Payload json.RawMessage

@@ -38,7 +38,7 @@ type Interrupt struct {
 	Specs []Spec
 }
 
-// Spec is what is waited for, as the agent said it.
+// Spec describes what is waited for, as the agent said it.
 type Spec struct {
 	Type Type   `json:"type"`
 	Name string `json:"name"` // UiPath's trigger name in our spelling: JOB, JOB_RAW, TASK, ESCALATION, …
@@ -68,7 +68,7 @@ type Spec struct {
 	ShownID string `json:"shownId,omitempty"`
 }
 
-// Visible is what may be shown of the payload.
+// Visible returns the payload as it may be shown.
 func (s Spec) Visible() json.RawMessage {
 	if s.Shown != nil {
 		return s.Shown
@@ -208,7 +208,7 @@ type Job struct {
 	Until time.Time
 }
 
-// OwnKey is the key of what evalrun itself begins to wait for, which has none of its own.
+// OwnKey is the key that evalrun makes for something to wait for that has none of its own.
 func (j Job) OwnKey() string { return j.Spec.Type.KeyPrefix() + j.TriggerID }
 
 // HasKey tells whether the key of the job is known. Until a start is recorded the key that evalrun

@@ -110,8 +110,9 @@ func DecodeWork(raw json.RawMessage) (*Work, error) {
 	return w, nil
 }
 
-// Spec is what a rollout waits for that has started the work: the job, the MCP task, or a person's
-// answer. A task's id may be all that it takes to read its result, so it is shown as a hash.
+// Spec returns what the rollout that started the work waits for: the job, the MCP task, or a
+// person's answer. A task's id may be all that it takes to read its result, so it is shown as a
+// hash.
 func (w *Work) Spec() (Spec, error) {
 	payload := map[string]any{"server": w.Server, "tool": w.Tool, "arguments": w.Arguments}
 	spec := Spec{Type: TypeJob, Name: "JOB_RAW", Process: w.Tool, CallID: w.CallID, Server: w.Server}

@@ -121,8 +121,8 @@ func (rows batchRows) due(runID string, limit int) (out []dueBatch, err error) {
 	return out, nil
 }
 
-// claim gives a batch to this process, and says what is to be done with it. ok is false if there is
-// nothing to do.
+// claim gives a batch to this process, and says what to do with it. ok is false if there is nothing
+// to do.
 func (rows batchRows) claim(b dueBatch) (c store.BatchClaim, ok bool, err error) {
 	c = b.BatchClaim
 	var waited bool

@@ -17,7 +17,7 @@ type mail struct {
 	triggers triggerRows
 }
 
-// delivered is what a trigger becomes with a delivery.
+// delivered has the state of a trigger after a delivery, by the status of the delivery.
 var delivered = map[store.Status]store.TriggerState{
 	store.StatusSuccessful: store.TriggerFired,
 	store.StatusFaulted:    store.TriggerFaulted,

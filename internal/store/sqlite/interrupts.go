@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// interrupt is what is known of an interrupt id of a rollout. If it is open it keeps its triggers.
+// interrupt describes an interrupt id of a rollout. If it is open it keeps its triggers.
 // Otherwise occurrence is that of its new triggers, and siblings counts those made so far.
 type interrupt struct {
 	open                 bool

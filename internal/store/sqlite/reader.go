@@ -23,7 +23,7 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// runColumns are what scanRun reads of a run r.
+// runColumns are the columns of a run r that scanRun reads.
 const runColumns = `r.run_id, r.name, r.evaluation_set_id, r.evaluation_set_name, r.retry_of, r.created_at, r.finished_at, r.revision, r.seq`
 
 const selectRun = "SELECT " + runColumns + " FROM runs r"

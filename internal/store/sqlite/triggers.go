@@ -97,7 +97,7 @@ func (rows triggerRows) due(runID string, limit int) ([]store.Trigger, error) {
 	return append(left, due...), err
 }
 
-// claim gives a trigger that is due to this process, and says what is to be done with it.
+// claim gives a trigger that is due to this process, and says what to do with it.
 func (rows triggerRows) claim(g store.Trigger) (store.TriggerClaim, error) {
 	c := store.TriggerClaim{Trigger: g, TriggerToken: store.TriggerToken{TriggerID: g.ID}}
 	machine := rows.tx.db.machine

@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// playedView is what was seen of the run after an operation.
+// playedView is the run as it was seen after an operation.
 type playedView struct {
 	run      store.Run
 	rollouts []store.RolloutView

@@ -135,7 +135,7 @@ func (m *model) release(g *modelTrigger, key string, next time.Time, notStarted 
 	m.settle(g.rollout)
 }
 
-// begin is what a trigger begins with that has its id.
+// begin sets what a trigger begins with. Its id is set already.
 func (g *modelTrigger) begin(n store.NewTrigger, now time.Time, timeout time.Duration) {
 	if g.key == "" {
 		g.key = n.KeyPrefix + g.id
@@ -152,7 +152,7 @@ func (g *modelTrigger) begin(n store.NewTrigger, now time.Time, timeout time.Dur
 	}
 }
 
-// wait makes a rollout wait for triggers. What has come for them already arrives.
+// wait makes a rollout wait for triggers. Deliveries that have come for them already arrive.
 func (m *model) wait(o *modelRollout, added []*modelTrigger) {
 	m.triggers = append(m.triggers, added...)
 	for _, g := range added {

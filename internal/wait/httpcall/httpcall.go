@@ -89,8 +89,8 @@ type Call struct {
 	// Once says that the request is sent once at most. A transport repeats one that has an
 	// idempotency key by itself, and not every server knows such keys.
 	Once bool
-	// LiteralHeaders and LiteralBody are sent as they are. What comes from a model or a server is
-	// no template.
+	// LiteralHeaders and LiteralBody are sent as they are. Text from a model or a server is no
+	// template.
 	LiteralHeaders map[string]string
 	LiteralBody    json.RawMessage
 }
