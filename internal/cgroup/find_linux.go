@@ -205,7 +205,8 @@ func ownGroup(groups string, h hierarchy) (string, bool) {
 			continue
 		}
 		names := strings.Split(parts[1], ",")
-		if h.version2 && parts[0] == "0" || !h.version2 && len(h.controllers) > 0 && slices.Contains(names, string(h.controllers[0])) {
+		if h.version2 && parts[0] == "0" ||
+			!h.version2 && len(h.controllers) > 0 && slices.Contains(names, string(h.controllers[0])) {
 			return parts[2], true
 		}
 	}

@@ -69,6 +69,8 @@ func awaitEmpty(path string, most time.Duration) {
 			break
 		}
 		// It is not always of this change that it tells.
-		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLPRI}}, int((most-time.Since(began)).Milliseconds())+1) // then it asks again
+		// then it asks again
+		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLPRI}},
+			int((most-time.Since(began)).Milliseconds())+1)
 	}
 }

@@ -199,14 +199,29 @@ func (r *composeReader) resources(n *input.Node, kind string) map[string]any {
 
 // refusals say why keys are refused that a task has no right to on this machine.
 var refusals = map[string]string{
-	"privileged": "a service with all rights would have this machine", "cap_add": "a service gets no more rights than its engine gives by default",
-	"devices": "devices of this machine are not given", "device_cgroup_rules": "devices of this machine are not given", "gpus": "set environment.gpus in task.toml instead",
-	"security_opt": "what the engine protects cannot be taken away", "network_mode": "a service has the networks of its file", "pid": "a service does not see the processes of others",
-	"ipc": "a service does not share memory with others", "uts": "a service has a name of its own", "userns_mode": "users are as the engine has them",
-	"cgroup": "control groups are as the engine has them", "cgroup_parent": "control groups are as the engine has them", "volumes_from": "name the volumes instead",
-	"sysctls": "the kernel's settings are not changed", "runtime": "the engine's own runtime is used", "external": "only what the file itself makes is used",
-	"driver_opts": "a volume could be a folder of this machine with them", "extends": "write the service out", "include": "write the services into this file",
-	"secrets": "pass variables instead", "configs": "build files into the image instead", "external_links": "only services of this file can be reached",
+	"privileged":          "a service with all rights would have this machine",
+	"cap_add":             "a service gets no more rights than its engine gives by default",
+	"devices":             "devices of this machine are not given",
+	"device_cgroup_rules": "devices of this machine are not given",
+	"gpus":                "set environment.gpus in task.toml instead",
+	"security_opt":        "what the engine protects cannot be taken away",
+	"network_mode":        "a service has the networks of its file",
+	"pid":                 "a service does not see the processes of others",
+	"ipc":                 "a service does not share memory with others",
+	"uts":                 "a service has a name of its own",
+	"userns_mode":         "users are as the engine has them",
+	"cgroup":              "control groups are as the engine has them",
+	"cgroup_parent":       "control groups are as the engine has them",
+	"volumes_from":        "name the volumes instead",
+	"sysctls":             "the kernel's settings are not changed",
+	"runtime":             "the engine's own runtime is used",
+	"external":            "only what the file itself makes is used",
+	"driver_opts":         "a volume could be a folder of this machine with them",
+	"extends":             "write the service out",
+	"include":             "write the services into this file",
+	"secrets":             "pass variables instead",
+	"configs":             "build files into the image instead",
+	"external_links":      "only services of this file can be reached",
 }
 
 // refuseRest refuses every key of an object that was not asked for.
@@ -229,8 +244,12 @@ func (r *composeReader) refuseRest(f *input.Fields) {
 // What is passed on as it is, and what changes nothing here: evalrun gives every container its
 // name, publishes no port and starts nothing again.
 var (
-	passedOn = []string{"command", "entrypoint", "working_dir", "user", "hostname", "stop_signal", "stop_grace_period", "init", "mem_limit", "cpus", "shm_size", "read_only", "expose", "tmpfs", "tty", "stdin_open", "platform"}
-	ignored  = []string{"container_name", "restart", "ports", "logging", "labels", "deploy", "pull_policy", "profiles", "ulimits", "depends_on"}
+	passedOn = []string{
+		"command", "entrypoint", "working_dir", "user", "hostname", "stop_signal", "stop_grace_period", "init",
+		"mem_limit", "cpus", "shm_size", "read_only", "expose", "tmpfs", "tty", "stdin_open", "platform",
+	}
+	ignored = []string{"container_name", "restart", "ports", "logging",
+		"labels", "deploy", "pull_policy", "profiles", "ulimits", "depends_on"}
 )
 
 // service checks a service beside main and returns what is given on.
@@ -265,7 +284,8 @@ func (r *composeReader) service(name string, n *input.Node) map[string]any {
 	out["networks"] = r.networksOf(f.Get("networks"))
 	volumes, own := r.volumesOf(f.Get("volumes"))
 	out["volumes"] = own
-	r.out.services = append(r.out.services, service{name: name, volumes: volumes, health: r.healthcheck(f.Get("healthcheck"))})
+	r.out.services = append(r.out.services,
+		service{name: name, volumes: volumes, health: r.healthcheck(f.Get("healthcheck"))})
 	r.refuseRest(f)
 	return out
 }
@@ -275,7 +295,8 @@ func (r *composeReader) service(name string, n *input.Node) map[string]any {
 func (r *composeReader) main(n *input.Node) {
 	f := r.Object(n)
 	f.Ignore(ignored...)
-	f.Ignore("command", "entrypoint", "expose", "init", "tty", "stdin_open", "platform", "hostname", "working_dir", "user", "stop_signal", "stop_grace_period")
+	f.Ignore("command", "entrypoint", "expose", "init", "tty", "stdin_open",
+		"platform", "hostname", "working_dir", "user", "stop_signal", "stop_grace_period")
 	r.mainIsTheTasks(f)
 	r.out.Env = r.environment(f.Get("environment"))
 	r.out.networks = r.networksOf(f.Get("networks"))
@@ -302,8 +323,10 @@ func (r *composeReader) mainIsTheTasks(f *input.Fields) {
 	if built == nil || len(built) == 1 && built["context"] == r.real() {
 		return
 	}
-	if dockerfile, ok := built["dockerfile"]; !ok || dockerfile != "Dockerfile" || len(built) != 2 || built["context"] != r.real() {
-		r.Errorf(b, "main is built of environment/Dockerfile as it is: another folder, file, target or arguments are not supported")
+	if dockerfile, ok := built["dockerfile"]; !ok || dockerfile != "Dockerfile" ||
+		len(built) != 2 || built["context"] != r.real() {
+		r.Errorf(b,
+			"main is built of environment/Dockerfile as it is: another folder, file, target or arguments are not supported")
 	}
 }
 

@@ -160,7 +160,8 @@ func (r *composeReader) volumesOf(n *input.Node) (named map[string]string, own [
 			}
 		} else {
 			f := r.Object(item)
-			kind, source, target = f.Enum("type", "volume", "volume", "bind", "tmpfs"), f.String("source", ""), f.RequiredString("target")
+			kind, source, target = f.Enum("type", "volume", "volume", "bind", "tmpfs"),
+				f.String("source", ""), f.RequiredString("target")
 			if s := f.Get("source"); s != nil {
 				at = s
 			}
@@ -179,7 +180,8 @@ func (r *composeReader) volumesOf(n *input.Node) (named map[string]string, own [
 			r.Errorf(at, "there is no volume %q in the file", source)
 		default:
 			before := len(r.Problems)
-			if real := r.inside(&input.Node{Kind: input.String, File: at.File, Line: at.Line, Column: at.Column, Path: at.Path, Text: source}); len(r.Problems) == before {
+			if real := r.inside(&input.Node{Kind: input.String, File: at.File, Line: at.Line,
+				Column: at.Column, Path: at.Path, Text: source}); len(r.Problems) == before {
 				own = append(own, fmt.Sprintf("%s:%s:ro", real, target))
 			}
 		}

@@ -78,12 +78,14 @@ func (c *Container) Enter(cfg *sandbox.Config) (*os.File, error) {
 
 // create makes and starts the container, and waits for its first process.
 func (c *Container) create(cfg *sandbox.Config) (err error) {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), startTimeout, fmt.Errorf("the container did not start within %v", startTimeout))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), startTimeout,
+		fmt.Errorf("the container did not start within %v", startTimeout))
 	defer cancel()
 	if c.dir, err = newFolder(); err != nil {
 		return err
 	}
-	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(c.dir, filepath.Base(sandbox.InsideLine)), Net: "unixpacket"})
+	listener, err := net.ListenUnix("unixpacket",
+		&net.UnixAddr{Name: filepath.Join(c.dir, filepath.Base(sandbox.InsideLine)), Net: "unixpacket"})
 	if err != nil {
 		return err
 	}
@@ -237,7 +239,8 @@ func (m mount) flag() string {
 // mounts are what of this machine is in the container: the way to evalrun, and what the config
 // gives.
 func (c *Container) mounts(cfg *sandbox.Config) ([]mount, error) {
-	mounts := []mount{{c.dir, filepath.Dir(sandbox.InsideLine), false}, {c.spec.Executable, sandbox.InsideExecutable, false}}
+	mounts := []mount{{c.dir, filepath.Dir(sandbox.InsideLine), false},
+		{c.spec.Executable, sandbox.InsideExecutable, false}}
 	for _, v := range cfg.Visible {
 		real, err := filepath.EvalSymlinks(v)
 		if err != nil {

@@ -37,7 +37,8 @@ const findTimeout = 20 * time.Second
 // Find finds an engine, "podman" or "docker", and asks whether it works. The error says what to do.
 func Find(ctx context.Context, name string) (*Engine, error) {
 	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("isolation %q can be had as root only here: the root of an image is mounted for the container; choose isolation \"image\"", name)
+		return nil, fmt.Errorf("isolation %q can be had as root only here: the root of an image is mounted for the container; choose isolation \"image\"",
+			name)
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {

@@ -24,7 +24,8 @@ func (s *Services) makeResources(ctx context.Context) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		args := []string{"volume", "create", "--driver", "local", "--opt", "type=none", "--opt", "o=bind", "--opt", "device=" + dir}
+		args := []string{"volume", "create", "--driver", "local",
+			"--opt", "type=none", "--opt", "o=bind", "--opt", "device=" + dir}
 		if err := s.makeResource(ctx, args, name); err != nil {
 			return err
 		}

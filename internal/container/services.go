@@ -117,7 +117,8 @@ func (s *Services) Up(ctx context.Context) error {
 		return err
 	}
 	err = s.learnAddresses(ctx)
-	if errors.Is(err, errNotStarted) { // podman-compose goes on without what podman has refused; that may have been for a moment
+	// podman-compose goes on without what podman has refused; that may have been for a moment
+	if errors.Is(err, errNotStarted) {
 		if err := s.start(ctx, file); err != nil {
 			return err
 		}
@@ -168,20 +169,23 @@ func (s *Services) start(ctx context.Context, file string) error {
 // runCompose runs a command of the engine's compose and returns what it has complained about. Two
 // that build at once could break each other.
 func (s *Services) runCompose(ctx context.Context, file string, args ...string) (complaints string, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, servicesTimeout, fmt.Errorf("the services of %s did not start within %v", ComposeFile, servicesTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, servicesTimeout,
+		fmt.Errorf("the services of %s did not start within %v", ComposeFile, servicesTimeout))
 	defer cancel()
 	unlock, err := LockBuilds()
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	_, complaints, err = s.engine.output(ctx, s.program[0], "compose", slices.Concat(s.program[1:], []string{"-p", s.project(), "-f", file}, args)...)
+	_, complaints, err = s.engine.output(ctx, s.program[0], "compose",
+		slices.Concat(s.program[1:], []string{"-p", s.project(), "-f", file}, args)...)
 	return complaints, err
 }
 
 // LockBuilds keeps every other process of this user from building services, until unlock is called.
 func LockBuilds() (unlock func(), err error) {
-	lock, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("evalrun-compose-%d.lock", os.Getuid())), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	lock, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("evalrun-compose-%d.lock", os.Getuid())),
+		os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +223,8 @@ func (s *Services) learnAddresses(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		out, err := s.engine.run(ctx, "inspect", "--format", "{{.HostsPath}}{{range .NetworkSettings.Networks}} {{.IPAddress}}{{end}}", name)
+		out, err := s.engine.run(ctx, "inspect", "--format",
+			"{{.HostsPath}}{{range .NetworkSettings.Networks}} {{.IPAddress}}{{end}}", name)
 		if err != nil {
 			return err
 		}
@@ -249,7 +254,8 @@ var errNotStarted = errors.New("was not started: its image could not be built or
 
 // container is the name of the container of a service.
 func (s *Services) container(ctx context.Context, one service) (string, error) {
-	name, err := s.engine.run(ctx, "ps", "-a", "--filter", "label="+labelProject+"="+s.project(), "--filter", "label=com.docker.compose.service="+one.name, "--format", "{{.Names}}")
+	name, err := s.engine.run(ctx, "ps", "-a", "--filter", "label="+labelProject+"="+s.project(),
+		"--filter", "label=com.docker.compose.service="+one.name, "--format", "{{.Names}}")
 	if err == nil && name == "" {
 		err = fmt.Errorf("service %q of %s %w%s", one.name, ComposeFile, errNotStarted, s.refused)
 	}
@@ -329,7 +335,8 @@ func (s *Services) running(ctx context.Context, name string) error {
 func (s *Services) awaitHealth(ctx context.Context, name string, h *sandbox.Healthcheck) error {
 	began := time.Now()
 	for failures := 0; ; {
-		attempt, cancel := context.WithTimeoutCause(ctx, h.Timeout, fmt.Errorf("the healthcheck took longer than %v", h.Timeout))
+		attempt, cancel := context.WithTimeoutCause(ctx, h.Timeout,
+			fmt.Errorf("the healthcheck took longer than %v", h.Timeout))
 		_, err := s.engine.run(attempt, append([]string{"exec", name}, h.Args...)...)
 		cancel()
 		if err == nil || ctx.Err() != nil {

@@ -54,7 +54,8 @@ func owner(pid int) string {
 	if len(fields) < 20 || string(fields[0]) == "Z" {
 		return ""
 	}
-	return fmt.Sprintf("%s:%s:%d:%s", bytes.TrimSpace(boot), strings.Trim(strings.TrimPrefix(space, "pid:"), "[]"), pid, fields[19])
+	return fmt.Sprintf("%s:%s:%d:%s", bytes.TrimSpace(boot),
+		strings.Trim(strings.TrimPrefix(space, "pid:"), "[]"), pid, fields[19])
 }
 
 // isGone reports whether the process that made something is dead. Of another PID namespace nobody

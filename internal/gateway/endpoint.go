@@ -205,7 +205,9 @@ func unauthorized(server string, err error) *mcp.Error {
 	if status.Challenge != "" {
 		data = data.Set("wwwAuthenticate", jsonobj.Quote(status.Challenge))
 	}
-	return mcp.Errorf(mcp.CodeInternal, "MCP server %q wants other credentials: %v; set the header Authorization of this server where it is configured", server, status).WithData(data.JSON())
+	return mcp.Errorf(mcp.CodeInternal,
+		"MCP server %q wants other credentials: %v; set the header Authorization of this server where it is configured",
+		server, status).WithData(data.JSON())
 }
 
 // open makes the upstream of a legacy session, which is not connected.
@@ -248,7 +250,8 @@ func (e *Endpoint) Now() time.Time { return e.now() }
 func (e *Endpoint) Go(f func()) { e.running.Go(f) }
 
 // NewUpstream makes the upstream of a legacy session, which is not connected. It has to be adopted.
-func (e *Endpoint) NewUpstream(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) *Upstream {
+func (e *Endpoint) NewUpstream(s *mcp.Session, version string,
+	capabilities jsonobj.Object, info json.RawMessage) *Upstream {
 	l := newUpstream(e, s, capabilities, info)
 	l.version = version
 	return l

@@ -121,7 +121,8 @@ func (x *exchange) answerInputs(ctx context.Context, call mcp.Call) (json.RawMes
 			return nil, err
 		}
 		o, err := jsonobj.ParseObject(result)
-		if err != nil || o.Text("resultType") != "input_required" || x.l.e.policy.AsksPerson() && mcptask.InputOf(result) != nil {
+		if err != nil || o.Text("resultType") != "input_required" ||
+			x.l.e.policy.AsksPerson() && mcptask.InputOf(result) != nil {
 			return result, nil
 		}
 		var responses jsonobj.Object
@@ -145,7 +146,8 @@ func (x *exchange) answerInputs(ctx context.Context, call mcp.Call) (json.RawMes
 }
 
 // AskClient asks a legacy client with these capabilities in the middle of its request.
-func AskClient(ctx context.Context, capabilities jsonobj.Object, r *mcp.Request, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+func AskClient(ctx context.Context, capabilities jsonobj.Object, r *mcp.Request,
+	method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 	if !mcp.Supports(capabilities, method) {
 		return mcp.DefaultAnswer(method)
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 // HopKeys are the keys of _meta that speak of one hop. Package mcp looks after the progress token.
-var HopKeys = []string{mcp.MetaProtocolVersion, mcp.MetaClientInfo, mcp.MetaClientCapabilities, mcp.MetaLogLevel, mcp.MetaSubscriptionID}
+var HopKeys = []string{mcp.MetaProtocolVersion, mcp.MetaClientInfo,
+	mcp.MetaClientCapabilities, mcp.MetaLogLevel, mcp.MetaSubscriptionID}
 
 // forward passes a request on and its answer back.
 func (l *Upstream) forward(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
@@ -30,7 +31,8 @@ func (l *Upstream) Pass(ctx context.Context, r *mcp.Request, params json.RawMess
 
 // PassWith is Pass with params that depend on what the server has offered in the session. A request
 // that the server has not looked at is made again over a new connection.
-func (l *Upstream) PassWith(ctx context.Context, r *mcp.Request, params func() json.RawMessage) (json.RawMessage, error) {
+func (l *Upstream) PassWith(ctx context.Context, r *mcp.Request,
+	params func() json.RawMessage) (json.RawMessage, error) {
 	c := l.Client()
 	result, err := newExchange(l, c, r).pass(ctx, params())
 	if !notSeen(err) {
@@ -49,9 +51,13 @@ func notSeen(err error) bool {
 }
 
 // PassMethod makes a request of ours in the name of the client that has made the request r.
-func (l *Upstream) PassMethod(ctx context.Context, r *mcp.Request, method string, params json.RawMessage) (json.RawMessage, error) {
+func (l *Upstream) PassMethod(ctx context.Context, r *mcp.Request,
+	method string, params json.RawMessage) (json.RawMessage, error) {
 	meta := mcp.MetaOf(params)
-	call := mcp.Call{Method: method, Params: mcp.WithoutMeta(params, slices.Concat(HopKeys, []string{mcp.MetaProgressToken})...), Info: l.info, Capabilities: l.capabilities.JSON()}
+	call := mcp.Call{
+		Method: method, Params: mcp.WithoutMeta(params, slices.Concat(HopKeys, []string{mcp.MetaProgressToken})...),
+		Info: l.info, Capabilities: l.capabilities.JSON(),
+	}
 	if r.Era == mcp.Modern {
 		call.Capabilities, call.Info = meta.Object(mcp.MetaClientCapabilities).JSON(), meta.Get(mcp.MetaClientInfo)
 	}
@@ -87,7 +93,8 @@ func (l *Upstream) ClientError(err error) error {
 }
 
 // listMethods are those whose results say in Modern how long they hold.
-var listMethods = []string{mcp.MethodToolsList, "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
+var listMethods = []string{mcp.MethodToolsList, "prompts/list",
+	"resources/list", "resources/templates/list", "resources/read"}
 
 // ToClient gives a result the members that the client's protocol wants and the server's does not
 // have.

@@ -134,7 +134,9 @@ func (g *Gateway) health(w http.ResponseWriter) {
 // serve serves a request of whoever bears a token, of one access only if that is given: a unix
 // socket is one client's.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
-	if only == nil && g.loopback { // on other addresses we do not know by which names we are called, and web sites do not reach a socket
+	// On other addresses the names by which we are called are unknown. Web sites do not reach a
+	// socket.
+	if only == nil && g.loopback {
 		if err := mcp.CheckHost(r); err != nil {
 			g.refuse(w, r, http.StatusForbidden, "host", err.Error())
 			return
@@ -158,7 +160,8 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
 	g.mu.Unlock()
 	if a == nil || only != nil && a != only {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="evalrun MCP gateway"`)
-		g.refuse(w, r, http.StatusUnauthorized, "token", "this request bears no token of a client that is connected; use the URL and the Authorization header that you were given")
+		g.refuse(w, r, http.StatusUnauthorized, "token",
+			"this request bears no token of a client that is connected; use the URL and the Authorization header that you were given")
 		return
 	}
 	if page := g.pages[path]; page != nil {

@@ -45,7 +45,10 @@ func beat(r *mcp.Request, f *InFlightCall, call *mcp.Call, every time.Duration) 
 		for n := 1; ; n++ {
 			select {
 			case <-tick.C:
-				note := jsonobj.Object{{Key: "progressToken", Value: token}, {Key: "progress", Value: fmt.Appendf(nil, "%.9f", float64(n)*1e-9)}, {Key: "message", Value: jsonobj.Quote("still running")}}
+				note := jsonobj.Object{
+					{Key: "progressToken", Value: token}, {Key: "progress", Value: fmt.Appendf(nil, "%.9f", float64(n)*1e-9)},
+					{Key: "message", Value: jsonobj.Quote("still running")},
+				}
 				_ = r.Notify(mcp.NoteProgress, note.JSON()) // a client that has gone ends the call
 			case <-reported:
 				return
@@ -59,6 +62,7 @@ func beat(r *mcp.Request, f *InFlightCall, call *mcp.Call, every time.Duration) 
 
 func ProgressOf(token json.RawMessage, n int, message string) json.RawMessage {
 	return jsonobj.Object{
-		{Key: "progressToken", Value: token}, {Key: "progress", Value: strconv.AppendInt(nil, int64(n), 10)}, {Key: "message", Value: jsonobj.Quote(message)},
+		{Key: "progressToken", Value: token}, {Key: "progress", Value: strconv.AppendInt(nil, int64(n), 10)},
+		{Key: "message", Value: jsonobj.Quote(message)},
 	}.JSON()
 }

@@ -25,7 +25,8 @@ type InFlightCall struct {
 }
 
 // Answer answers what the server asks in the middle of the call.
-func (f *InFlightCall) Answer(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+func (f *InFlightCall) Answer(ctx context.Context, method string,
+	params json.RawMessage) (json.RawMessage, *mcp.Error) {
 	if f.Ask == nil || !mcp.Supports(f.Capabilities, method) {
 		return mcp.DefaultAnswer(method)
 	}

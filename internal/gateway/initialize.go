@@ -15,7 +15,8 @@ func (e *Endpoint) initialize(ctx context.Context, r *mcp.Request) (json.RawMess
 	if err != nil {
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
 	}
-	if err := e.open(r.Session, params.Text("protocolVersion"), params.Object("capabilities"), params.Get("clientInfo")); err != nil {
+	if err := e.open(r.Session, params.Text("protocolVersion"),
+		params.Object("capabilities"), params.Get("clientInfo")); err != nil {
 		return nil, e.Unreachable(err)
 	}
 	l, err := e.Upstream(ctx, r)
@@ -58,10 +59,13 @@ func (l *Upstream) initializeResult(era mcp.Era) json.RawMessage {
 		}
 		info := meta.Get(mcp.MetaServerInfo)
 		if info == nil {
-			info = jsonobj.Object{{Key: "name", Value: jsonobj.Quote(l.e.server.Name)}, {Key: "version", Value: json.RawMessage(`"0"`)}}.JSON()
+			info = jsonobj.Object{
+				{Key: "name", Value: jsonobj.Quote(l.e.server.Name)}, {Key: "version", Value: json.RawMessage(`"0"`)},
+			}.JSON()
 		}
 		meta = meta.Delete(mcp.MetaServerInfo)
-		out = slices.Clone(said).Delete("supportedVersions", "resultType", "ttlMs", "cacheScope").Set("protocolVersion", jsonobj.Quote(version)).Set("serverInfo", info)
+		out = slices.Clone(said).Delete("supportedVersions", "resultType", "ttlMs", "cacheScope").
+			Set("protocolVersion", jsonobj.Quote(version)).Set("serverInfo", info)
 	default:
 		meta = meta.Set(mcp.MetaServerInfo, said.Get("serverInfo"))
 		out = slices.Clone(said).Delete("protocolVersion", "serverInfo").Set("resultType", json.RawMessage(`"complete"`)).

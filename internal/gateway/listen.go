@@ -21,7 +21,8 @@ const (
 // ListChanges are the notifications that a list has changed, and what a modern client calls each of
 // them when it asks for it.
 var ListChanges = map[string]string{
-	noteToolsChanged: "toolsListChanged", notePromptsChanged: "promptsListChanged", noteResourcesChanged: "resourcesListChanged",
+	noteToolsChanged: "toolsListChanged", notePromptsChanged: "promptsListChanged",
+	noteResourcesChanged: "resourcesListChanged",
 }
 
 // Listen serves a modern client's subscriptions/listen for as long as it lasts. begun is called
@@ -33,7 +34,8 @@ func (l *Upstream) Listen(ctx context.Context, r *mcp.Request, begun func()) (js
 		return l.listenLegacy(ctx, c, r, begun)
 	}
 	// The server tags what it sends with our request's id; the client knows only its own.
-	call := mcp.Call{Method: r.Method, Params: mcp.WithoutMeta(r.Params, HopKeys...), Capabilities: r.Meta().Object(mcp.MetaClientCapabilities).JSON(), Info: l.info}
+	call := mcp.Call{Method: r.Method, Params: mcp.WithoutMeta(r.Params, HopKeys...),
+		Capabilities: r.Meta().Object(mcp.MetaClientCapabilities).JSON(), Info: l.info}
 	call.Notified = func(method string, params json.RawMessage) {
 		if method == noteToolsChanged {
 			l.e.tools.Forget()
@@ -50,7 +52,8 @@ func (l *Upstream) Listen(ctx context.Context, r *mcp.Request, begun func()) (js
 }
 
 // listenLegacy serves subscriptions/listen at a legacy server.
-func (l *Upstream) listenLegacy(ctx context.Context, c *mcp.Client, r *mcp.Request, begun func()) (json.RawMessage, error) {
+func (l *Upstream) listenLegacy(ctx context.Context, c *mcp.Client,
+	r *mcp.Request, begun func()) (json.RawMessage, error) {
 	params, err := jsonobj.ParseObject(r.Params)
 	if err != nil {
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
@@ -124,7 +127,8 @@ func (l *Upstream) notified(method string, params json.RawMessage) {
 }
 
 // askedOutside answers what a legacy server asks outside of calls.
-func (l *Upstream) askedOutside(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+func (l *Upstream) askedOutside(ctx context.Context, method string,
+	params json.RawMessage) (json.RawMessage, *mcp.Error) {
 	ask, params := l.e.tasks.Question(l, params)
 	if ask != nil {
 		return ask(ctx, method, params)
@@ -159,7 +163,9 @@ func Listened(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, mcp.ErrShutdown) {
 		return nil, err
 	}
-	return jsonobj.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}, {Key: "_meta", Value: SubscriptionMeta(r)}}.JSON(), nil
+	return jsonobj.Object{
+		{Key: "resultType", Value: json.RawMessage(`"complete"`)}, {Key: "_meta", Value: SubscriptionMeta(r)},
+	}.JSON(), nil
 }
 
 // SubscriptionMeta is the _meta of what belongs to a subscription.

@@ -24,7 +24,8 @@ type listener struct {
 // tell sends a notification, not before the acknowledgement.
 func (n *listener) tell(method string, params json.RawMessage) {
 	send := func() {
-		_ = n.request.Notify(method, mcp.WithMeta(params, mcp.MetaSubscriptionID, n.request.ID)) // a client that has gone ends the request
+		// a client that has gone ends the request
+		_ = n.request.Notify(method, mcp.WithMeta(params, mcp.MetaSubscriptionID, n.request.ID))
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

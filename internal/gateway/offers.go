@@ -28,7 +28,8 @@ type offers struct {
 func offersOf(c *mcp.Client) (o offers) {
 	hello, _ := jsonobj.ParseObject(c.InitializeResult())
 	meta, capabilities := hello.Object("_meta"), hello.Object("capabilities")
-	if v := meta.Object(MetaJob).Get("version"); len(v) > 0 && v[0] >= '1' && v[0] <= '9' && json.Unmarshal(v, &o.Jobs) != nil {
+	if v := meta.Object(MetaJob).Get("version"); len(v) > 0 &&
+		v[0] >= '1' && v[0] <= '9' && json.Unmarshal(v, &o.Jobs) != nil {
 		o.Jobs = 0 // not an integer
 	}
 	o.Jobs = min(o.Jobs, 1)

@@ -65,12 +65,14 @@ func (x *exchange) callPending(ctx context.Context, call mcp.Call) (json.RawMess
 		return p.await(ctx, &e.parked)
 	}
 	f := x.call
-	if !mcp.Supports(f.Capabilities, mcp.AskElicitation) && !mcp.Supports(f.Capabilities, mcp.AskSampling) && !mcp.Supports(f.Capabilities, mcp.AskRoots) {
+	if !mcp.Supports(f.Capabilities, mcp.AskElicitation) &&
+		!mcp.Supports(f.Capabilities, mcp.AskSampling) && !mcp.Supports(f.Capabilities, mcp.AskRoots) {
 		call.Asked = f.Answer
 		defer x.l.inFlight.track(f)()
 		return x.client.Call(ctx, call)
 	}
-	p := &pendingCall{id: rand.Text(), done: make(chan struct{}), fresh: make(chan struct{}, 1), taken: make(chan struct{}), notified: call.Notified}
+	p := &pendingCall{id: rand.Text(), done: make(chan struct{}),
+		fresh: make(chan struct{}, 1), taken: make(chan struct{}), notified: call.Notified}
 	p.ctx, p.end = context.WithCancelCause(e.ctx)
 	p.idle = StartIdleTimer(e.server.CallLimit(), p.end)
 	call.Notified = func(method string, params json.RawMessage) {
@@ -156,7 +158,8 @@ func (p *pendingCall) questions() json.RawMessage {
 		asks = append(asks, jsonobj.Member{Key: q.key, Value: q.ask})
 	}
 	return jsonobj.Object{
-		{Key: "resultType", Value: json.RawMessage(`"input_required"`)}, {Key: "inputRequests", Value: asks.JSON()}, {Key: "requestState", Value: jsonobj.Quote(p.id)},
+		{Key: "resultType", Value: json.RawMessage(`"input_required"`)},
+		{Key: "inputRequests", Value: asks.JSON()}, {Key: "requestState", Value: jsonobj.Quote(p.id)},
 	}.JSON()
 }
 
@@ -234,7 +237,8 @@ func (c *parkedCalls) forget(p *pendingCall) {
 }
 
 // resume takes the call with an id out, and lets it go on.
-func (c *parkedCalls) resume(id string, notified func(string, json.RawMessage), responses jsonobj.Object) (*pendingCall, error) {
+func (c *parkedCalls) resume(id string,
+	notified func(string, json.RawMessage), responses jsonobj.Object) (*pendingCall, error) {
 	c.mu.Lock()
 	p := c.byID[id]
 	delete(c.byID, id)

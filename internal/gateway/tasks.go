@@ -24,7 +24,8 @@ type Tasks interface {
 	// of an earlier process.
 	ServerOptions(endpoint string, open Opener) mcp.ServerOptions
 	// Opened is told of each legacy session that initialize has opened, Closed of its end.
-	Opened(ctx context.Context, endpoint string, s *mcp.Session, initializeResult json.RawMessage, capabilities jsonobj.Object, info json.RawMessage) error
+	Opened(ctx context.Context, endpoint string, s *mcp.Session,
+		initializeResult json.RawMessage, capabilities jsonobj.Object, info json.RawMessage) error
 	Closed(s *mcp.Session)
 
 	// Offer puts tasks into the capabilities of a server.

@@ -29,7 +29,8 @@ type Tool struct {
 func ToolOf(t jsonobj.Object) Tool {
 	hints := t.Object("annotations")
 	return Tool{
-		Description: t.Text("description"), TaskSupport: t.Object("execution").Text("taskSupport"), inputSchema: t.Get("inputSchema"),
+		Description: t.Text("description"),
+		TaskSupport: t.Object("execution").Text("taskSupport"), inputSchema: t.Get("inputSchema"),
 		ReadOnly: string(hints.Get("readOnlyHint")) == "true", Idempotent: string(hints.Get("idempotentHint")) == "true",
 	}
 }
@@ -171,7 +172,8 @@ func (f *Filter) shows(t jsonobj.Object) bool {
 // tagsOf are the tags of a tool: MCP has none of its own, and FastMCP puts them into _meta.
 func tagsOf(t jsonobj.Object) (tags []string) {
 	meta := t.Object("_meta")
-	for _, from := range []json.RawMessage{meta.Get("tags"), meta.Object("fastmcp").Get("tags"), meta.Object("_fastmcp").Get("tags"), t.Get("tags")} {
+	for _, from := range []json.RawMessage{meta.Get("tags"),
+		meta.Object("fastmcp").Get("tags"), meta.Object("_fastmcp").Get("tags"), t.Get("tags")} {
 		var some []string
 		if json.Unmarshal(from, &some) == nil {
 			tags = append(tags, some...)
@@ -196,7 +198,8 @@ func (t *ToolList) Find(ctx context.Context, l *Upstream, name string) Tool {
 		if cursor != nil {
 			params = jsonobj.Object{{Key: "cursor", Value: cursor}}.JSON()
 		}
-		result, err := l.Client().Call(ctx, mcp.Call{Method: mcp.MethodToolsList, Params: params, Capabilities: l.e.policy.Capabilities(mcp.Modern, mcp.EmptyObject)})
+		result, err := l.Client().Call(ctx, mcp.Call{Method: mcp.MethodToolsList,
+			Params: params, Capabilities: l.e.policy.Capabilities(mcp.Modern, mcp.EmptyObject)})
 		if err != nil {
 			break
 		}

@@ -90,7 +90,8 @@ func (l *Upstream) connected(ctx context.Context, c, old *mcp.Client) {
 	}
 	if c.Era() == mcp.Legacy {
 		if level := l.logs.get(); level != "" {
-			_, _ = c.Call(ctx, mcp.Call{Method: mcp.MethodSetLevel, Params: levelParams(level)}) // if it fails the server is another one now
+			// if it fails the server is another one now
+			_, _ = c.Call(ctx, mcp.Call{Method: mcp.MethodSetLevel, Params: levelParams(level)})
 		}
 		uris := append(l.follower.uris(), l.listeners.uris()...)
 		slices.Sort(uris)

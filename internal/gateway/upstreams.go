@@ -32,7 +32,8 @@ func (u *Upstreams) Adopt(l *Upstream) error {
 	case u.open == nil:
 		return ErrClosed
 	case limit > 0 && len(u.open)-len(u.shared) >= limit:
-		return mcp.Errorf(mcp.CodeInternal, "MCP server %q has %d sessions, which is the limit; end one, or try again later", u.server.Name, limit)
+		return mcp.Errorf(mcp.CodeInternal,
+			"MCP server %q has %d sessions, which is the limit; end one, or try again later", u.server.Name, limit)
 	}
 	u.open[l] = true
 	return nil

@@ -148,7 +148,8 @@ const (
 
 // fileTypes are the types of entries that are files. Others, such as a header for the whole archive,
 // say something of it.
-var fileTypes = string([]byte{tar.TypeReg, tar.TypeGNUSparse, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo})
+var fileTypes = string([]byte{tar.TypeReg, tar.TypeGNUSparse, tar.TypeDir,
+	tar.TypeSymlink, tar.TypeLink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo})
 
 // flatten unpacks all layers into one folder. What leads out of it is refused. For another user than
 // root everything belongs to that user, and there are no devices.

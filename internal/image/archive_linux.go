@@ -13,7 +13,9 @@ import (
 
 // device makes a device or a pipe, as root.
 func device(root *os.Root, name string, h *tar.Header) error {
-	kind := map[byte]uint32{tar.TypeChar: unix.S_IFCHR, tar.TypeBlock: unix.S_IFBLK, tar.TypeFifo: unix.S_IFIFO}[h.Typeflag]
+	kind := map[byte]uint32{
+		tar.TypeChar: unix.S_IFCHR, tar.TypeBlock: unix.S_IFBLK, tar.TypeFifo: unix.S_IFIFO,
+	}[h.Typeflag]
 	if kind == 0 {
 		return nil
 	}

@@ -41,7 +41,8 @@ type builder interface {
 var builders = []string{"podman", "buildah", "docker"}
 
 // errBuilding is why an ordinary user's Dockerfiles are not built.
-var errBuilding = fault.New(fault.NotRunnable, "images are built only by root, or with docker (EVALRUN_BUILDER=docker): what podman makes for another user belongs to ids that no overlay of that user takes; build as root, or let the task name an image that can be pulled")
+var errBuilding = fault.New(fault.NotRunnable,
+	"images are built only by root, or with docker (EVALRUN_BUILDER=docker): what podman makes for another user belongs to ids that no overlay of that user takes; build as root, or let the task name an image that can be pulled")
 
 // program finds the program that makes an image: that of the builder that is asked for, or of the
 // first that this machine has.
@@ -62,7 +63,9 @@ func (im *Images) program(s Spec) (string, error) {
 			return program, nil
 		}
 	}
-	return "", fault.Newf(fault.NotRunnable, "an image has to be made, and this machine has no %s; install one of them, such as Debian's package %s", strings.Join(names, ", "), names[0])
+	return "", fault.Newf(fault.NotRunnable,
+		"an image has to be made, and this machine has no %s; install one of them, such as Debian's package %s",
+		strings.Join(names, ", "), names[0])
 }
 
 // newBuilder starts with the builder that is asked for, or the first that this machine has.

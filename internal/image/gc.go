@@ -53,7 +53,8 @@ func (im *Images) List() ([]Entry, error) {
 	size := map[string]int64{}
 	all := []Entry{}
 	for _, r := range records {
-		e := Entry{Digest: r.Digest, Of: []string{}, Kept: []string{}, Made: r.Made, Used: im.dir.used(r.Digest), InUse: im.dir.inUse(r.Digest)}
+		e := Entry{Digest: r.Digest, Of: []string{}, Kept: []string{},
+			Made: r.Made, Used: im.dir.used(r.Digest), InUse: im.dir.inUse(r.Digest)}
 		for _, folder := range r.Layers {
 			if _, known := size[folder]; !known {
 				size[folder] = diskUse(im.dir.path("layers", folder), "")
@@ -107,7 +108,8 @@ func (d directory) pin(digest, path string) error {
 // Collect removes the images that nobody uses and that were not used since a time, with the layers
 // and logs that belong to no other image, and everything half-made. It returns them, and how many
 // bytes that frees. With dryRun it only says so. The cache of the builders goes with the last image.
-func (im *Images) Collect(ctx context.Context, unusedSince time.Time, dryRun bool, waiting func()) (removed []Entry, bytes int64, err error) {
+func (im *Images) Collect(ctx context.Context, unusedSince time.Time,
+	dryRun bool, waiting func()) (removed []Entry, bytes int64, err error) {
 	lock, err := im.dir.lock(ctx, waiting)
 	if err != nil {
 		return nil, 0, err

@@ -99,7 +99,8 @@ func (im *Images) Reopen(digest string) (*Image, error) { return im.open(digest)
 // or of a base that has changed.
 func (im *Images) there(key string, since time.Time) (*Image, error) {
 	var m made
-	if err := readJSON(im.dir.path("keys", key+".json"), &m); err != nil || m.Digest == "" || m.At.Before(since) || m.changed() {
+	if err := readJSON(im.dir.path("keys", key+".json"), &m); err != nil ||
+		m.Digest == "" || m.At.Before(since) || m.changed() {
 		return nil, err
 	}
 	return im.open(m.Digest)
@@ -112,7 +113,8 @@ func (m *made) changed() bool {
 // make makes an image under the lock of the folder.
 func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, progress func(string)) error {
 	// Whatever is there is of a process that was killed: nobody else makes anything now.
-	if err := errors.Join(removeAllIn(im.dir.path("tmp")), removeControlGroups(controlGroup(im.dir.path("storage")))); err != nil {
+	if err := errors.Join(removeAllIn(im.dir.path("tmp")),
+		removeControlGroups(controlGroup(im.dir.path("storage")))); err != nil {
 		return err
 	}
 	tmp, err := os.MkdirTemp(im.dir.path("tmp"), "")
@@ -120,7 +122,8 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, p
 		return err
 	}
 	defer func() {
-		_ = errors.Join(os.RemoveAll(tmp), removeControlGroups(controlGroup(im.dir.path("storage")))) // else the next one does it
+		// else the next one does it
+		_ = errors.Join(os.RemoveAll(tmp), removeControlGroups(controlGroup(im.dir.path("storage"))))
 	}()
 	building := im.dir.path("building")
 	if err := os.WriteFile(building, []byte(s.String()), 0o600); err != nil {
@@ -154,7 +157,8 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, p
 
 // makeWith makes an image within the limits of its specification. Its time is that of the build or the
 // pull: what is copied here takes longer the busier the machine is.
-func (im *Images) makeWith(ctx context.Context, b builder, s Spec, tmp string, log *buildLog, progress func(string)) (*made, error) {
+func (im *Images) makeWith(ctx context.Context, b builder, s Spec,
+	tmp string, log *buildLog, progress func(string)) (*made, error) {
 	limited, stop := bounded(ctx, b.layersDir(), s.MaxBytes)
 	m := &made{At: time.Now(), Places: b.places()}
 	id, err := im.obtain(limited, b, s, m, tmp, log, progress)
@@ -170,7 +174,8 @@ func (im *Images) makeWith(ctx context.Context, b builder, s Spec, tmp string, l
 var errTooLong = errors.New("it took longer than build_timeout_sec")
 
 // obtain gets an image into the builder's storage.
-func (im *Images) obtain(ctx context.Context, b builder, s Spec, m *made, tmp string, log *buildLog, progress func(string)) (id string, err error) {
+func (im *Images) obtain(ctx context.Context, b builder, s Spec, m *made,
+	tmp string, log *buildLog, progress func(string)) (id string, err error) {
 	if s.Reference != "" && !s.Rebuild {
 		id, err := im.fetch(ctx, b, s, log, progress)
 		if err == nil || s.Context == "" || ctx.Err() != nil || errors.Is(err, errTooLong) {
@@ -219,7 +224,8 @@ func (d directory) ifFull(said string) string {
 	if !strings.Contains(strings.ToLower(said), "no space left on device") && free(string(d)) >= fullBelow {
 		return ""
 	}
-	return fmt.Sprintf("\nthe disk is full: free some of the disk of %s (evalrun images gc removes what nobody needs), or name a folder on another with EVALRUN_IMAGES", d)
+	return fmt.Sprintf("\nthe disk is full: free some of the disk of %s (evalrun images gc removes what nobody needs), or name a folder on another with EVALRUN_IMAGES",
+		d)
 }
 
 // failed is the fault of an image that could not be made.

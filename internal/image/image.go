@@ -174,7 +174,8 @@ func Open(dir string, o Options) (*Images, error) {
 		return nil, err
 	}
 	if strings.ContainsAny(dir, ":,\\") {
-		return nil, fmt.Errorf("%s cannot be the folder of images, because no overlay takes a path with a colon, a comma or a backslash", dir)
+		return nil, fmt.Errorf("%s cannot be the folder of images, because no overlay takes a path with a colon, a comma or a backslash",
+			dir)
 	}
 	if b := cmp.Or(o.Builder, os.Getenv("EVALRUN_BUILDER")); b != "" && !slices.Contains(builders, b) {
 		return nil, fmt.Errorf("the builder %q is not known: use one of %s", b, strings.Join(builders, ", "))

@@ -93,7 +93,8 @@ func diskUse(dir, except string) (sum int64) {
 		if !ok {
 			return nil
 		}
-		if f := (file{uint64(st.Dev), st.Ino}); !entry.IsDir() && st.Nlink > 1 { //nolint:unconvert // Dev differs between systems
+		if f := (file{uint64(st.Dev), st.Ino}); !entry.IsDir() && //nolint:unconvert // Dev differs between systems
+			st.Nlink > 1 {
 			if seen[f] {
 				return nil
 			}

@@ -63,7 +63,8 @@ func (p *podman) with(args ...string) []string { return slices.Concat(p.options,
 func (p *podman) build(ctx context.Context, contextDir, dockerfile string, log io.Writer) (string, error) {
 	file := dockerfile + ".id"
 	// Only this format keeps HEALTHCHECK and SHELL.
-	args := slices.Concat(p.options, []string{"build", "--format", "docker", "--layers", "--iidfile", file, "--file", dockerfile}, p.building, []string{contextDir})
+	args := slices.Concat(p.options, []string{"build", "--format", "docker", "--layers",
+		"--iidfile", file, "--file", dockerfile}, p.building, []string{contextDir})
 	if err := p.run(ctx, log, log, args...); err != nil {
 		return "", err
 	}

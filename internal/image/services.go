@@ -23,7 +23,8 @@ const ServiceImages = "localhost/evalrun-service"
 // KeepService notes that an image of a service is used now, and keeps it from being collected for as
 // long as a path exists. It need not have been built yet.
 func (im *Images) KeepService(name, path string) error {
-	if err := errors.Join(im.dir.prepare(), durable.WriteFile(im.dir.service(name), 0o600, func(io.Writer) error { return nil })); err != nil {
+	if err := errors.Join(im.dir.prepare(),
+		durable.WriteFile(im.dir.service(name), 0o600, func(io.Writer) error { return nil })); err != nil {
 		return err
 	}
 	return im.dir.pin(name, path)
@@ -66,11 +67,13 @@ func (im *Images) Services(ctx context.Context) ([]Entry, error) {
 	}
 	all := []Entry{}
 	for _, i := range images {
-		of := slices.DeleteFunc(slices.Clone(i.Names), func(name string) bool { return !strings.HasPrefix(name, ServiceImages+":") })
+		of := slices.DeleteFunc(slices.Clone(i.Names),
+			func(name string) bool { return !strings.HasPrefix(name, ServiceImages+":") })
 		if len(of) == 0 {
 			continue
 		}
-		e := Entry{Digest: "sha256:" + i.ID, Of: of, Kept: []string{}, Made: i.Created, Used: i.Created, InUse: slices.Contains(used, i.ID)}
+		e := Entry{Digest: "sha256:" + i.ID, Of: of, Kept: []string{},
+			Made: i.Created, Used: i.Created, InUse: slices.Contains(used, i.ID)}
 		for _, dir := range layers[i.ID] {
 			if _, known := size[dir]; !known {
 				size[dir] = diskUse(dir, "")
@@ -98,7 +101,8 @@ func (im *Images) Services(ctx context.Context) ([]Entry, error) {
 
 // CollectServices removes the images of services by the rule of [Images.Collect]. No service may be
 // built meanwhile.
-func (im *Images) CollectServices(ctx context.Context, unusedSince time.Time, dryRun bool) (removed []Entry, bytes int64, err error) {
+func (im *Images) CollectServices(ctx context.Context, unusedSince time.Time,
+	dryRun bool) (removed []Entry, bytes int64, err error) {
 	entries, err := im.Services(ctx)
 	removed = []Entry{}
 	for _, e := range entries {
@@ -106,8 +110,10 @@ func (im *Images) CollectServices(ctx context.Context, unusedSince time.Time, dr
 			continue
 		}
 		if !dryRun {
-			if out, failed := exec.CommandContext(ctx, "podman", append([]string{"rmi"}, e.Of...)...).CombinedOutput(); failed != nil {
-				err = errors.Join(err, fmt.Errorf("remove %s: %w: %s", strings.Join(e.Of, ", "), failed, strings.TrimSpace(string(out))))
+			if out, failed := exec.CommandContext(ctx, "podman",
+				append([]string{"rmi"}, e.Of...)...).CombinedOutput(); failed != nil {
+				err = errors.Join(err, fmt.Errorf("remove %s: %w: %s",
+					strings.Join(e.Of, ", "), failed, strings.TrimSpace(string(out))))
 				continue
 			}
 			for _, name := range e.Of {
@@ -125,7 +131,8 @@ func usualStorage(ctx context.Context) (*storage, error) {
 	if err != nil || os.Geteuid() != 0 {
 		return nil, nil //nolint:nilerr // then nobody has run services
 	}
-	out, err := exec.CommandContext(ctx, program, "info", "--format", "{{.Store.GraphDriverName}} {{.Store.GraphRoot}}").Output()
+	out, err := exec.CommandContext(ctx, program, "info", "--format",
+		"{{.Store.GraphDriverName}} {{.Store.GraphRoot}}").Output()
 	driver, root, ok := strings.Cut(strings.TrimSpace(string(out)), " ")
 	if err != nil || !ok {
 		return nil, fmt.Errorf("podman info says %q: %w", out, err)

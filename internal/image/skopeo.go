@@ -29,7 +29,8 @@ func (s *skopeo) pull(ctx context.Context, name string, log io.Writer) (id strin
 		return "", fmt.Errorf("%q cannot be the name of an image", name)
 	}
 	file := filepath.Join(s.tmp, "image.tar")
-	err = s.run(ctx, log, log, "--override-os", "linux", "--override-arch", runtime.GOARCH, "copy", "docker://"+names[len(names)-1], "docker-archive:"+file)
+	err = s.run(ctx, log, log, "--override-os", "linux", "--override-arch", runtime.GOARCH,
+		"copy", "docker://"+names[len(names)-1], "docker-archive:"+file)
 	if err == nil {
 		s.archive, err = openArchive(file, filepath.Join(s.tmp, "archive"))
 	}

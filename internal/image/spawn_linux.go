@@ -25,7 +25,8 @@ func alone(cmd *exec.Cmd) error {
 	if err != nil {
 		return err
 	}
-	cmd.Args = append([]string{unshare, "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "sh", "-c", privateRuntimes, cmd.Path}, cmd.Args[1:]...)
+	cmd.Args = append([]string{unshare, "--mount", "--pid", "--fork", "--kill-child",
+		"--mount-proc", "--", "sh", "-c", privateRuntimes, cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = unshare
 	return cmd.Run()
 }

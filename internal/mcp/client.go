@@ -197,7 +197,9 @@ func Info() json.RawMessage {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		version = info.Main.Version
 	}
-	return jsonobj.Object{{Key: "name", Value: jsonobj.Quote("evalrun")}, {Key: "version", Value: jsonobj.Quote(version)}}.JSON()
+	return jsonobj.Object{
+		{Key: "name", Value: jsonobj.Quote("evalrun")}, {Key: "version", Value: jsonobj.Quote(version)},
+	}.JSON()
 }
 
 // clientWait waits on the clock.

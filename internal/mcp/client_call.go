@@ -18,9 +18,13 @@ import (
 
 // Call is a request.
 type Call struct {
-	Method       string
-	Params       json.RawMessage // nil: none. _meta may hold a progressToken of the caller's choice. They must not be changed any more
-	Checked      bool            // Params are known to be JSON, as those of a request are that somebody has sent, and Meta is their _meta
+	Method string
+	// Params may be nil. Their _meta may hold a progressToken of the caller's choice. They must not
+	// be changed any more.
+	Params json.RawMessage
+	// Checked says that Params are known to be JSON, as those of a received request are, and that
+	// Meta is their _meta.
+	Checked      bool
 	Meta         jsonobj.Object  // is not changed
 	Capabilities json.RawMessage // Modern: the capabilities to declare for this request; nil: those of the options
 	Info         json.RawMessage // Modern: clientInfo for this request; nil: that of the options

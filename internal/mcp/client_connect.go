@@ -44,7 +44,8 @@ func Connect(ctx context.Context, t Target, o ClientOptions) (*Client, error) {
 // refusesPosts reports whether a server has answered as one does that has no streamable HTTP.
 func refusesPosts(err error) bool {
 	var status *StatusError
-	return errors.As(err, &status) && slices.Contains([]int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}, status.Status)
+	return errors.As(err, &status) && slices.Contains([]int{http.StatusBadRequest,
+		http.StatusNotFound, http.StatusMethodNotAllowed}, status.Status)
 }
 
 // clientConnect connects over the transport of a target.
@@ -59,7 +60,8 @@ func clientConnect(ctx context.Context, t Target, o ClientOptions) (*Client, err
 		first, second = Legacy, Modern
 	}
 	c, err := clientAttempt(ctx, t, o, first)
-	if first == Modern && slices.Contains(clientSupported(err), Version2026_07_28) { // it was refused what it says it speaks: once more
+	// it was refused what it says it speaks: once more
+	if first == Modern && slices.Contains(clientSupported(err), Version2026_07_28) {
 		c, err = clientAttempt(ctx, t, o, first)
 	}
 	if err == nil || o.Protocol != "" || ctx.Err() != nil || isFinal(t, err, second) {
@@ -68,7 +70,8 @@ func clientConnect(ctx context.Context, t Target, o ClientOptions) (*Client, err
 	before := err
 	began := time.Now()
 	c, err = clientAttempt(ctx, t, o, second)
-	if took := time.Since(began); t.Start != nil && first == Modern && errors.As(before, new(clientTimeout)) && (err != nil || 2*took > probeTimeout(o)) {
+	if took := time.Since(began); t.Start != nil && first == Modern &&
+		errors.As(before, new(clientTimeout)) && (err != nil || 2*took > probeTimeout(o)) {
 		return askAgain(ctx, t, o, took, c, err)
 	}
 	if err != nil {
@@ -79,7 +82,8 @@ func clientConnect(ctx context.Context, t Target, o ClientOptions) (*Client, err
 
 // askAgain asks a process for the modern era once more that may have started too slowly for the
 // probe, and gives it as long as the start has taken. Otherwise the legacy client stays, or its error.
-func askAgain(ctx context.Context, t Target, o ClientOptions, took time.Duration, legacy *Client, err error) (*Client, error) {
+func askAgain(ctx context.Context, t Target, o ClientOptions,
+	took time.Duration, legacy *Client, err error) (*Client, error) {
 	o.ProbeTimeout = max(probeTimeout(o), 3*took)
 	modern, modernErr := clientAttempt(ctx, t, o, Modern)
 	switch {
@@ -114,7 +118,8 @@ func checkClient(t Target, o ClientOptions) error {
 		return errors.New("a session over stdio or SSE ends with its connection: there is none to go on with")
 	}
 	if era, ok := EraOf(o.Session.Version); !ok || era != o.Session.Era {
-		return fmt.Errorf("the session to go on with has era %q and version %q, which do not belong together", o.Session.Era, o.Session.Version)
+		return fmt.Errorf("the session to go on with has era %q and version %q, which do not belong together",
+			o.Session.Era, o.Session.Version)
 	}
 	return nil
 }
@@ -245,7 +250,8 @@ func (c *Client) discover(ctx context.Context) error {
 
 func (c *Client) initialize(ctx context.Context) error {
 	answer, err := c.Call(ctx, Call{Method: MethodInitialize, Params: jsonobj.Object{
-		{Key: "protocolVersion", Value: jsonobj.Quote(c.o.Version)}, {Key: "capabilities", Value: c.o.Capabilities}, {Key: "clientInfo", Value: c.o.Info},
+		{Key: "protocolVersion", Value: jsonobj.Quote(c.o.Version)},
+		{Key: "capabilities", Value: c.o.Capabilities}, {Key: "clientInfo", Value: c.o.Info},
 	}.JSON()})
 	if err != nil {
 		return err
@@ -256,7 +262,8 @@ func (c *Client) initialize(ctx context.Context) error {
 	}
 	version := result.Text("protocolVersion")
 	if !slices.Contains(LegacyVersions, version) {
-		return fmt.Errorf("%s: the MCP server wants to speak version %q; expected one of %s", MethodInitialize, version, strings.Join(LegacyVersions, ", "))
+		return fmt.Errorf("%s: the MCP server wants to speak version %q; expected one of %s",
+			MethodInitialize, version, strings.Join(LegacyVersions, ", "))
 	}
 	c.version, c.initializeResult = version, answer
 	http, _ := c.link.(*httpLink)

@@ -40,7 +40,8 @@ type StatusError struct {
 // newStatusError is the error of a response, whose body begins so.
 func newStatusError(resp *http.Response, body []byte) *StatusError {
 	return &StatusError{
-		Status: resp.StatusCode, Body: clientExcerpt(body), Challenge: clientExcerpt([]byte(strings.Join(resp.Header.Values("WWW-Authenticate"), ", "))),
+		Status: resp.StatusCode, Body: clientExcerpt(body),
+		Challenge: clientExcerpt([]byte(strings.Join(resp.Header.Values("WWW-Authenticate"), ", "))),
 	}
 }
 

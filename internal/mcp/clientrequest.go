@@ -79,7 +79,8 @@ func WithResponses(params, responses jsonobj.Object, state json.RawMessage) json
 var CancelAnswer = json.RawMessage(`{"action":"cancel"}`)
 
 // AnswersTo are the answers to inputRequests, by their keys.
-func AnswersTo(requests jsonobj.Object, answer func(key, method string, params json.RawMessage) (json.RawMessage, *Error)) (responses jsonobj.Object) {
+func AnswersTo(requests jsonobj.Object,
+	answer func(key, method string, params json.RawMessage) (json.RawMessage, *Error)) (responses jsonobj.Object) {
 	for _, r := range requests {
 		asked, _ := jsonobj.ParseObject(r.Value)
 		result, failed := answer(r.Key, asked.Text("method"), asked.Get("params"))

@@ -116,7 +116,8 @@ func (l *httpLink) exchange(ctx context.Context, p *clientCall) (rest io.ReadClo
 	case err != nil:
 		return nil, clientGone("the response was cut: %w", err)
 	case kind != clientJSON && !jsonobj.Valid(body):
-		return nil, fmt.Errorf("%w: HTTP %d with content type %q: %s", errClientMalformed, resp.StatusCode, kind, clientExcerpt(body))
+		return nil, fmt.Errorf("%w: HTTP %d with content type %q: %s",
+			errClientMalformed, resp.StatusCode, kind, clientExcerpt(body))
 	}
 	l.c.receiver.receive(p, body)
 	return nil, nil
@@ -253,7 +254,8 @@ func isSessionLost(status int, body []byte) bool {
 		return true
 	}
 	text := bytes.ToLower(body[:min(len(body), 1000)])
-	return status == http.StatusBadRequest && (bytes.Contains(text, []byte("session")) || bytes.Contains(text, []byte("not initialized")))
+	return status == http.StatusBadRequest &&
+		(bytes.Contains(text, []byte("session")) || bytes.Contains(text, []byte("not initialized")))
 }
 
 // clientErrorAnswer returns the JSON-RPC error in a body, nil if there is none. It may lack an id

@@ -114,7 +114,8 @@ func (l *httpLink) get(ctx context.Context, last string) (io.ReadCloser, error) 
 	defer resp.Body.Close()
 	body, _ := readClientBody(resp.Body, resp.ContentLength, clientDrainBytes) // what there is
 	if resp.StatusCode/100 == 2 {
-		return nil, fmt.Errorf("%w: HTTP %d with content type %q instead of a stream: %s", errClientMalformed, resp.StatusCode, kind, clientExcerpt(body))
+		return nil, fmt.Errorf("%w: HTTP %d with content type %q instead of a stream: %s",
+			errClientMalformed, resp.StatusCode, kind, clientExcerpt(body))
 	}
 	return nil, newStatusError(resp, body)
 }

@@ -54,7 +54,8 @@ func sameServer(from, to *url.URL) bool {
 	if from.Scheme == to.Scheme {
 		return from.Host == to.Host
 	}
-	return from.Scheme == "http" && to.Scheme == "https" && from.Port() == "" && to.Port() == "" && from.Hostname() == to.Hostname()
+	return from.Scheme == "http" && to.Scheme == "https" &&
+		from.Port() == "" && to.Port() == "" && from.Hostname() == to.Hostname()
 }
 
 // request makes a request; body nil: none.

@@ -261,7 +261,8 @@ func (x *HTTPHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, stream := accepts(r); r.Method == http.MethodGet && !stream {
-		http.Error(w, "the answer to GET is text/event-stream, which the header Accept does not allow", http.StatusNotAcceptable)
+		http.Error(w, "the answer to GET is text/event-stream, which the header Accept does not allow",
+			http.StatusNotAcceptable)
 		return
 	}
 	s := x.sessionOf(w, r)

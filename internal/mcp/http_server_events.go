@@ -26,13 +26,15 @@ func (x *HTTPHandler) serveGet(w http.ResponseWriter, r *http.Request, s *Sessio
 
 // writeEvents writes what comes on a stream as events, until it is complete or its session or the
 // connection ends. It reports whether it is complete.
-func (x *HTTPHandler) writeEvents(w http.ResponseWriter, r *http.Request, st *stream, connection int, after int64) bool {
+func (x *HTTPHandler) writeEvents(w http.ResponseWriter,
+	r *http.Request, st *stream, connection int, after int64) bool {
 	s := st.session
 	control := http.NewResponseController(w)
 	cut := make(chan struct{})
 	stop := context.AfterFunc(s.ctx, func() {
 		defer close(cut)
-		_ = control.SetWriteDeadline(time.Now().Add(lingering)) // a writer that knows no deadline is not waited for in vain: it is a test's
+		// a writer that knows no deadline is not waited for in vain: it is a test's
+		_ = control.SetWriteDeadline(time.Now().Add(lingering))
 	})
 	defer func() {
 		if !stop() {
@@ -47,7 +49,8 @@ func (x *HTTPHandler) writeEvents(w http.ResponseWriter, r *http.Request, st *st
 	w.WriteHeader(http.StatusOK)
 	// Something must follow the header at once, or proxies keep it (golang/go#31125).
 	first := ": ok\n\n"
-	if resumable := st.makeResumable(); resumable && after == 0 && s.Version() >= Version2025_11_25 && r.Method == http.MethodPost {
+	if resumable := st.makeResumable(); resumable && after == 0 &&
+		s.Version() >= Version2025_11_25 && r.Method == http.MethodPost {
 		// With this event a client can resume before it has seen another. It has no name, since
 		// some clients warn of names that they do not know. Clients of older versions would take
 		// its empty data for a message.

@@ -126,7 +126,8 @@ func (p *post) serveModern(m message, meta jsonobj.Object) {
 		p.w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	q := &Request{Session: s, Method: m.Method, Params: m.Params, ID: m.ID, Era: Modern, Version: Version2026_07_28, Header: p.r.Header, values: p.r.Context(), meta: meta}
+	q := &Request{Session: s, Method: m.Method, Params: m.Params, ID: m.ID, Era: Modern,
+		Version: Version2026_07_28, Header: p.r.Header, values: p.r.Context(), meta: meta}
 	if err := s.begin(q); err != nil {
 		p.refuse(statusOf(err.Code), m.ID, err)
 		return
@@ -143,7 +144,8 @@ func (p *post) serveModern(m message, meta jsonobj.Object) {
 // initialize serves the request that begins a legacy session.
 func (p *post) initialize(m message) {
 	s := p.newSession(rand.Text())
-	q := &Request{Session: s, Method: m.Method, Params: m.Params, ID: m.ID, Era: Legacy, Header: p.r.Header, values: p.r.Context(), meta: serverMeta(m.Params)}
+	q := &Request{Session: s, Method: m.Method, Params: m.Params, ID: m.ID,
+		Era: Legacy, Header: p.r.Header, values: p.r.Context(), meta: serverMeta(m.Params)}
 	if err := s.begin(q); err != nil {
 		s.end(errEnded)
 		p.refuse(http.StatusBadRequest, m.ID, err)
@@ -216,7 +218,8 @@ func (p *post) serveLegacy(s *Session, requests []message, refused []*message) {
 		defer others.Wait()
 		for i, m := range requests {
 			q := &Request{
-				Session: s, Method: m.Method, Params: m.Params, ID: m.ID, Era: Legacy, Version: s.Version(), Header: p.r.Header, values: p.r.Context(), meta: serverMeta(m.Params), out: st,
+				Session: s, Method: m.Method, Params: m.Params, ID: m.ID, Era: Legacy, Version: s.Version(),
+				Header: p.r.Header, values: p.r.Context(), meta: serverMeta(m.Params), out: st,
 			}
 			err := s.begin(q)
 			switch {

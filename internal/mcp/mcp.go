@@ -146,7 +146,8 @@ func (e *Error) Error() string { return fmt.Sprintf("MCP error %d: %s", e.Code, 
 func (e *Error) WithData(data json.RawMessage) *Error {
 	out := *e
 	out.Raw = jsonobj.Object{
-		{Key: "code", Value: json.RawMessage(strconv.FormatInt(e.Code, 10))}, {Key: "message", Value: jsonobj.Quote(e.Message)}, {Key: "data", Value: data},
+		{Key: "code", Value: json.RawMessage(strconv.FormatInt(e.Code, 10))},
+		{Key: "message", Value: jsonobj.Quote(e.Message)}, {Key: "data", Value: data},
 	}.JSON()
 	return &out
 }
@@ -162,7 +163,8 @@ func (e *Error) JSON() json.RawMessage {
 	if e.Raw != nil {
 		return e.Raw
 	}
-	return jsonobj.Object{{Key: "code", Value: json.RawMessage(strconv.FormatInt(e.Code, 10))}, {Key: "message", Value: jsonobj.Quote(e.Message)}}.JSON()
+	return jsonobj.Object{{Key: "code", Value: json.RawMessage(strconv.FormatInt(e.Code, 10))},
+		{Key: "message", Value: jsonobj.Quote(e.Message)}}.JSON()
 }
 
 // ParseError reads an error object. One that is none is kept all the same.

@@ -257,7 +257,9 @@ func checkMeta(method string, meta jsonobj.Object) *Error {
 func unsupportedVersion(requested string) *Error {
 	supported, _ := json.Marshal(Versions) // strings always marshal
 	return Errorf(CodeUnsupportedVersion, "protocol version %q is not supported", requested).
-		WithData(jsonobj.Object{{Key: "supported", Value: supported}, {Key: "requested", Value: jsonobj.Quote(requested)}}.JSON())
+		WithData(jsonobj.Object{
+			{Key: "supported", Value: supported}, {Key: "requested", Value: jsonobj.Quote(requested)},
+		}.JSON())
 }
 
 // invalidMessage says what is wrong with text that is refused as a message.

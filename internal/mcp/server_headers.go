@@ -55,7 +55,8 @@ func checkHeaders(header http.Header, m message, meta jsonobj.Object) *Error {
 		}
 		decoded, ok := decodeHeader(stated[0])
 		if !isText || stated[0] != name && (!ok || decoded != name) {
-			return Errorf(CodeHeaderMismatch, "the header %s is %q, but params.%s is %q", headerName, stated[0], named.param, name)
+			return Errorf(CodeHeaderMismatch, "the header %s is %q, but params.%s is %q",
+				headerName, stated[0], named.param, name)
 		}
 	}
 	return nil

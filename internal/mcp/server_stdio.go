@@ -135,7 +135,8 @@ func (c *stdioConn) receiveOne(text []byte, out messageSink, inBatch bool) {
 		}
 		return
 	}
-	r := &Request{Session: c.session, Method: m.Method, Params: m.Params, ID: m.ID, Era: Legacy, meta: serverMeta(m.Params), out: out}
+	r := &Request{Session: c.session, Method: m.Method, Params: m.Params,
+		ID: m.ID, Era: Legacy, meta: serverMeta(m.Params), out: out}
 	era := c.session.Era()
 	if version := r.meta.Text(MetaProtocolVersion); version != "" {
 		if e, ok := EraOf(version); !ok || e == Modern {

@@ -62,7 +62,8 @@ const maxRunning = 1024
 func newSession(ctx context.Context, id string, era Era, version string, h Handler) *Session {
 	s := &Session{
 		id: id, era: era, version: version, handler: h,
-		gone: make(chan struct{}), next: make(chan *Request), running: map[string]*Request{}, asked: map[string]chan message{},
+		gone: make(chan struct{}), next: make(chan *Request),
+		running: map[string]*Request{}, asked: map[string]chan message{},
 		// Ids go on from anywhere, so that the late answer to a question of an earlier process
 		// answers none of ours.
 		lastID: rand.Int64N(1 << 48),
@@ -141,7 +142,8 @@ func (s *Session) put(k messageKind, m *message) error {
 }
 
 // ask sends a request by put and waits for the answer.
-func (s *Session) ask(ctx context.Context, put func(messageKind, *message) error, method string, params json.RawMessage) (json.RawMessage, error) {
+func (s *Session) ask(ctx context.Context, put func(messageKind, *message) error,
+	method string, params json.RawMessage) (json.RawMessage, error) {
 	answers := make(chan message, 1)
 	s.mu.Lock()
 	s.lastID++

@@ -70,7 +70,8 @@ func (l *sseLink) open(ctx context.Context) (io.ReadCloser, *url.URL, error) {
 	defer resp.Body.Close()
 	text, _ := readClientBody(resp.Body, resp.ContentLength, l.c.o.MaxMessage) // what there is
 	if resp.StatusCode == http.StatusOK {
-		return nil, nil, fmt.Errorf("%w: content type %q instead of a stream: %s", errClientMalformed, kind, clientExcerpt(text))
+		return nil, nil, fmt.Errorf("%w: content type %q instead of a stream: %s",
+			errClientMalformed, kind, clientExcerpt(text))
 	}
 	return nil, nil, newStatusError(resp, text)
 }

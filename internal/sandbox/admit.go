@@ -27,7 +27,8 @@ type visits struct {
 func (in *initProcess) admit() *SetupError {
 	for _, e := range in.Exposes {
 		if failed := in.visits.accept(e.Socket, func(c *net.UnixConn) {
-			go join(c, func() (net.Conn, error) { return dialInside(e.Port) }) // for as long as the init lives, as a forward does
+			// for as long as the init lives, as a forward does
+			go join(c, func() (net.Conn, error) { return dialInside(e.Port) })
 		}); failed != nil {
 			return failed
 		}

@@ -37,7 +37,8 @@ var available = sync.OnceValue(func() error {
 	if err != nil {
 		return err
 	}
-	cmd.Args = slices.Concat(cmd.Args, (&Config{}).namespaces(), filter, files.args(), []string{"--", "/bin/sh", "-c", ":"})
+	cmd.Args = slices.Concat(cmd.Args, (&Config{}).namespaces(),
+		filter, files.args(), []string{"--", "/bin/sh", "-c", ":"})
 	cmd.Env = []string{}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("bubblewrap does not work here: %w: %s%s", err, bytes.TrimSpace(out), userNamespaces())
@@ -54,7 +55,8 @@ func userNamespaces() string {
 	} {
 		value, err := os.ReadFile("/proc/sys/" + s.setting)
 		if err == nil && strings.TrimSpace(string(value)) == s.forbidden {
-			return fmt.Sprintf(": this system forbids user namespaces: sysctl %s is %s", strings.ReplaceAll(s.setting, "/", "."), s.forbidden)
+			return fmt.Sprintf(": this system forbids user namespaces: sysctl %s is %s",
+				strings.ReplaceAll(s.setting, "/", "."), s.forbidden)
 		}
 	}
 	return ": in a container, it must be started with the right to make namespaces (docker run --security-opt seccomp=unconfined --cap-add SYS_ADMIN)"
@@ -88,7 +90,8 @@ func (s *Config) wrap(cmd *exec.Cmd, env []string) error {
 	}
 	args := slices.Concat([]string{bwrap}, s.namespaces(), filter, files.args())
 	for _, f := range users {
-		args = append(args, "--perms", "0644", "--ro-bind-data", strconv.Itoa(3+len(cmd.ExtraFiles)), "/etc/"+filepath.Base(f.Name()))
+		args = append(args, "--perms", "0644",
+			"--ro-bind-data", strconv.Itoa(3+len(cmd.ExtraFiles)), "/etc/"+filepath.Base(f.Name()))
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
 	args = append(args, files.sealArgs()...)
@@ -113,13 +116,15 @@ func addFilter(cmd *exec.Cmd) ([]string, error) {
 // capabilities are what root in a space may do: what Docker grants (its default list), without what
 // would open the rest of this system, as there are no user namespace and no device rules here:
 // MKNOD, NET_RAW, SETFCAP, AUDIT_WRITE, SYS_CHROOT.
-var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE"}
+var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER",
+	"FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE"}
 
 // namespaces are the options that say what is shared with this system. The init is process 1, and
 // bwrap ends when all of its PID namespace has: with a process 1 of bwrap's own it would end
 // before, and leave that one to be reaped by others.
 func (s *Config) namespaces() []string {
-	args := []string{"--die-with-parent", "--new-session", "--as-pid-1", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"}
+	args := []string{"--die-with-parent", "--new-session", "--as-pid-1",
+		"--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"}
 	if !s.Network {
 		args = append(args, "--unshare-net")
 	}

@@ -48,7 +48,9 @@ func (c *children) start(cmd *exec.Cmd) (*child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	started := &child{pid: cmd.Process.Pid, leader: cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid, ended: make(chan struct{})}
+	started := &child{
+		pid: cmd.Process.Pid, leader: cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid, ended: make(chan struct{}),
+	}
 	c.running[started.pid] = started
 	_ = cmd.Process.Release() // cannot fail for a process that was just started
 	return started, nil

@@ -180,7 +180,8 @@ func (s *Config) bound(inside string) (host string, ok bool) {
 	longest := 0
 	for _, b := range s.Binds {
 		at := filepath.Clean(b.Inside)
-		if at == "/" && s.Isolation == IsolationBwrap && slices.ContainsFunc(s.shown(), func(seen string) bool { return within(inside, filepath.Clean(seen)) }) {
+		if at == "/" && s.Isolation == IsolationBwrap &&
+			slices.ContainsFunc(s.shown(), func(seen string) bool { return within(inside, filepath.Clean(seen)) }) {
 			continue
 		}
 		if len(at) > longest && within(inside, at) {
@@ -205,7 +206,8 @@ func Supported(isolation string) error {
 	case IsolationImage:
 		return ImageAvailable()
 	}
-	return fmt.Errorf("isolation %q is not known: use %q, %q or %q", isolation, IsolationImage, IsolationBwrap, IsolationProcess)
+	return fmt.Errorf("isolation %q is not known: use %q, %q or %q",
+		isolation, IsolationImage, IsolationBwrap, IsolationProcess)
 }
 
 // users are what User may be, as useradd has it.
@@ -239,7 +241,8 @@ func (s *Config) check() error {
 		}
 		at := filepath.Clean(b.Inside)
 		if !filepath.IsAbs(at) || at == "/" && !b.Writable {
-			return fmt.Errorf("bind %s: its place inside, %q, must be an absolute path, and below / if it is read-only", b.Host, b.Inside)
+			return fmt.Errorf("bind %s: its place inside, %q, must be an absolute path, and below / if it is read-only",
+				b.Host, b.Inside)
 		}
 		if first, ok := taken[at]; ok {
 			return fmt.Errorf("bind %s: %s is already the place of %s", b.Host, at, first)

@@ -74,7 +74,8 @@ func (s *Config) checkEntrances() error {
 	taken := map[string]bool{}
 	for _, socket := range s.entrances() {
 		if len(socket) > maxSocketPath {
-			return fmt.Errorf("socket %s: its path is %d bytes long, expected at most %d: use a folder with a shorter name", socket, len(socket), maxSocketPath)
+			return fmt.Errorf("socket %s: its path is %d bytes long, expected at most %d: use a folder with a shorter name",
+				socket, len(socket), maxSocketPath)
 		}
 		if err := exists("folder of socket "+socket, filepath.Dir(socket)); err != nil {
 			return err

@@ -67,7 +67,8 @@ func (c *children) attendVisit(order visitOrder, files []*os.File) {
 	last := len(files) - 1
 	status := files[last]
 	cmd := &exec.Cmd{Path: InsideExecutable, Args: []string{InsideExecutable, initCommand}, Dir: "/", Env: order.Env,
-		Stdin: files[0], Stdout: files[1], Stderr: files[2], ExtraFiles: files[3:last], SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
+		Stdin: files[0], Stdout: files[1], Stderr: files[2],
+		ExtraFiles: files[3:last], SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
 	init, err := c.start(cmd)
 	closeAll(files[:last])
 	defer func() { _ = status.Close() }()

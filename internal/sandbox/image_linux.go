@@ -135,7 +135,8 @@ var imageAvailable = sync.OnceValue(func() error {
 		if o.InUser {
 			hint = userNamespaces()
 		}
-		return fmt.Errorf("isolation \"image\" does not work here: an overlay cannot be mounted: %w: %s%s", err, bytes.TrimSpace(out), hint)
+		return fmt.Errorf("isolation \"image\" does not work here: an overlay cannot be mounted: %w: %s%s",
+			err, bytes.TrimSpace(out), hint)
 	}
 	return nil
 })

@@ -59,7 +59,8 @@ func InitMain() {
 		os.Exit(initFailed)
 	}
 	terminated := make(chan os.Signal, 1)
-	signal.Notify(terminated, syscall.SIGTERM, syscall.SIGINT) // before anything is started: endServices must not end the init
+	// before anything is started: endServices must not end the init
+	signal.Notify(terminated, syscall.SIGTERM, syscall.SIGINT)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	go in.obey(control, terminated, cancel)
 	os.Exit(in.run(ctx, json.NewEncoder(files[1])))
@@ -111,7 +112,9 @@ func (in *initProcess) run(ctx context.Context, answer *json.Encoder) int {
 	main, failed := in.begin(ctx)
 	if failed != nil {
 		// An answer that nobody takes is not missed: evalrun is gone.
-		_ = answer.Encode(progress{Failed: &failed.Stage, Command: failed.Command, Output: failed.Output, Error: failed.Err.Error()})
+		_ = answer.Encode(progress{
+			Failed: &failed.Stage, Command: failed.Command, Output: failed.Output, Error: failed.Err.Error(),
+		})
 		in.endServices()
 		in.endOthers()
 		return initFailed
@@ -170,7 +173,8 @@ func (in *initProcess) startMain(ctx context.Context) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := &exec.Cmd{Path: path, Args: in.args(), Dir: string(in.Dir), Env: in.env(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	cmd := &exec.Cmd{Path: path, Args: in.args(), Dir: string(in.Dir),
+		Env: in.env(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
 	if err := in.become(cmd, ""); err != nil {
 		return nil, err

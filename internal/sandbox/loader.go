@@ -33,7 +33,8 @@ func (c *Command) loaderNote() string {
 		return ""
 	}
 	if loader := loaderOf(c.Executable); loader != "" {
-		return "; this evalrun was built with cgo and needs " + loader + " and a C library as new as its own, which the image may not have: build it with make, or with CGO_ENABLED=0"
+		return "; this evalrun was built with cgo and needs " + loader +
+			" and a C library as new as its own, which the image may not have: build it with make, or with CGO_ENABLED=0"
 	}
 	return ""
 }

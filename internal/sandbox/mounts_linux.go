@@ -162,7 +162,8 @@ func (l layout) makePlaces() error {
 			if m.kind == link {
 				return fmt.Errorf("%s cannot be a place in the space: %s is a link to %s there", inside, at, m.from)
 			}
-			if _, err := os.Lstat(filepath.Join(m.from, strings.TrimPrefix(inside, at))); err == nil && l[inside].kind != absent {
+			if _, err := os.Lstat(filepath.Join(m.from, strings.TrimPrefix(inside, at))); err == nil &&
+				l[inside].kind != absent {
 				break
 			}
 			if err := l.open(at); err != nil {

@@ -14,7 +14,8 @@ import (
 // Since Linux 5.14 it does so for each user in each user namespace, and an ordinary user's space is
 // one. Whoever makes another namespace in it is still counted in this one.
 func (c *Config) processLimit() int {
-	if !c.Isolated() || c.Contained() || os.Geteuid() == 0 || cgroup.Missing()[cgroup.PIDs] == nil || !countsInNamespaces() {
+	if !c.Isolated() || c.Contained() || os.Geteuid() == 0 ||
+		cgroup.Missing()[cgroup.PIDs] == nil || !countsInNamespaces() {
 		return 0
 	}
 	return c.Limits.PIDs

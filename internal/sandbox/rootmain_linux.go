@@ -120,7 +120,8 @@ func tryOverlay(inUser bool) (err error) {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
 		return err
 	}
-	o := rootOrders{Root: Root{[]string{filepath.Join(dir, "l")}, filepath.Join(dir, "u"), filepath.Join(dir, "w"), filepath.Join(dir, "m")}, InUser: inUser}
+	o := rootOrders{Root: Root{[]string{filepath.Join(dir, "l")}, filepath.Join(dir, "u"),
+		filepath.Join(dir, "w"), filepath.Join(dir, "m")}, InUser: inUser}
 	for _, d := range []string{o.Lower[0], o.Upper, o.Work, o.Merged} {
 		err = errors.Join(err, os.Mkdir(d, 0o700))
 	}
@@ -149,7 +150,9 @@ func (o *rootOrders) setUser() error {
 		case arg == capabilitiesMark && who.uid == 0:
 			args = append(args, capabilityArgs()...)
 		case arg != capabilitiesMark:
-			args = append(args, cmp.Or(map[string]string{userMark: strconv.Itoa(who.uid), groupMark: strconv.Itoa(who.gid)}[arg], arg))
+			args = append(args, cmp.Or(map[string]string{
+				userMark: strconv.Itoa(who.uid), groupMark: strconv.Itoa(who.gid),
+			}[arg], arg))
 		}
 	}
 	o.Args = args

@@ -75,7 +75,8 @@ type Command struct {
 
 // needsInit reports whether the process is started by evalrun's own init.
 func (c *Command) needsInit() bool {
-	return c.Setup != nil || c.Config != nil && (c.Config.Isolated() || len(c.Config.Forwards) > 0 || len(c.Config.entrances()) > 0)
+	return c.Setup != nil ||
+		c.Config != nil && (c.Config.Isolated() || len(c.Config.Forwards) > 0 || len(c.Config.entrances()) > 0)
 }
 
 // Exit is how a process ended.
@@ -97,7 +98,8 @@ func (e Exit) MemoryNote() string {
 	if e.MemoryKills == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; the system ended %d of its processes, because they needed more memory than the task allows (environment.memory_mb)", e.MemoryKills)
+	return fmt.Sprintf("; the system ended %d of its processes, because they needed more memory than the task allows (environment.memory_mb)",
+		e.MemoryKills)
 }
 
 // Process is a running process. It must be waited for.
@@ -138,7 +140,8 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 // Start starts a process. The error is that of the system call, as from [os.StartProcess], or says
 // what is wrong with the Config. What goes wrong later in a space is reported by Ready and Wait.
 func Start(c Command) (*Process, error) {
-	p := &Process{grace: c.Grace, marker: c.Marker, shared: c.Shared, ended: c.Ended, started: time.Now(), exited: make(chan struct{}), failed: make(chan error, 3), ending: make(chan ending, 1)}
+	p := &Process{grace: c.Grace, marker: c.Marker, shared: c.Shared, ended: c.Ended, started: time.Now(),
+		exited: make(chan struct{}), failed: make(chan error, 3), ending: make(chan ending, 1)}
 	if p.grace == 0 {
 		p.grace = DefaultGrace
 	}
@@ -266,7 +269,9 @@ func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
 	}
 	// Neither the init nor bwrap gets Env: it could make them load a library. The init gets it
 	// through its pipe.
-	cmd := &exec.Cmd{Path: c.Executable, Args: []string{c.Executable, initCommand}, Env: c.Env[:1:1], ExtraFiles: own.theirs}
+	cmd := &exec.Cmd{
+		Path: c.Executable, Args: []string{c.Executable, initCommand}, Env: c.Env[:1:1], ExtraFiles: own.theirs,
+	}
 	for _, name := range []string{"GODEBUG", "GORACE"} { // the init is evalrun, and its runtime is to be as ours
 		if value, ok := os.LookupEnv(name); ok {
 			cmd.Env = append(cmd.Env, name+"="+value)

@@ -79,7 +79,8 @@ var rules = []rule{
 	{native: unix.SYS_PERSONALITY, i386: 136, errno: unix.EPERM, only: &condition{
 		mask: 0xffffffff, values: []uint32{0, 0x0008, 0x20000, 0x20008, 0xffffffff}, not: true}},
 	// Sockets to the host of a virtual machine know no network namespace.
-	{native: unix.SYS_SOCKET, i386: 359, errno: unix.EPERM, only: &condition{mask: 0xffffffff, values: []uint32{unix.AF_VSOCK}}},
+	{native: unix.SYS_SOCKET, i386: 359, errno: unix.EPERM,
+		only: &condition{mask: 0xffffffff, values: []uint32{unix.AF_VSOCK}}},
 }
 
 // Offsets in struct seccomp_data; the low half of the first argument is its beginning, as both

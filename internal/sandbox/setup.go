@@ -180,7 +180,8 @@ func (s *supervised) follow(c *Command, stderr func() string) {
 	var p progress
 	if err := json.NewDecoder(&remainder{s.progress, s.progress, maxRest}).Decode(&p); err != nil {
 		said := stderr()
-		s.err = &SetupError{Stage: StageSpace, Command: c.Path, Output: said, Err: errors.New("ended before the process was started" + lastLine(said) + c.loaderNote())}
+		s.err = &SetupError{Stage: StageSpace, Command: c.Path, Output: said,
+			Err: errors.New("ended before the process was started" + lastLine(said) + c.loaderNote())}
 		return
 	}
 	if p.Failed != nil {

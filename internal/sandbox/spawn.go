@@ -83,7 +83,8 @@ func (in *initProcess) attend(c *net.UnixConn, s Spawn) {
 	}()
 	go func() {
 		defer close(said)
-		_, _ = io.Copy(&excerpt{in.log, maxSpawnLog}, &remainder{p.stderr, p.stderr, maxRest}) // the log fails when evalrun is gone
+		// the log fails when evalrun is gone
+		_, _ = io.Copy(&excerpt{in.log, maxSpawnLog}, &remainder{p.stderr, p.stderr, maxRest})
 	}()
 	go func() {
 		defer close(gone)

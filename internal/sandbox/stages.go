@@ -175,7 +175,8 @@ func ended(status syscall.WaitStatus) error {
 // waitFor waits until every address has accepted a connection.
 func (in *initProcess) waitFor(ctx context.Context) *SetupError {
 	timeout := cmp.Or(in.Setup.WaitTimeout, DefaultWaitTimeout)
-	ctx, stop := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("nothing accepted a connection there within %v", timeout))
+	ctx, stop := context.WithTimeoutCause(ctx, timeout,
+		fmt.Errorf("nothing accepted a connection there within %v", timeout))
 	defer stop()
 	for _, address := range in.Setup.WaitFor {
 		for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {

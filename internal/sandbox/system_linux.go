@@ -25,10 +25,14 @@ var local = []string{"/usr/local/etc", "/usr/local/var"}
 // look for their settings under names that only they know. The rest stays out, also if evalrun is
 // root, whom modes do not stop.
 var secrets = []string{
-	"machine-id", "machine-info", "passwd*", "group*", "shadow*", "gshadow*", "subuid*", "subgid*", "sudoers*", "security", "polkit-1", "pam.d",
-	"ssh/*_key", "ssh/*_key.pub", "ssh/authorized_keys*", "ssl/private", "pki/*/private", "letsencrypt", "krb5.keytab", "*.keytab", "fstab", "crypttab", "exports*",
-	"environment", "environment.d", "default", "sysconfig", "conf.d", "systemd", "init.d", "rc*.d", "cron*", "ldap*", "cloud", "netplan", "NetworkManager", "wpa_supplicant", "wireguard", "openvpn", "ppp",
-	"apt", "yum.repos.d", "zypp", "apk", "dnf", "docker", "containers", "kubernetes", "rancher", "cni", "vault*", "consul*", "nomad*", "boto.cfg", "aws", "gcloud", "azure", "google*",
+	"machine-id", "machine-info", "passwd*", "group*", "shadow*", "gshadow*",
+	"subuid*", "subgid*", "sudoers*", "security", "polkit-1", "pam.d",
+	"ssh/*_key", "ssh/*_key.pub", "ssh/authorized_keys*", "ssl/private", "pki/*/private",
+	"letsencrypt", "krb5.keytab", "*.keytab", "fstab", "crypttab", "exports*",
+	"environment", "environment.d", "default", "sysconfig", "conf.d", "systemd", "init.d", "rc*.d",
+	"cron*", "ldap*", "cloud", "netplan", "NetworkManager", "wpa_supplicant", "wireguard", "openvpn", "ppp",
+	"apt", "yum.repos.d", "zypp", "apk", "dnf", "docker", "containers", "kubernetes", "rancher",
+	"cni", "vault*", "consul*", "nomad*", "boto.cfg", "aws", "gcloud", "azure", "google*",
 }
 
 // addSystem adds the programs of this system. Where /bin is a link to usr/bin, as it is on most, it

@@ -41,7 +41,8 @@ func findAccount(spec string, read func(name string) ([]byte, error)) (account, 
 		uid, uerr := strconv.ParseUint(fields[2], 10, 31)
 		gid, gerr := strconv.ParseUint(fields[3], 10, 31)
 		if err := errors.Join(uerr, gerr); err != nil {
-			return account{}, fmt.Errorf("/etc/passwd of the image has no numbers for user %q: %s", user, strings.Join(fields, ":"))
+			return account{}, fmt.Errorf("/etc/passwd of the image has no numbers for user %q: %s",
+				user, strings.Join(fields, ":"))
 		}
 		out.uid, out.gid, name, found = int(uid), int(gid), fields[0], true
 		if fields[5] != "" {

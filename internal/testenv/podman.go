@@ -14,8 +14,9 @@ import (
 func OwnPodman(dir string) (end func(), err error) {
 	err = os.MkdirAll(dir, 0o700)
 	for variable, text := range map[string]string{
-		"CONTAINERS_CONF":         "[containers]\ndefault_ulimits = [\"nofile=20000:20000\", \"nproc=4096:4096\"]\nnetns = \"host\"\n[engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n",
-		"CONTAINERS_STORAGE_CONF": fmt.Sprintf("[storage]\ndriver = \"overlay\"\nrunroot = \"%s/r\"\ngraphroot = \"%s/g\"\n", dir, dir),
+		"CONTAINERS_CONF": "[containers]\ndefault_ulimits = [\"nofile=20000:20000\", \"nproc=4096:4096\"]\nnetns = \"host\"\n[engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n",
+		"CONTAINERS_STORAGE_CONF": fmt.Sprintf("[storage]\ndriver = \"overlay\"\nrunroot = \"%s/r\"\ngraphroot = \"%s/g\"\n",
+			dir, dir),
 	} {
 		file := filepath.Join(dir, variable)
 		err = errors.Join(err, os.WriteFile(file, []byte(text), 0o600), os.Setenv(variable, file))

@@ -40,7 +40,8 @@ func (r *Registry) Clear() { r.documents.Clear() }
 // Trust tells the programs of whoever has this HOME that the registry speaks plain HTTP.
 func (r *Registry) Trust(home string) error {
 	config := filepath.Join(home, ".config", "containers", "registries.conf")
-	return errors.Join(os.MkdirAll(filepath.Dir(config), 0o755), os.WriteFile(config, fmt.Appendf(nil, "[[registry]]\nlocation = %q\ninsecure = true\n", r.Host), 0o644))
+	return errors.Join(os.MkdirAll(filepath.Dir(config), 0o755),
+		os.WriteFile(config, fmt.Appendf(nil, "[[registry]]\nlocation = %q\ninsecure = true\n", r.Host), 0o644))
 }
 
 // Blob adds a blob and returns its digest.

@@ -13,7 +13,8 @@ import (
 )
 
 // rootPrograms are what the root of [SmallRoot] has.
-var rootPrograms = []string{"bash", "sh", "cat", "chmod", "echo", "env", "id", "ln", "ls", "mkdir", "mv", "rm", "sleep", "stat", "whoami"}
+var rootPrograms = []string{"bash", "sh", "cat", "chmod", "echo", "env",
+	"id", "ln", "ls", "mkdir", "mv", "rm", "sleep", "stat", "whoami"}
 
 // SmallRoot is the root of a small system, as an image has one: some programs of this machine with
 // their libraries, /etc/passwd with root and app (uid 1234, home /home/app), and the folders that
@@ -42,11 +43,14 @@ func SmallRoot(t testing.TB) string {
 
 func makeRoot(t testing.TB, root, ldd string) {
 	must(t, os.Chmod(root, 0o755))
-	for _, dir := range []string{"bin", "etc", "home/app", "lib", "lib64", "opt", "root", "tmp", "usr/bin", "var/tmp", "app"} {
+	for _, dir := range []string{"bin", "etc", "home/app", "lib",
+		"lib64", "opt", "root", "tmp", "usr/bin", "var/tmp", "app"} {
 		must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
-	must(t, errors.Join(os.Chmod(filepath.Join(root, "tmp"), 0o777|os.ModeSticky), os.Chmod(filepath.Join(root, "var/tmp"), 0o777|os.ModeSticky), os.Chmod(filepath.Join(root, "root"), 0o700)))
-	must(t, os.WriteFile(filepath.Join(root, "etc/passwd"), []byte("root:x:0:0:root:/root:/bin/bash\napp:x:1234:1235::/home/app:/bin/sh\n"), 0o644))
+	must(t, errors.Join(os.Chmod(filepath.Join(root, "tmp"), 0o777|os.ModeSticky),
+		os.Chmod(filepath.Join(root, "var/tmp"), 0o777|os.ModeSticky), os.Chmod(filepath.Join(root, "root"), 0o700)))
+	must(t, os.WriteFile(filepath.Join(root, "etc/passwd"),
+		[]byte("root:x:0:0:root:/root:/bin/bash\napp:x:1234:1235::/home/app:/bin/sh\n"), 0o644))
 	must(t, os.WriteFile(filepath.Join(root, "etc/group"), []byte("root:x:0:\napp:x:1235:\nextra:x:77:app\n"), 0o644))
 	if os.Geteuid() == 0 {
 		must(t, os.Chown(filepath.Join(root, "home/app"), 1234, 1235))

@@ -21,9 +21,11 @@ const (
 	Python    = "EVALRUN_PYTHON"    // python3
 	LangGraph = "EVALRUN_LANGGRAPH" // the virtual environment of fixtures/langgraph
 	Data      = "EVALRUN_DATA"      // published eval sets and tasks, beside the checkout
-	Lab       = "EVALRUN_LAB"       // real agents and MCP peers; they take minutes, so any value but "required" asks for them where they are
-	Slow      = "EVALRUN_SLOW"      // any value runs the tests that take more than about a second
-	Long      = "EVALRUN_LONG"      // any value runs the long forms of tests, which take minutes
+	// Lab is for real agents and MCP peers. They take minutes, so any value but "required" asks for
+	// them where they are installed.
+	Lab  = "EVALRUN_LAB"
+	Slow = "EVALRUN_SLOW" // any value runs the tests that take more than about a second
+	Long = "EVALRUN_LONG" // any value runs the long forms of tests, which take minutes
 )
 
 // Parallel lets up to n tests of a package run at once, unless -parallel was given. It is for
@@ -174,7 +176,8 @@ func Node(t testing.TB) string {
 func needLab(t testing.TB) {
 	t.Helper()
 	if os.Getenv(Lab) == "" {
-		t.Skipf("this drives real agents and MCP peers for minutes; CI runs it, and so does %s=1 where the lab is installed", Lab)
+		t.Skipf("this drives real agents and MCP peers for minutes; CI runs it, and so does %s=1 where the lab is installed",
+			Lab)
 	}
 }
 

@@ -45,7 +45,8 @@ func Combine(name string) func(endpoints []*gateway.Endpoint, tasks gateway.Task
 }
 
 func newAggregate(name string, endpoints []*gateway.Endpoint, tasks gateway.Tasks) *aggregate {
-	a := &aggregate{name: name, endpoints: endpoints, tasks: tasks, patience: defaultPatience, connecting: defaultConnecting, tools: newNames(endpoints), prompts: newNames(endpoints)}
+	a := &aggregate{name: name, endpoints: endpoints, tasks: tasks, patience: defaultPatience,
+		connecting: defaultConnecting, tools: newNames(endpoints), prompts: newNames(endpoints)}
 	a.arrivals.running = map[arrivalOf]*arrival{}
 	a.resources.byURI = map[string]*gateway.Endpoint{}
 	return a
@@ -157,7 +158,9 @@ func (a *aggregate) initialize(ctx context.Context, r *mcp.Request) (json.RawMes
 // initializeResult says what the servers have together. version is that of a legacy client.
 func (a *aggregate) initializeResult(ctx context.Context, r *mcp.Request, version string) (json.RawMessage, error) {
 	said := make([]jsonobj.Object, len(a.endpoints))
-	if err := a.each(ctx, r, func(i int, l *gateway.Upstream) { said[i], _ = jsonobj.ParseObject(l.Client().InitializeResult()) }); err != nil {
+	if err := a.each(ctx, r, func(i int, l *gateway.Upstream) {
+		said[i], _ = jsonobj.ParseObject(l.Client().InitializeResult())
+	}); err != nil {
 		return nil, err
 	}
 	var capabilities jsonobj.Object
@@ -186,14 +189,18 @@ func (a *aggregate) initializeResult(ctx context.Context, r *mcp.Request, versio
 	info := json.RawMessage(`{"name":"evalrun","version":"1"}`)
 	var out jsonobj.Object
 	if version != "" {
-		out = jsonobj.Object{{Key: "protocolVersion", Value: jsonobj.Quote(version)}, {Key: "serverInfo", Value: info}, {Key: "capabilities", Value: a.tasks.Offer(mcp.Legacy, capabilities).JSON()}}
+		out = jsonobj.Object{
+			{Key: "protocolVersion", Value: jsonobj.Quote(version)}, {Key: "serverInfo", Value: info},
+			{Key: "capabilities", Value: a.tasks.Offer(mcp.Legacy, capabilities).JSON()},
+		}
 	} else {
 		versions, err := json.Marshal(mcp.Versions)
 		if err != nil {
 			return nil, err
 		}
 		out = append(modernResult(), jsonobj.Object{
-			{Key: "supportedVersions", Value: versions}, {Key: "capabilities", Value: a.tasks.Offer(mcp.Modern, capabilities).JSON()},
+			{Key: "supportedVersions", Value: versions},
+			{Key: "capabilities", Value: a.tasks.Offer(mcp.Modern, capabilities).JSON()},
 			{Key: "_meta", Value: jsonobj.Object{{Key: mcp.MetaServerInfo, Value: info}}.JSON()},
 		}...)
 	}
@@ -205,11 +212,13 @@ func (a *aggregate) initializeResult(ctx context.Context, r *mcp.Request, versio
 
 // modernResult is what every list of Modern says of itself.
 func modernResult() jsonobj.Object {
-	return jsonobj.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}, {Key: "ttlMs", Value: json.RawMessage("0")}, {Key: "cacheScope", Value: json.RawMessage(`"private"`)}}
+	return jsonobj.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)},
+		{Key: "ttlMs", Value: json.RawMessage("0")}, {Key: "cacheScope", Value: json.RawMessage(`"private"`)}}
 }
 
 // named passes a request on to the server that has a tool or a prompt, under its own name there.
-func (a *aggregate) named(ctx context.Context, r *mcp.Request, list string, c *names, unknown string) (json.RawMessage, error) {
+func (a *aggregate) named(ctx context.Context, r *mcp.Request,
+	list string, c *names, unknown string) (json.RawMessage, error) {
 	params, err := jsonobj.ParseObject(r.Params)
 	if err != nil {
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)

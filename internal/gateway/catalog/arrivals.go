@@ -148,7 +148,8 @@ func (a *aggregate) each(ctx context.Context, r *mcp.Request, f func(i int, l *g
 // look for what they are told of.
 func mayCome(capabilities jsonobj.Object) jsonobj.Object {
 	for _, kind := range []string{"tools", "prompts", "resources"} {
-		capabilities = capabilities.Set(kind, slices.Clone(capabilities.Object(kind)).Set("listChanged", []byte("true")).JSON())
+		capabilities = capabilities.Set(kind,
+			slices.Clone(capabilities.Object(kind)).Set("listChanged", []byte("true")).JSON())
 	}
 	return capabilities
 }

@@ -33,7 +33,8 @@ func (a *aggregate) list(ctx context.Context, r *mcp.Request, member, key string
 
 // collect gets a list of all servers that can be reached and answer in time. With a catalog what is
 // in it gets new names; without one it is noted who has it.
-func (a *aggregate) collect(ctx context.Context, r *mcp.Request, method, member, key string, c *names) ([]json.RawMessage, error) {
+func (a *aggregate) collect(ctx context.Context, r *mcp.Request,
+	method, member, key string, c *names) ([]json.RawMessage, error) {
 	ctx, cancel := a.patiently(ctx)
 	defer cancel()
 	lists := make([][]jsonobj.Object, len(a.endpoints))
@@ -66,7 +67,8 @@ func (a *aggregate) collect(ctx context.Context, r *mcp.Request, method, member,
 
 // listOf gets the list of a server, as its own endpoint shows it. A server that does not have such
 // a list, or fails, has an empty one.
-func (a *aggregate) listOf(ctx context.Context, l *gateway.Upstream, r *mcp.Request, method, member string) (all []jsonobj.Object) {
+func (a *aggregate) listOf(ctx context.Context, l *gateway.Upstream,
+	r *mcp.Request, method, member string) (all []jsonobj.Object) {
 	kind := member
 	if kind == "resourceTemplates" {
 		kind = "resources"
@@ -176,7 +178,9 @@ func (a *aggregate) listen(ctx context.Context, r *mcp.Request) (json.RawMessage
 	for i, e := range a.endpoints {
 		arriving[i] = a.arrive(e, r)
 	}
-	if err := a.tasks.Acknowledge(r, jsonobj.Object{{Key: "notifications", Value: granted.JSON()}, {Key: "_meta", Value: gateway.SubscriptionMeta(r)}}.JSON()); err != nil {
+	if err := a.tasks.Acknowledge(r, jsonobj.Object{
+		{Key: "notifications", Value: granted.JSON()}, {Key: "_meta", Value: gateway.SubscriptionMeta(r)},
+	}.JSON()); err != nil {
 		return nil, err
 	}
 	a.tasks.Mute(ctx, r)
@@ -192,7 +196,8 @@ func (a *aggregate) listen(ctx context.Context, r *mcp.Request) (json.RawMessage
 // listenAt listens for a client at one server until the context ends or the server does not want to
 // tell. One that cannot be reached, takes long to connect, or has cut the subscription, is tried
 // again; what has changed meanwhile nobody knows, and so the client is told that everything has.
-func (a *aggregate) listenAt(ctx context.Context, e *gateway.Endpoint, r *mcp.Request, wants jsonobj.Object, v *arrival) {
+func (a *aggregate) listenAt(ctx context.Context, e *gateway.Endpoint,
+	r *mcp.Request, wants jsonobj.Object, v *arrival) {
 	again := false
 	for delay := gateway.RelistenFirst; ; delay, v = min(2*delay, gateway.RelistenLast), a.arrive(e, r) {
 		select {
@@ -227,8 +232,10 @@ func (a *aggregate) listenAt(ctx context.Context, e *gateway.Endpoint, r *mcp.Re
 // tellAll tells a modern client that every list of the server has changed that it wants to hear of.
 func tellAll(l *gateway.Upstream, r *mcp.Request, wants jsonobj.Object) {
 	for method, wish := range gateway.ListChanges {
-		if string(wants.Get(wish)) == "true" && gateway.ServerCapabilities(l.Client()).Has(strings.TrimSuffix(wish, "ListChanged")) {
-			_ = r.Notify(method, jsonobj.Object{{Key: "_meta", Value: gateway.SubscriptionMeta(r)}}.JSON()) // a client that has gone ends the request
+		if string(wants.Get(wish)) == "true" &&
+			gateway.ServerCapabilities(l.Client()).Has(strings.TrimSuffix(wish, "ListChanged")) {
+			// a client that has gone ends the request
+			_ = r.Notify(method, jsonobj.Object{{Key: "_meta", Value: gateway.SubscriptionMeta(r)}}.JSON())
 		}
 	}
 }

@@ -126,5 +126,6 @@ func (r *routes) first(uri string, order []*gateway.Endpoint) []*gateway.Endpoin
 	if known == nil {
 		return order
 	}
-	return append([]*gateway.Endpoint{known}, slices.DeleteFunc(slices.Clone(order), func(e *gateway.Endpoint) bool { return e == known })...)
+	return append([]*gateway.Endpoint{known},
+		slices.DeleteFunc(slices.Clone(order), func(e *gateway.Endpoint) bool { return e == known })...)
 }

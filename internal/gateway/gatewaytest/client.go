@@ -106,7 +106,9 @@ func (c *TaskClient) Try(method, params string) (jsonobj.Object, error) {
 	c.T.Helper()
 	ctx, cancel := context.WithTimeout(c.T.Context(), TaskLimit)
 	defer cancel()
-	result, err := c.Call(ctx, mcp.Call{Method: method, Params: json.RawMessage(params), Notified: c.Notified, Asked: c.Accept})
+	result, err := c.Call(ctx, mcp.Call{
+		Method: method, Params: json.RawMessage(params), Notified: c.Notified, Asked: c.Accept,
+	})
 	var said *mcp.Error
 	if errors.As(err, &said) {
 		c.Seen.add(said.JSON())
@@ -197,7 +199,8 @@ func (c *TaskClient) Result(id string) (text string, isError bool, err error) {
 		}
 	} else {
 		o = c.Get(id)
-		for deadline := time.Now().Add(TaskLimit); !mcptask.IsTerminal(o.Text("status")) && time.Now().Before(deadline); o = c.Get(id) {
+		for deadline := time.Now().Add(
+			TaskLimit); !mcptask.IsTerminal(o.Text("status")) && time.Now().Before(deadline); o = c.Get(id) {
 			if keys := o.Object("inputRequests"); len(keys) > 0 {
 				var answers jsonobj.Object
 				for _, k := range keys {
@@ -250,7 +253,9 @@ func HTTPClient(t *testing.T) *http.Client {
 func SdkClient(t *testing.T, a *gateway.Access, version, server string) *sdk.ClientSession {
 	t.Helper()
 	c := sdk.NewClient(&sdk.Implementation{Name: "plain client", Version: "1"}, nil)
-	s, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: a.URLWithToken(server), HTTPClient: HTTPClient(t)}, &sdk.ClientSessionOptions{ProtocolVersion: version})
+	s, err := c.Connect(t.Context(),
+		&sdk.StreamableClientTransport{Endpoint: a.URLWithToken(server), HTTPClient: HTTPClient(t)},
+		&sdk.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}

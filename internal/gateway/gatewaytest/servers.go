@@ -79,21 +79,22 @@ func StartTaskFixture(t *testing.T, o taskserver.Options) (*TaskFixture, gateway
 
 // OverPipes is the fixture's server as a process of ours would be, which dies with its connection.
 func OverPipes(o taskserver.Options) gateway.Server {
-	return gateway.Server{Name: "tasks", ChildProcess: true, Protocol: mcp.Era(o.Era), Target: mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) {
-		s, err := taskserver.New(o)
-		if err != nil {
-			return nil, err
-		}
-		in, toServer := io.Pipe()
-		fromServer, out := io.Pipe()
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = s.ServeStdio(context.Background(), in, out) // its end is what the test makes it
-			_ = out.Close()
-		}()
-		return &pipes{fromServer, toServer, func() { s.Close(); <-ended }}, nil
-	}}}
+	return gateway.Server{Name: "tasks", ChildProcess: true, Protocol: mcp.Era(o.Era),
+		Target: mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) {
+			s, err := taskserver.New(o)
+			if err != nil {
+				return nil, err
+			}
+			in, toServer := io.Pipe()
+			fromServer, out := io.Pipe()
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_ = s.ServeStdio(context.Background(), in, out) // its end is what the test makes it
+				_ = out.Close()
+			}()
+			return &pipes{fromServer, toServer, func() { s.Close(); <-ended }}, nil
+		}}}
 }
 
 type pipes struct {
@@ -121,24 +122,28 @@ func StartPlainServer(t *testing.T) (*PlainServer, gateway.Server) {
 	p := &PlainServer{Began: make(chan string, 100), Proceed: make(chan struct{}), Ended: make(chan error, 100)}
 	p.server = sdk.NewServer(&sdk.Implementation{Name: "plain", Version: "1"}, nil)
 	object := json.RawMessage(`{"type":"object"}`)
-	p.server.AddTool(&sdk.Tool{Name: "quick", InputSchema: object}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "quick"}}}, nil
-	})
-	p.server.AddTool(&sdk.Tool{Name: "slow", InputSchema: object}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		p.Began <- string(r.Params.Arguments)
-		select {
-		case <-p.Proceed:
-			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "local:delta"}}, StructuredContent: json.RawMessage(`{"n":1}`)}, nil
-		case <-ctx.Done():
-			p.Ended <- ctx.Err()
-			return nil, ctx.Err()
-		case <-t.Context().Done(): // or the server, which waits for its tools, would not end when it was not told
-			return nil, t.Context().Err()
-		}
-	})
-	p.server.AddTool(&sdk.Tool{Name: "failing", InputSchema: object}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "boom:epsilon"}}, IsError: true}, nil
-	})
+	p.server.AddTool(&sdk.Tool{Name: "quick", InputSchema: object},
+		func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "quick"}}}, nil
+		})
+	p.server.AddTool(&sdk.Tool{Name: "slow", InputSchema: object},
+		func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			p.Began <- string(r.Params.Arguments)
+			select {
+			case <-p.Proceed:
+				return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "local:delta"}},
+					StructuredContent: json.RawMessage(`{"n":1}`)}, nil
+			case <-ctx.Done():
+				p.Ended <- ctx.Err()
+				return nil, ctx.Err()
+			case <-t.Context().Done(): // or the server, which waits for its tools, would not end when it was not told
+				return nil, t.Context().Err()
+			}
+		})
+	p.server.AddTool(&sdk.Tool{Name: "failing", InputSchema: object},
+		func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "boom:epsilon"}}, IsError: true}, nil
+		})
 	h := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return p.server }, nil))
 	t.Cleanup(h.Close)
 	return p, gateway.Server{Name: "plain", Target: mcp.Target{URL: h.URL}}

@@ -50,5 +50,7 @@ func IsLost(ctx context.Context, c *mcp.Client, result json.RawMessage) bool {
 
 // LostError is for a call that its server has answered with such a task.
 func LostError(server string) *mcp.Error {
-	return mcp.Errorf(mcp.CodeInternal, "MCP server %q has made a task of the call and does not tell of it: its answer has no content, and names no task that it knows", server)
+	return mcp.Errorf(mcp.CodeInternal,
+		"MCP server %q has made a task of the call and does not tell of it: its answer has no content, and names no task that it knows",
+		server)
 }

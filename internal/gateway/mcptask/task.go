@@ -59,7 +59,8 @@ func (w *Wire) UnmarshalJSON(b []byte) error {
 	if err != nil {
 		return err
 	}
-	*w = Wire{TaskID: o.Text("taskId"), Status: o.Text("status"), StatusMessage: o.Text("statusMessage"), InputRequests: o.Object("inputRequests")}
+	*w = Wire{TaskID: o.Text("taskId"), Status: o.Text("status"),
+		StatusMessage: o.Text("statusMessage"), InputRequests: o.Object("inputRequests")}
 	w.CreatedAt, _ = time.Parse(time.RFC3339, o.Text("createdAt"))
 	for _, key := range []string{"ttl", "ttlMs"} {
 		if ms, ok := wireMillis(o.Get(key)); ok {
@@ -140,7 +141,9 @@ func Decline(_ context.Context, method string, _ json.RawMessage) (json.RawMessa
 // answers; if that is nil and a person could answer the error is an [*InputRequiredError].
 // tasks/result, which blocks, is called only when it has something to give.
 func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, now time.Time, ask Asker) (*wait.WorkResult, error) {
-	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksGet, Params: Params(t.ID), Capabilities: extensionCapabilities})
+	result, err := c.Call(ctx, mcp.Call{
+		Method: mcp.MethodTasksGet, Params: Params(t.ID), Capabilities: extensionCapabilities,
+	})
 	var said *mcp.Error
 	switch {
 	case errors.As(err, &said) && said.Code == mcp.CodeInvalidParams, errors.Is(err, mcp.ErrSessionLost):
@@ -180,7 +183,8 @@ func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, now time.Time, as
 		if now.Sub(t.EndedAt) < lateResult {
 			return nil, nil // some say so a little before they have it
 		}
-		return &wait.WorkResult{Error: mcp.Errorf(mcp.CodeInternal, "the task is %s, and its server gives nothing of it: %s", t.Status, t.Message).JSON()}, nil
+		return &wait.WorkResult{Error: mcp.Errorf(mcp.CodeInternal,
+			"the task is %s, and its server gives nothing of it: %s", t.Status, t.Message).JSON()}, nil
 	case t.Status == Cancelled:
 		return &wait.WorkResult{Error: mcp.Errorf(mcp.CodeInternal, "the task was cancelled at its server").JSON()}, nil
 	case t.Era == mcp.Legacy && (t.Status == Completed || t.Status == Failed || t.Status == InputRequired):
@@ -211,9 +215,10 @@ func taskResult(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) 
 		ctx, cancel = context.WithTimeout(ctx, resultTimeout)
 		defer cancel()
 	}
-	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksResult, Params: Params(t.ID), Asked: func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
-		return ask(ctx, method, params)
-	}})
+	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksResult, Params: Params(t.ID),
+		Asked: func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+			return ask(ctx, method, params)
+		}})
 	var said *mcp.Error
 	switch {
 	case errors.As(err, &said):
@@ -230,9 +235,10 @@ func taskResult(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) 
 
 // answerTask answers what a modern task wants to know.
 func answerTask(ctx context.Context, c *mcp.Client, t *wait.MCPTask, requests jsonobj.Object, ask Asker) error {
-	return Answer(ctx, c, t, mcp.AnswersTo(requests, func(_, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
-		return ask(ctx, method, params)
-	}))
+	return Answer(ctx, c, t, mcp.AnswersTo(requests,
+		func(_, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+			return ask(ctx, method, params)
+		}))
 }
 
 // Answer hands in answers by their keys.
@@ -241,13 +247,17 @@ func Answer(ctx context.Context, c *mcp.Client, t *wait.MCPTask, responses jsono
 		return nil
 	}
 	params := jsonobj.Object{{Key: "taskId", Value: jsonobj.Quote(t.ID)}, {Key: "inputResponses", Value: responses.JSON()}}
-	_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksUpdate, Params: params.JSON(), Capabilities: extensionCapabilities})
+	_, err := c.Call(ctx, mcp.Call{
+		Method: mcp.MethodTasksUpdate, Params: params.JSON(), Capabilities: extensionCapabilities,
+	})
 	return err
 }
 
 // Cancel asks a server to cancel a task. One that has ended already is no error.
 func Cancel(ctx context.Context, c *mcp.Client, t *wait.MCPTask) error {
-	_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksCancel, Params: Params(t.ID), Capabilities: extensionCapabilities})
+	_, err := c.Call(ctx, mcp.Call{
+		Method: mcp.MethodTasksCancel, Params: Params(t.ID), Capabilities: extensionCapabilities,
+	})
 	var said *mcp.Error
 	if errors.As(err, &said) && said.Code == mcp.CodeInvalidParams {
 		return nil

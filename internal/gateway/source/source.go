@@ -127,7 +127,8 @@ func (s source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
 }
 
 // ask asks once, and remembers since when the result of a task is missing.
-func (s source) ask(ctx context.Context, j wait.Job, a asking) (outcome *wait.WorkResult, after time.Duration, err error) {
+func (s source) ask(ctx context.Context, j wait.Job,
+	a asking) (outcome *wait.WorkResult, after time.Duration, err error) {
 	task := a.work.Task
 	if task == nil {
 		return a.ask(ctx, s.o.Now())
@@ -176,7 +177,8 @@ func (s source) read(ctx context.Context, j wait.Job) (a asking, err error) {
 	case err != nil:
 		return a, &unreadableError{err}
 	case declared.URL == "":
-		return a, &unreadableError{fmt.Errorf("MCP server %q has no URL at which it could be asked while no agent runs; deliver the result, or configure a source that can tell", w.Server.Name)}
+		return a, &unreadableError{fmt.Errorf("MCP server %q has no URL at which it could be asked while no agent runs; deliver the result, or configure a source that can tell",
+			w.Server.Name)}
 	}
 	if a.work, err = s.o.Work(ctx, j.RolloutID, w.Work.CallID); err != nil {
 		return a, err
@@ -188,7 +190,9 @@ func (s source) read(ctx context.Context, j wait.Job) (a asking, err error) {
 	for _, h := range declared.Headers {
 		header.Add(h.Name, h.Value)
 	}
-	target := mcp.Target{URL: declared.URL, SSE: declared.Transport == tasks.TransportSSE, Header: header, HTTPClient: s.o.Client}
+	target := mcp.Target{
+		URL: declared.URL, SSE: declared.Transport == tasks.TransportSSE, Header: header, HTTPClient: s.o.Client,
+	}
 	a.server, a.person = gateway.Server{Name: declared.Name, Target: target}, w.Person
 	return a, nil
 }

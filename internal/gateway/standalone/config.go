@@ -103,7 +103,9 @@ func program(s tasks.MCPServer) (string, error) {
 func (c *Config) reached(o Options, mark string) []gateway.Server {
 	var out []gateway.Server
 	for _, s := range c.servers {
-		server := gateway.Server{Name: s.Name, Filter: gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags}}
+		server := gateway.Server{
+			Name: s.Name, Filter: gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags},
+		}
 		if s.Transport == tasks.TransportStdio {
 			server.ChildProcess, server.MaxSessions = true, o.MaxSessions
 			server.Target.Start = func(context.Context) (io.ReadWriteCloser, error) { return startStdio(s, mark, o.Stderr) }

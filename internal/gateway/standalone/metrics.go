@@ -26,13 +26,15 @@ func newMetrics() *metrics {
 			Name: "evalrun_gateway_requests_total", Help: "MCP requests that have been answered.",
 		}, []string{"endpoint", "method", "outcome"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "evalrun_gateway_request_duration_seconds", Help: "How long MCP requests took to answer.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
+			Name: "evalrun_gateway_request_duration_seconds", Help: "How long MCP requests took to answer.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
 		}, []string{"endpoint", "method"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "evalrun_gateway_refused_total", Help: "HTTP requests that were refused: for their token, host or endpoint.",
 		}, []string{"reason"}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.refused, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.requests, m.seconds, m.refused, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -57,8 +59,10 @@ func (m *metrics) served(s gateway.Served) {
 // series each.
 func methodLabel(method string) string {
 	switch method {
-	case "initialize", "server/discover", "ping", "tools/list", "tools/call", "prompts/list", "prompts/get", "resources/list", "resources/templates/list",
-		"resources/read", "resources/subscribe", "resources/unsubscribe", "completion/complete", "logging/setLevel", "subscriptions/listen":
+	case "initialize", "server/discover", "ping", "tools/list", "tools/call",
+		"prompts/list", "prompts/get", "resources/list", "resources/templates/list",
+		"resources/read", "resources/subscribe", "resources/unsubscribe",
+		"completion/complete", "logging/setLevel", "subscriptions/listen":
 		return method
 	}
 	if task, ok := strings.CutPrefix(method, "tasks/"); ok {
@@ -73,7 +77,8 @@ func methodLabel(method string) string {
 // sessionCollector counts the sessions of each endpoint.
 type sessionCollector struct{ access *gateway.Access }
 
-var sessionsDesc = prometheus.NewDesc("evalrun_gateway_sessions", "Open sessions of clients from before 2026-07-28.", []string{"endpoint"}, nil)
+var sessionsDesc = prometheus.NewDesc("evalrun_gateway_sessions",
+	"Open sessions of clients from before 2026-07-28.", []string{"endpoint"}, nil)
 
 // Describe implements prometheus.Collector.
 func (sessionCollector) Describe(c chan<- *prometheus.Desc) { c <- sessionsDesc }

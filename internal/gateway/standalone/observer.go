@@ -48,8 +48,10 @@ func (o *observer) Served(s gateway.Served) {
 	if o.log == nil {
 		return
 	}
-	attrs := []slog.Attr{slog.String("endpoint", s.Endpoint), slog.String("method", cut(s.Method)), slog.String("outcome", s.Outcome), slog.Float64("ms", milliseconds(s.Took))}
-	for _, optional := range []struct{ key, value string }{{"name", s.Name}, {"client", s.Client}, {"session", s.Session}, {"era", string(s.Era)}} {
+	attrs := []slog.Attr{slog.String("endpoint", s.Endpoint), slog.String("method", cut(s.Method)),
+		slog.String("outcome", s.Outcome), slog.Float64("ms", milliseconds(s.Took))}
+	for _, optional := range []struct{ key, value string }{{"name", s.Name},
+		{"client", s.Client}, {"session", s.Session}, {"era", string(s.Era)}} {
 		if optional.value != "" {
 			attrs = append(attrs, slog.String(optional.key, cut(optional.value)))
 		}
@@ -65,7 +67,8 @@ func (o *observer) Served(s gateway.Served) {
 func (o *observer) Refused(r gateway.Refused) {
 	o.metrics.refused.WithLabelValues(r.Reason).Inc()
 	if o.log != nil {
-		o.log.LogAttrs(context.Background(), slog.LevelWarn, "refused", slog.Int("status", r.Status), slog.String("reason", r.Reason),
+		o.log.LogAttrs(context.Background(), slog.LevelWarn, "refused",
+			slog.Int("status", r.Status), slog.String("reason", r.Reason),
 			slog.String("remote", r.Remote), slog.String("method", cut(r.Method)))
 	}
 }

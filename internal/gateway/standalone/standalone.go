@@ -109,14 +109,16 @@ func (c *Config) Serve(ctx context.Context, st Store, o Options, ready func([]En
 // ServeStreams serves one endpoint to whoever has the other ends of two streams, until in ends. It
 // needs no token, because nobody else can reach it, and what is kept for it in the store that
 // openStore opens goes with it.
-func (c *Config) ServeStreams(ctx context.Context, endpoint string, openStore func(dir string) (Store, func() error, error), o Options, in, out *os.File) (err error) {
+func (c *Config) ServeStreams(ctx context.Context, endpoint string,
+	openStore func(dir string) (Store, func() error, error), o Options, in, out *os.File) (err error) {
 	var names []string
 	for _, s := range c.servers {
 		names = append(names, s.Name)
 	}
 	if !slices.Contains(names, endpoint) {
 		if endpoint != AggregateName {
-			return input.Errorf("--stdio: there is no MCP server %q in %s; expected %s, or %s", endpoint, c.file, strings.Join(names, ", "), AggregateName)
+			return input.Errorf("--stdio: there is no MCP server %q in %s; expected %s, or %s",
+				endpoint, c.file, strings.Join(names, ", "), AggregateName)
 		}
 		o.Aggregate = true
 	}
@@ -156,7 +158,8 @@ func end(gw *gateway.Gateway, mark string) error {
 }
 
 // open opens an access whose clients get tasks. running counts the tasks that have not ended.
-func (c *Config) open(gw *gateway.Gateway, st Store, o Options, options gateway.AccessOptions) (access *gateway.Access, running func() int, err error) {
+func (c *Config) open(gw *gateway.Gateway, st Store, o Options,
+	options gateway.AccessOptions) (access *gateway.Access, running func() int, err error) {
 	o.Tasks.Store = st
 	manager, err := mcptasks.New(o.Tasks, nil)
 	if err != nil {
@@ -180,7 +183,8 @@ func (o Options) host(gw *gateway.Gateway) (string, error) {
 		return gw.Addr().String(), nil
 	}
 	if !o.AllowRemote {
-		return "", input.Errorf("--listen %s: other machines can reach this address, to which clients would send the token unencrypted; listen on a loopback address such as 127.0.0.1:0, or add --allow-remote", o.Listen)
+		return "", input.Errorf("--listen %s: other machines can reach this address, to which clients would send the token unencrypted; listen on a loopback address such as 127.0.0.1:0, or add --allow-remote",
+			o.Listen)
 	}
 	o.Warn(fmt.Sprintf("--allow-remote: clients send the token to %s unencrypted", addr))
 	if addr.IP.IsUnspecified() {

@@ -77,7 +77,8 @@ func lock(st store.Place, token string) (mark string, unlock func(), err error) 
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		_ = f.Close() // nothing was written
-		return "", nil, input.Errorf("another gateway uses the store %s with the same token; end it, or give another --store or --token-file", st.Dir())
+		return "", nil, input.Errorf("another gateway uses the store %s with the same token; end it, or give another --store or --token-file",
+			st.Dir())
 	} else if err != nil { // a file system without locks: there may be other gateways, whose processes are not ours
 		mark += "-" + strconv.Itoa(os.Getpid())
 	}

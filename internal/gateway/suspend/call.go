@@ -109,8 +109,10 @@ func (c *runningCall) start(ctx context.Context) (*wait.Work, json.RawMessage, e
 		return nil, nil, ErrUnknown
 	}
 	result, err := c.l.PassWith(ctx, c.r, func() json.RawMessage { return c.p.startParams(c.l, c.r.Params, c.t, c.id) })
-	if err == nil && c.t.TaskSupport == "optional" && mcptask.IsLost(ctx, c.l.Client(), result) { // the tool can do without a task
-		result, err = c.l.PassWith(ctx, c.r, func() json.RawMessage { return c.p.startParams(c.l, c.r.Params, gateway.Tool{}, c.id) })
+	// the tool can do without a task
+	if err == nil && c.t.TaskSupport == "optional" && mcptask.IsLost(ctx, c.l.Client(), result) {
+		result, err = c.l.PassWith(ctx, c.r,
+			func() json.RawMessage { return c.p.startParams(c.l, c.r.Params, gateway.Tool{}, c.id) })
 	}
 	if err == nil && mcptask.IsLost(ctx, c.l.Client(), result) {
 		err = mcptask.LostError(c.p.e.Server().Name)
@@ -126,7 +128,8 @@ func (c *runningCall) start(ctx context.Context) (*wait.Work, json.RawMessage, e
 
 // recordStarted records what the result of a call has started, or asks, in w and in the ledger. It
 // is false for a final result.
-func (s *policy) recordStarted(ctx context.Context, l *gateway.Upstream, result json.RawMessage, w *wait.Work) (started bool, err error) {
+func (s *policy) recordStarted(ctx context.Context, l *gateway.Upstream,
+	result json.RawMessage, w *wait.Work) (started bool, err error) {
 	w.Input = nil
 	if w.Task = mcptask.HandleIn(result, l.Client(), s.e.Now()); w.Task == nil && l.Offered().Jobs > 0 {
 		w.Job = jobOf(result)
@@ -153,7 +156,8 @@ func (s *policy) recordStarted(ctx context.Context, l *gateway.Upstream, result 
 }
 
 // await waits with a client for the call, and tells it to go on without where that takes too long.
-func (c *runningCall) await(ctx context.Context, l *gateway.Upstream, r *mcp.Request, rec *Record) (json.RawMessage, error) {
+func (c *runningCall) await(ctx context.Context, l *gateway.Upstream,
+	r *mcp.Request, rec *Record) (json.RawMessage, error) {
 	hold := time.NewTimer(c.p.hooks.Hold)
 	defer hold.Stop()
 	tick := time.NewTicker(c.p.hooks.Progress)
@@ -173,7 +177,8 @@ func (c *runningCall) await(ctx context.Context, l *gateway.Upstream, r *mcp.Req
 			}
 			c.p.countHeld(rec)
 			rec.Started, rec.CallID = true, c.id
-			return l.ToClient(r, TextResult(fmt.Sprintf("%s is still running. Call it again with the same arguments to go on waiting for its result; it will not be started a second time.", rec.Tool), false)), nil
+			return l.ToClient(r, TextResult(fmt.Sprintf("%s is still running. Call it again with the same arguments to go on waiting for its result; it will not be started a second time.",
+				rec.Tool), false)), nil
 		case <-tick.C:
 			if token != nil {
 				_ = r.Notify(mcp.NoteProgress, gateway.ProgressOf(token, n, "still running")) // a client that has gone ends ctx

@@ -31,7 +31,8 @@ func (s *policy) hasRegistry(w *wait.Work) bool {
 
 // follow waits for the result of work. It waits for the soft wait if the work survives us, else as
 // long as it takes. It does not wait for a person. r is nil where no client can be asked.
-func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work, survivesUs bool) (wait.WorkResult, error) {
+func (s *policy) follow(ctx context.Context, l *gateway.Upstream,
+	r *mcp.Request, w *wait.Work, survivesUs bool) (wait.WorkResult, error) {
 	if w.Input != nil {
 		return wait.WorkResult{}, errLeft
 	}
@@ -89,7 +90,8 @@ const (
 )
 
 // check asks once for work.
-func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work) (outcome *wait.WorkResult, after time.Duration, err error) {
+func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
+	w *wait.Work) (outcome *wait.WorkResult, after time.Duration, err error) {
 	if w.Task != nil {
 		c, release, err := s.clientOf(ctx, l, w.Task)
 		if err != nil {
@@ -155,7 +157,8 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 
 // clientOf is a connection over which a task can be asked for. Tasks of 2025-11-25 belong to the
 // session that has started them, which may be that of a process before us.
-func (s *policy) clientOf(ctx context.Context, l *gateway.Upstream, t *wait.MCPTask) (c *mcp.Client, release func(), err error) {
+func (s *policy) clientOf(ctx context.Context, l *gateway.Upstream,
+	t *wait.MCPTask) (c *mcp.Client, release func(), err error) {
 	if c = l.Client(); t.Era == mcp.Modern || t.Session.SessionID == c.State().SessionID {
 		return c, func() {}, nil
 	}

@@ -21,7 +21,8 @@ func jobOf(result json.RawMessage) *wait.JobHandle {
 		FolderKey *string `json:"folderKey"`
 	}
 	raw := mcp.MetaOf(result).Get(gateway.MetaJob)
-	if raw == nil || json.Unmarshal(raw, &handle) != nil || handle.Key == nil || handle.FolderKey == nil || *handle.Key == "" || *handle.FolderKey == "" {
+	if raw == nil || json.Unmarshal(raw, &handle) != nil || handle.Key == nil ||
+		handle.FolderKey == nil || *handle.Key == "" || *handle.FolderKey == "" {
 		return nil
 	}
 	return &wait.JobHandle{Key: *handle.Key, FolderKey: *handle.FolderKey}
@@ -91,7 +92,9 @@ func fetch(ctx context.Context, c *mcp.Client, capabilities json.RawMessage, w *
 
 // TextResult is a result of a tool that is one text.
 func TextResult(text string, isError bool) json.RawMessage {
-	content := jsonobj.Object{{Key: "type", Value: json.RawMessage(`"text"`)}, {Key: "text", Value: jsonobj.Quote(text)}}.JSON()
+	content := jsonobj.Object{
+		{Key: "type", Value: json.RawMessage(`"text"`)}, {Key: "text", Value: jsonobj.Quote(text)},
+	}.JSON()
 	o := jsonobj.Object{{Key: "content", Value: append(append(json.RawMessage{'['}, content...), ']')}}
 	if isError {
 		o = o.Set("isError", json.RawMessage("true"))

@@ -31,7 +31,8 @@ var ErrMeshJobLost = errors.New("the server does not know the job any more")
 type MeshAsksError struct{ Question string }
 
 func (e *MeshAsksError) Error() string {
-	return fmt.Sprintf(`the job asks %q, which only its registry can be told: give the tool the source "mesh" in the eval set's jobs`, e.Question)
+	return fmt.Sprintf(`the job asks %q, which only its registry can be told: give the tool the source "mesh" in the eval set's jobs`,
+		e.Question)
 }
 
 // startsMeshJobs reports whether calls of a tool may be answered by the handle of a job of MCP
@@ -48,7 +49,8 @@ func (s *policy) startsMeshJobs(name string, t gateway.Tool) bool {
 // meshJobOf finds the handle of a job of MCP Mesh in the result of a call, nil if there is none. A
 // handle has no form of its own: where it is not configured, an id that looks like one is believed
 // if the server knows a job with it.
-func (s *policy) meshJobOf(ctx context.Context, l *gateway.Upstream, tool string, result json.RawMessage) *wait.MeshJob {
+func (s *policy) meshJobOf(ctx context.Context, l *gateway.Upstream,
+	tool string, result json.RawMessage) *wait.MeshJob {
 	o := documentOf(result)
 	if path := s.hooks.Jobs.ForProcess(tool).Handle; path != "" {
 		names := strings.Split(path, ".")
@@ -98,9 +100,11 @@ func meshRow(ctx context.Context, l *gateway.Upstream, tool, id string) (jsonobj
 		argument = "jobId" // servers in TypeScript
 	}
 	params := jsonobj.Object{
-		{Key: "name", Value: jsonobj.Quote(tool)}, {Key: "arguments", Value: jsonobj.Object{{Key: argument, Value: jsonobj.Quote(id)}}.JSON()},
+		{Key: "name", Value: jsonobj.Quote(tool)},
+		{Key: "arguments", Value: jsonobj.Object{{Key: argument, Value: jsonobj.Quote(id)}}.JSON()},
 	}
-	result, err := l.Client().Call(ctx, mcp.Call{Method: mcp.MethodToolsCall, Params: params.JSON(), Capabilities: l.Endpoint().Policy().Capabilities(mcp.Modern, mcp.EmptyObject)})
+	result, err := l.Client().Call(ctx, mcp.Call{Method: mcp.MethodToolsCall, Params: params.JSON(),
+		Capabilities: l.Endpoint().Policy().Capabilities(mcp.Modern, mcp.EmptyObject)})
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +154,8 @@ func CheckMeshJob(ctx context.Context, s gateway.Server, j wait.MeshJob) (*wait.
 func CancelMeshJob(ctx context.Context, s gateway.Server, j wait.MeshJob) error {
 	_, err := withUpstream(ctx, s, func(l *gateway.Upstream) (*wait.WorkResult, error) {
 		_, err := meshRow(ctx, l, meshCancel, j.ID)
-		if err != nil && (errors.Is(err, ErrMeshJobLost) || strings.Contains(err.Error(), "conflict") || strings.Contains(err.Error(), "terminal")) {
+		if err != nil && (errors.Is(err, ErrMeshJobLost) ||
+			strings.Contains(err.Error(), "conflict") || strings.Contains(err.Error(), "terminal")) {
 			err = nil
 		}
 		return nil, err
@@ -159,7 +164,8 @@ func CancelMeshJob(ctx context.Context, s gateway.Server, j wait.MeshJob) error 
 }
 
 // withUpstream connects with a server that nobody is connected with.
-func withUpstream(ctx context.Context, s gateway.Server, f func(*gateway.Upstream) (*wait.WorkResult, error)) (*wait.WorkResult, error) {
+func withUpstream(ctx context.Context, s gateway.Server,
+	f func(*gateway.Upstream) (*wait.WorkResult, error)) (*wait.WorkResult, error) {
 	e := gateway.NewEndpoint(s, (&Hooks{}).Policy, time.Now)
 	defer e.Close()
 	l, err := e.OwnUpstream(ctx)

@@ -51,7 +51,8 @@ func (s *policy) askPerson(ctx context.Context, r *mcp.Request, rec *Record, in 
 // for the end of the work, as long as the soft wait allows. w is the work as the ledger has it.
 // Without an outcome it goes on, and w is what is to be waited for: perhaps a further question. The
 // errors are those of [FetchAt], ErrTaskLost and ErrUnknown.
-func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work, asked wait.Input, reply Reply) (*wait.WorkResult, error) {
+func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work,
+	asked wait.Input, reply Reply) (*wait.WorkResult, error) {
 	s, ok := e.Policy().(*policy)
 	if !ok {
 		return nil, errors.New("only calls of clients that cannot wait are answered for them")
@@ -83,7 +84,8 @@ func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work, asked wait.I
 
 // answerTask answers a task, if what it wants to know is what was asked. Without an outcome w.Input
 // is what it wants to know then.
-func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *wait.Work, asked wait.Input, reply Reply) (*wait.WorkResult, error) {
+func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream,
+	w *wait.Work, asked wait.Input, reply Reply) (*wait.WorkResult, error) {
 	c, release, err := s.clientOf(ctx, l, w.Task)
 	if err != nil {
 		return nil, err
@@ -142,7 +144,8 @@ func sameKeys(a, b json.RawMessage) bool {
 }
 
 // answerCall makes a call again, with the answers.
-func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Work, reply Reply) (*wait.WorkResult, error) {
+func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream,
+	w *wait.Work, reply Reply) (*wait.WorkResult, error) {
 	t := s.e.Tools().Find(ctx, l, w.Tool)
 	if w.Input.Sent && !l.Offered().Deduplicates && !t.Idempotent {
 		return nil, ErrUnknown
@@ -161,10 +164,12 @@ func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 	}
 	state := w.Input.State
 	for range mcp.MaxRounds {
-		params := mcp.WithResponses(jsonobj.Object{{Key: "name", Value: jsonobj.Quote(w.Tool)}, {Key: "arguments", Value: w.Arguments}}, responses(requests, reply), state)
+		params := mcp.WithResponses(jsonobj.Object{{Key: "name", Value: jsonobj.Quote(w.Tool)},
+			{Key: "arguments", Value: w.Arguments}}, responses(requests, reply), state)
 		result, err := l.Client().Call(ctx, mcp.Call{
-			Method: mcp.MethodToolsCall, Params: s.startParams(l, params.JSON(), t, w.CallID), Capabilities: s.Capabilities(mcp.Modern, mcp.EmptyObject),
-			Notified: func(string, json.RawMessage) { watch.Reset() },
+			Method: mcp.MethodToolsCall, Params: s.startParams(l, params.JSON(), t, w.CallID),
+			Capabilities: s.Capabilities(mcp.Modern, mcp.EmptyObject),
+			Notified:     func(string, json.RawMessage) { watch.Reset() },
 		})
 		var said *mcp.Error
 		switch {

@@ -58,7 +58,8 @@ func newPolicy(e *gateway.Endpoint, hooks *Hooks) *policy {
 }
 
 func (s *policy) InitializeResult(_ mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object) {
-	return gateway.WithoutExtension(slices.Clone(capabilities).Delete("tasks")), slices.Clone(meta).Delete(gateway.MetaJob, mcp.MetaIdempotency)
+	return gateway.WithoutExtension(slices.Clone(capabilities).Delete("tasks")),
+		slices.Clone(meta).Delete(gateway.MetaJob, mcp.MetaIdempotency)
 }
 
 func (s *policy) ShowTool(l *gateway.Upstream, t jsonobj.Object) jsonobj.Object {
@@ -106,8 +107,11 @@ func (s *policy) Call(ctx context.Context, l *gateway.Upstream, r *mcp.Request) 
 	if err != nil {
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
 	}
-	rec := Record{Server: s.e.Server().Name, Tool: params.Text("name"), Arguments: params.Get("arguments"), StartedAt: s.e.Now()}
-	if meta := slices.Clone(r.Meta()).Delete(append([]string{mcp.MetaProgressToken}, gateway.HopKeys...)...); len(meta) > 0 {
+	rec := Record{Server: s.e.Server().Name, Tool: params.Text("name"),
+		Arguments: params.Get("arguments"), StartedAt: s.e.Now()}
+	if meta := slices.Clone(r.Meta()).Delete(
+		append([]string{mcp.MetaProgressToken}, gateway.HopKeys...)...,
+	); len(meta) > 0 {
 		rec.Meta = meta.JSON()
 	}
 	result, err := s.callTool(ctx, l, r, &rec)
@@ -119,7 +123,8 @@ func (s *policy) Call(ctx context.Context, l *gateway.Upstream, r *mcp.Request) 
 	return result, err
 }
 
-func (s *policy) callTool(ctx context.Context, l *gateway.Upstream, r *mcp.Request, rec *Record) (json.RawMessage, error) {
+func (s *policy) callTool(ctx context.Context, l *gateway.Upstream,
+	r *mcp.Request, rec *Record) (json.RawMessage, error) {
 	if s.hooks.Permit != nil {
 		if refusal := s.hooks.Permit(ctx, rec.Server, rec.Tool, rec.Arguments); refusal != "" {
 			rec.Refused = true
@@ -159,10 +164,12 @@ func (s *policy) broken(l *gateway.Upstream, err error) (json.RawMessage, error)
 }
 
 // callStarting makes a call that may start something, or joins the equal one that runs.
-func (s *policy) callStarting(ctx context.Context, l *gateway.Upstream, r *mcp.Request, t gateway.Tool, rec *Record) (json.RawMessage, error) {
+func (s *policy) callStarting(ctx context.Context, l *gateway.Upstream,
+	r *mcp.Request, t gateway.Tool, rec *Record) (json.RawMessage, error) {
 	if s.turn.Err() != nil {
 		rec.Refused = true
-		return l.ToClient(r, TextResult("Your turn is over: end it now. What you have started goes on, and its result will be given to you in a later message.", true)), nil
+		return l.ToClient(r, TextResult(
+			"Your turn is over: end it now. What you have started goes on, and its result will be given to you in a later message.", true)), nil
 	}
 	key := keyOf(rec.Server, rec.Tool, rec.Arguments)
 	s.mu.Lock()
@@ -199,7 +206,8 @@ func (s *policy) startParams(l *gateway.Upstream, params json.RawMessage, t gate
 	} else if o.Deduplicates {
 		params = startKey(params, id)
 	}
-	if o.Tasks && l.Client().Era() == mcp.Legacy && (t.TaskSupport == "required" || t.TaskSupport == "optional" && !s.e.Server().ChildProcess) {
+	if o.Tasks && l.Client().Era() == mcp.Legacy &&
+		(t.TaskSupport == "required" || t.TaskSupport == "optional" && !s.e.Server().ChildProcess) {
 		if p, err := jsonobj.ParseObject(params); err == nil {
 			params = p.Set("task", json.RawMessage("{}")).JSON()
 		}

@@ -103,7 +103,8 @@ func (s *facade) callDirect(ctx context.Context, c toolCall) (json.RawMessage, e
 }
 
 // concluded is what comes of an ordinary call for which the server has answered.
-func (s *facade) concluded(ctx context.Context, c toolCall, result json.RawMessage, err error) (json.RawMessage, error) {
+func (s *facade) concluded(ctx context.Context, c toolCall,
+	result json.RawMessage, err error) (json.RawMessage, error) {
 	switch {
 	case err != nil && needsTasks(err) && !c.asTask && (c.r.Era == mcp.Legacy || !s.k.o.Strict):
 		return s.wait(ctx, c)
@@ -219,7 +220,9 @@ func (s *facade) inModern(ctx context.Context, c toolCall) *gateway.Upstream {
 	if c.l.Client().Era() == mcp.Modern {
 		return nil
 	}
-	l, err := s.e.Upstreams().Shared(jsonobj.Object{{Key: mcp.MetaClientCapabilities, Value: c.capabilities.JSON()}, {Key: mcp.MetaClientInfo, Value: c.info()}}, true)
+	l, err := s.e.Upstreams().Shared(jsonobj.Object{
+		{Key: mcp.MetaClientCapabilities, Value: c.capabilities.JSON()}, {Key: mcp.MetaClientInfo, Value: c.info()},
+	}, true)
 	if err != nil || l.Connect(ctx) != nil || l.Client().Era() != mcp.Modern || !l.Offered().Tasks {
 		return nil
 	}

@@ -42,7 +42,9 @@ func (k *Manager) listen(ctx context.Context, r *mcp.Request) (result json.RawMe
 	if len(wants) > 0 {
 		return nil, false, nil
 	}
-	if err := k.Acknowledge(r, jsonobj.Object{{Key: "notifications", Value: mcp.EmptyObject}, {Key: "_meta", Value: gateway.SubscriptionMeta(r)}}.JSON()); err == nil {
+	if err := k.Acknowledge(r, jsonobj.Object{
+		{Key: "notifications", Value: mcp.EmptyObject}, {Key: "_meta", Value: gateway.SubscriptionMeta(r)},
+	}.JSON()); err == nil {
 		<-ctx.Done()
 	}
 	result, err = gateway.Listened(ctx, r)

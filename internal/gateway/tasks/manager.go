@@ -66,7 +66,9 @@ func (k *Manager) Policy(e *gateway.Endpoint) gateway.Policy {
 // ServerOptions implements gateway.Tasks.
 func (k *Manager) ServerOptions(endpoint string, open gateway.Opener) mcp.ServerOptions {
 	// The gateway has looked at the hosts.
-	return mcp.ServerOptions{Hosts: []string{"*"}, Restore: k.restore(endpoint, open), IdleTimeout: k.o.SessionIdle, Now: k.now}
+	return mcp.ServerOptions{
+		Hosts: []string{"*"}, Restore: k.restore(endpoint, open), IdleTimeout: k.o.SessionIdle, Now: k.now,
+	}
 }
 
 // Start goes on with the tasks of an earlier process, and begins to clean up.
@@ -212,7 +214,8 @@ func (k *Manager) resumeTasks() error {
 			}
 			reason = fmt.Sprintf("the session with the MCP server %q cannot be gone on with", rec.Server)
 		}
-		rec.Status, rec.Message, rec.InputRequests, rec.Error = mcptask.Failed, reason, nil, mcp.Errorf(mcp.CodeInternal, "%s", reason).JSON()
+		rec.Status, rec.Message, rec.InputRequests, rec.Error =
+			mcptask.Failed, reason, nil, mcp.Errorf(mcp.CodeInternal, "%s", reason).JSON()
 		if _, _, err := k.o.Store.ChangeMCPTask(k.ctx, rec); err != nil {
 			return err
 		}

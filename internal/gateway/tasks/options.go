@@ -68,9 +68,12 @@ func (o Options) complete() (Options, error) {
 		value          *time.Duration
 		otherwise, max time.Duration
 	}{
-		{"longest time to live of tasks", &o.MaxTTL, 0, LongestTaskTTL}, {"time to live of tasks", &o.TTL, min(DefaultTaskTTL, o.MaxTTL), o.MaxTTL},
-		{"poll interval of tasks", &o.Poll, defaultTaskPoll, time.Hour}, {"cleanup interval of tasks", &o.Cleanup, defaultTaskCleanup, time.Hour},
-		{"grace of calls", &o.Grace, defaultTaskGrace, time.Hour}, {"time of idle sessions", &o.SessionIdle, max(DefaultMaxTaskTTL, o.MaxTTL), 2 * LongestTaskTTL},
+		{"longest time to live of tasks", &o.MaxTTL, 0, LongestTaskTTL},
+		{"time to live of tasks", &o.TTL, min(DefaultTaskTTL, o.MaxTTL), o.MaxTTL},
+		{"poll interval of tasks", &o.Poll, defaultTaskPoll, time.Hour},
+		{"cleanup interval of tasks", &o.Cleanup, defaultTaskCleanup, time.Hour},
+		{"grace of calls", &o.Grace, defaultTaskGrace, time.Hour},
+		{"time of idle sessions", &o.SessionIdle, max(DefaultMaxTaskTTL, o.MaxTTL), 2 * LongestTaskTTL},
 	} {
 		if *d.value == 0 {
 			*d.value = d.otherwise
@@ -87,7 +90,8 @@ func (o Options) complete() (Options, error) {
 		value          *int
 		otherwise, max int
 	}{
-		{"number of tasks", &o.Max, DefaultMaxTasks, MostTasks}, {"number of tasks of a session", &o.MaxPerSession, min(DefaultMaxSessionTasks, o.Max), o.Max},
+		{"number of tasks", &o.Max, DefaultMaxTasks, MostTasks},
+		{"number of tasks of a session", &o.MaxPerSession, min(DefaultMaxSessionTasks, o.Max), o.Max},
 		{"number of tasks of a page", &o.Page, defaultTaskPage, largestTaskPage},
 	} {
 		if *n.value == 0 {

@@ -58,7 +58,8 @@ func (q requests) cursor(session string, seq int64) string {
 }
 
 // Tasks implements taskwire.Backend.
-func (q requests) Tasks(ctx context.Context, r *mcp.Request, cursor *string) (page []taskwire.Task, next string, err error) {
+func (q requests) Tasks(ctx context.Context, r *mcp.Request,
+	cursor *string) (page []taskwire.Task, next string, err error) {
 	var after int64
 	session := sessionOf(r)
 	if cursor != nil {

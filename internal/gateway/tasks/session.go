@@ -32,13 +32,15 @@ func (k *Manager) session(id string) *mcp.Session {
 }
 
 // Opened keeps a session that initialize has opened at an endpoint.
-func (k *Manager) Opened(ctx context.Context, endpoint string, s *mcp.Session, initializeResult json.RawMessage, capabilities jsonobj.Object, info json.RawMessage) error {
+func (k *Manager) Opened(ctx context.Context, endpoint string, s *mcp.Session,
+	initializeResult json.RawMessage, capabilities jsonobj.Object, info json.RawMessage) error {
 	o, err := jsonobj.ParseObject(initializeResult)
 	if err != nil {
 		return err
 	}
 	err = k.o.Store.PutMCPSession(ctx, store.MCPSession{
-		ID: s.ID(), Access: k.access, Endpoint: endpoint, Version: o.Text("protocolVersion"), Capabilities: capabilities.JSON(), Info: info,
+		ID: s.ID(), Access: k.access, Endpoint: endpoint,
+		Version: o.Text("protocolVersion"), Capabilities: capabilities.JSON(), Info: info,
 	})
 	if err != nil {
 		return mcp.Errorf(mcp.CodeInternal, "the session could not be recorded: %v", err)
@@ -51,7 +53,8 @@ func (k *Manager) Opened(ctx context.Context, endpoint string, s *mcp.Session, i
 
 // restore is mcp.ServerOptions.Restore for an endpoint: the client of a session of an earlier
 // process goes on with it, if only by listening.
-func (k *Manager) restore(endpoint string, open gateway.Opener) func(ctx context.Context, s *mcp.Session) (string, bool) {
+func (k *Manager) restore(endpoint string,
+	open gateway.Opener) func(ctx context.Context, s *mcp.Session) (string, bool) {
 	return func(ctx context.Context, s *mcp.Session) (string, bool) {
 		rec, err := k.o.Store.MCPSession(ctx, k.access, endpoint, s.ID())
 		if err != nil {
@@ -88,7 +91,8 @@ func (k *Manager) Closed(s *mcp.Session) {
 	if errors.Is(s.Err(), mcp.ErrShutdown) {
 		return
 	}
-	_ = k.o.Store.EndMCPSession(k.ctx, k.access, s.ID()) // first, since its client takes it for ended; else it is forgotten later
+	// first, since its client takes it for ended; else it is forgotten later
+	_ = k.o.Store.EndMCPSession(k.ctx, k.access, s.ID())
 	k.endTasks(s.ID())
 }
 

@@ -29,7 +29,8 @@ func (n *taskListener) tell(rec store.MCPTask) {
 		return
 	}
 	n.ended[rec.ID] = rec.Ended()
-	_ = n.r.Notify(mcp.NoteTask, view(rec).Modern().Set("_meta", gateway.SubscriptionMeta(n.r)).JSON()) // a client that has gone ends the request
+	// a client that has gone ends the request
+	_ = n.r.Notify(mcp.NoteTask, view(rec).Modern().Set("_meta", gateway.SubscriptionMeta(n.r)).JSON())
 }
 
 // subscriptions are the subscriptions/listen of modern clients that are open.

@@ -51,7 +51,8 @@ type task struct {
 var errTaskEnded = errors.New("the task has ended")
 
 func (s *facade) newTask(c toolCall) *task {
-	rec := store.MCPTask{ID: rand.Text(), Access: s.k.access, Server: s.e.Server().Name, Tool: c.name, Status: mcptask.Working, TTL: c.ttl, Poll: s.k.o.Poll}
+	rec := store.MCPTask{ID: rand.Text(), Access: s.k.access, Server: s.e.Server().Name,
+		Tool: c.name, Status: mcptask.Working, TTL: c.ttl, Poll: s.k.o.Poll}
 	if c.r.Era == mcp.Legacy {
 		rec.Session = c.r.Session.ID()
 	}
@@ -149,7 +150,8 @@ func (t *task) changeHeld(f func(rec *store.MCPTask)) error {
 		close(t.done)
 		k.index.drop(t)
 	}
-	if t.kept && (rec.Status != before.Status || rec.Message != before.Message || string(rec.InputRequests) != string(before.InputRequests)) {
+	if t.kept && (rec.Status != before.Status || rec.Message != before.Message ||
+		string(rec.InputRequests) != string(before.InputRequests)) {
 		if session != nil {
 			_ = session.Notify(mcp.NoteTaskStatus, view(rec).Legacy()) // one that has ended does not want to know
 		} else if back := k.session(rec.Session); back != nil && rec.Ended() {
@@ -179,7 +181,8 @@ func (t *task) atServer() *upstreamTask {
 // and so is the other: nobody can tell to which of the calls its result belongs.
 func (t *task) attach(u *upstreamTask) error {
 	if other := t.s.k.index.claim(t, t.s.upstreamID(u.client, u.handle.ID)); other != nil {
-		e := mcp.Errorf(mcp.CodeInternal, "MCP server %q has given two calls one task id; whose result is whose cannot be told", t.s.e.Server().Name)
+		e := mcp.Errorf(mcp.CodeInternal,
+			"MCP server %q has given two calls one task id; whose result is whose cannot be told", t.s.e.Server().Name)
 		other.fail(e)
 		other.cancel()
 		return e

@@ -60,7 +60,8 @@ func (s *taskCall) once(ctx context.Context, client *mcp.Client, asTask bool) (j
 	if err != nil {
 		return nil, err
 	}
-	call := mcp.Call{Method: mcp.MethodToolsCall, Capabilities: c.capabilities.JSON(), Info: c.info(), Notified: s.notified, Asked: s.ask}
+	call := mcp.Call{Method: mcp.MethodToolsCall, Capabilities: c.capabilities.JSON(),
+		Info: c.info(), Notified: s.notified, Asked: s.ask}
 	if asTask {
 		call.Capabilities = declared(c.capabilities)
 	}

@@ -27,7 +27,8 @@ type upstreamTask struct {
 }
 
 // upstreamTask makes what follows a task that the server of the facade has made.
-func (s *facade) upstreamTask(client *mcp.Client, handle *wait.MCPTask, reply json.RawMessage, capabilities jsonobj.Object) *upstreamTask {
+func (s *facade) upstreamTask(client *mcp.Client, handle *wait.MCPTask,
+	reply json.RawMessage, capabilities jsonobj.Object) *upstreamTask {
 	return &upstreamTask{s.e.Server(), client, handle, reply, capabilities}
 }
 
@@ -43,7 +44,9 @@ var errNoResult = errors.New("the task is done, but its result is not there")
 // declared are a client's capabilities with the extension for tasks.
 func declared(capabilities jsonobj.Object) json.RawMessage {
 	c := append(jsonobj.Object(nil), capabilities...)
-	return c.Set("extensions", append(jsonobj.Object(nil), c.Object("extensions")...).Set(mcp.ExtensionTasks, mcp.EmptyObject).JSON()).JSON()
+	return c.Set("extensions",
+		append(jsonobj.Object(nil), c.Object("extensions")...).Set(mcp.ExtensionTasks, mcp.EmptyObject).JSON(),
+	).JSON()
 }
 
 // taskWork is what another process needs to go on with a task.
@@ -86,7 +89,9 @@ func (u *upstreamTask) get(ctx context.Context) (w mcptask.Wire, err error) {
 func (u *upstreamTask) update(ctx context.Context, responses jsonobj.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, u.timeout())
 	defer cancel()
-	params := jsonobj.Object{{Key: "taskId", Value: jsonobj.Quote(u.handle.ID)}, {Key: "inputResponses", Value: responses.JSON()}}
+	params := jsonobj.Object{
+		{Key: "taskId", Value: jsonobj.Quote(u.handle.ID)}, {Key: "inputResponses", Value: responses.JSON()},
+	}
 	_, err := u.client.Call(ctx, mcp.Call{
 		Method: mcp.MethodTasksUpdate, Params: params.JSON(), Capabilities: declared(u.capabilities),
 	})
@@ -130,7 +135,8 @@ func (u *upstreamTask) result(ctx context.Context, w mcptask.Wire, ask mcptask.A
 	})
 	var said *mcp.Error
 	switch {
-	case errors.As(err, &said) && ended && (w.Status == mcptask.Completed || said.Code == mcp.CodeInternal || said.Code == mcp.CodeInvalidParams):
+	case errors.As(err, &said) && ended &&
+		(w.Status == mcptask.Completed || said.Code == mcp.CodeInternal || said.Code == mcp.CodeInvalidParams):
 		return nil, fmt.Errorf("%w: %w", errNoResult, said) // it may come yet; in the end it is the error
 	case errors.As(err, &said) && ended:
 		return &taskEnd{status: mcptask.Failed, message: w.StatusMessage, err: said.JSON()}, nil
@@ -139,7 +145,8 @@ func (u *upstreamTask) result(ctx context.Context, w mcptask.Wire, ask mcptask.A
 	case err != nil:
 		return nil, err
 	}
-	end := &taskEnd{status: w.Status, message: w.StatusMessage, result: mcp.WithoutMeta(result, mcp.MetaRelatedTask, mcptask.MetaForeignRelated)}
+	end := &taskEnd{status: w.Status, message: w.StatusMessage,
+		result: mcp.WithoutMeta(result, mcp.MetaRelatedTask, mcptask.MetaForeignRelated)}
 	if !ended {
 		end.status, end.message = mcptask.Completed, ""
 		if o, _ := jsonobj.ParseObject(result); string(o.Get("isError")) == "true" {
@@ -155,7 +162,9 @@ func (u *upstreamTask) lost(err error) error {
 	if at := u.handle.ExpiresAt(); !at.IsZero() {
 		until = "until " + at.UTC().Format(time.RFC3339)
 	}
-	return mcp.Errorf(mcp.CodeInternal, "MCP server %q has forgotten the task before its result could be fetched, though it was to keep it %s: %v", u.server.Name, until, err)
+	return mcp.Errorf(mcp.CodeInternal,
+		"MCP server %q has forgotten the task before its result could be fetched, though it was to keep it %s: %v",
+		u.server.Name, until, err)
 }
 
 // cancelTimeout is how long a server may take to be told that a task is not wanted any more.

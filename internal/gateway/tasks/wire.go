@@ -26,7 +26,8 @@ func (t *task) created(era mcp.Era) json.RawMessage {
 	if u := t.atServer(); u != nil {
 		said, _ = jsonobj.ParseObject(u.reply)
 	}
-	meta := said.Object("_meta").Delete(mcp.MetaRelatedTask, mcptask.MetaForeignTask, mcptask.MetaForeignRelated, mcp.MetaServerInfo)
+	meta := said.Object("_meta").Delete(mcp.MetaRelatedTask,
+		mcptask.MetaForeignTask, mcptask.MetaForeignRelated, mcp.MetaServerInfo)
 	var upstream jsonobj.Object
 	switch {
 	case era == mcp.Legacy && said.Has("task"):

@@ -57,7 +57,8 @@ func Serve(ctx context.Context, b Backend, r *mcp.Request) (result json.RawMessa
 		return nil, false, nil
 	}
 	modern := r.Method == mcp.MethodTasksUpdate
-	if legacy := r.Method == mcp.MethodTasksList || r.Method == mcp.MethodTasksResult; legacy && r.Era == mcp.Modern || modern && r.Era == mcp.Legacy {
+	if legacy := r.Method == mcp.MethodTasksList || r.Method == mcp.MethodTasksResult; legacy && r.Era == mcp.Modern ||
+		modern && r.Era == mcp.Legacy {
 		return nil, true, mcp.Errorf(mcp.CodeMethodNotFound, "Method not found: %s", r.Method)
 	}
 	if r.Era == mcp.Modern && !Declares(r.Meta().Object(mcp.MetaClientCapabilities)) {

@@ -117,7 +117,8 @@ func (t Task) set(o jsonobj.Object, era mcp.Era) jsonobj.Object {
 	if t.TTL != 0 {
 		kept = Millis(t.TTL)
 	}
-	return o.Set("createdAt", isoTime(t.CreatedAt)).Set("lastUpdatedAt", isoTime(t.UpdatedAt)).Set(ttl, kept).Set(poll, Millis(t.Poll))
+	return o.Set("createdAt", isoTime(t.CreatedAt)).Set("lastUpdatedAt", isoTime(t.UpdatedAt)).
+		Set(ttl, kept).Set(poll, Millis(t.Poll))
 }
 
 // isoMillis is how tasks write times.

@@ -54,7 +54,8 @@ func (b *batches) results(w http.ResponseWriter, _ *http.Request, id string, _ [
 		case e.why != "":
 			result = object{"type": e.why}
 		case e.status >= http.StatusBadRequest:
-			result = object{"type": "errored", "error": object{"type": "error", "request_id": nil, "error": object{"type": errorType(e.status), "message": at(e.body, "error", "message")}}}
+			result = object{"type": "errored", "error": object{"type": "error", "request_id": nil,
+				"error": object{"type": errorType(e.status), "message": at(e.body, "error", "message")}}}
 		}
 		all = append(all, object{"custom_id": e.id, "result": result})
 	}
@@ -62,7 +63,9 @@ func (b *batches) results(w http.ResponseWriter, _ *http.Request, id string, _ [
 }
 
 func (b *batches) showAnthropic(one *batch) object {
-	counts := map[string]int{"processing": one.Requests - len(one.answered), "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0}
+	counts := map[string]int{
+		"processing": one.Requests - len(one.answered), "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0,
+	}
 	for _, e := range one.answered {
 		switch {
 		case e.why != "":
@@ -73,8 +76,10 @@ func (b *batches) showAnthropic(one *batch) object {
 			counts["succeeded"]++
 		}
 	}
-	out := object{"id": one.ID, "type": "message_batch", "processing_status": "in_progress", "request_counts": counts, "created_at": rfc3339(one.created),
-		"expires_at": rfc3339(one.created.Add(24 * time.Hour)), "ended_at": nil, "archived_at": nil, "cancel_initiated_at": nil, "results_url": nil}
+	out := object{"id": one.ID, "type": "message_batch", "processing_status": "in_progress",
+		"request_counts": counts, "created_at": rfc3339(one.created),
+		"expires_at": rfc3339(one.created.Add(24 * time.Hour)), "ended_at": nil,
+		"archived_at": nil, "cancel_initiated_at": nil, "results_url": nil}
 	if one.Cancelled {
 		out["cancel_initiated_at"] = rfc3339(time.Now())
 	}

@@ -108,7 +108,8 @@ func (b *batches) serve(w http.ResponseWriter, r *http.Request, body []byte) boo
 		{http.MethodPost, `/v1/batches`, b.makeOpenAI}, {http.MethodGet, `/v1/batches`, b.listOpenAI},
 		{http.MethodGet, `/v1/batches/([^/]+)`, b.one}, {http.MethodPost, `/v1/batches/([^/]+)/cancel`, b.cancel},
 		{http.MethodPost, `/v1/messages/batches`, b.makeAnthropic}, {http.MethodGet, `/v1/messages/batches`, b.listAnthropic},
-		{http.MethodGet, `/v1/messages/batches/([^/]+)`, b.one}, {http.MethodPost, `/v1/messages/batches/([^/]+)/cancel`, b.cancel},
+		{http.MethodGet, `/v1/messages/batches/([^/]+)`, b.one},
+		{http.MethodPost, `/v1/messages/batches/([^/]+)/cancel`, b.cancel},
 		{http.MethodGet, `/v1/messages/batches/([^/]+)/results`, b.results},
 	} {
 		m := regexp.MustCompile("^" + route.path + "$").FindStringSubmatch(r.URL.Path)

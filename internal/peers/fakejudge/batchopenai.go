@@ -27,7 +27,8 @@ func (b *batches) upload(w http.ResponseWriter, r *http.Request, _ string, body 
 	}
 	id := b.id("file-")
 	b.files[id] = data
-	return answerJSON(w, object{"id": id, "object": "file", "bytes": len(data), "created_at": time.Now().Unix(), "filename": header.Filename, "purpose": "batch", "status": "processed"})
+	return answerJSON(w, object{"id": id, "object": "file", "bytes": len(data),
+		"created_at": time.Now().Unix(), "filename": header.Filename, "purpose": "batch", "status": "processed"})
 }
 
 func (b *batches) download(w http.ResponseWriter, _ *http.Request, id string, _ []byte) error {
@@ -60,7 +61,8 @@ func (b *batches) makeOpenAI(w http.ResponseWriter, _ *http.Request, _ string, b
 	if !ok || !uploaded || in.CompletionWindow != "24h" {
 		return errors.New("expected input_file_id, an endpoint and the completion_window 24h")
 	}
-	one := &batch{Batch: Batch{ID: b.id("batch_"), API: format.name, Metadata: in.Metadata}, endpoint: in.Endpoint, inputFile: in.InputFileID}
+	one := &batch{Batch: Batch{ID: b.id("batch_"), API: format.name, Metadata: in.Metadata},
+		endpoint: in.Endpoint, inputFile: in.InputFileID}
 	model := ""
 	for scanner := bufio.NewScanner(bytes.NewReader(data)); scanner.Scan(); {
 		var line struct {
@@ -91,7 +93,8 @@ func (b *batches) write(one *batch) {
 	for i, e := range one.answered {
 		line := object{"id": fmt.Sprintf("batch_req_%d", i), "custom_id": e.id, "response": nil, "error": nil}
 		if e.why != "" {
-			line["error"] = object{"code": "batch_" + e.why, "message": "This request could not be executed before the completion window expired."}
+			line["error"] = object{"code": "batch_" + e.why,
+				"message": "This request could not be executed before the completion window expired."}
 			failed = append(failed, line)
 			continue
 		}
@@ -125,8 +128,10 @@ func (b *batches) listOpenAI(w http.ResponseWriter, r *http.Request, _ string, _
 
 func showOpenAI(one *batch) object {
 	at := one.created.Unix()
-	out := object{"id": one.ID, "object": "batch", "endpoint": one.endpoint, "errors": nil, "input_file_id": one.inputFile, "completion_window": "24h", "status": "in_progress",
-		"output_file_id": nil, "error_file_id": nil, "created_at": at, "in_progress_at": at, "expires_at": one.created.Add(24 * time.Hour).Unix(), "finalizing_at": nil, "completed_at": nil,
+	out := object{"id": one.ID, "object": "batch", "endpoint": one.endpoint, "errors": nil,
+		"input_file_id": one.inputFile, "completion_window": "24h", "status": "in_progress",
+		"output_file_id": nil, "error_file_id": nil, "created_at": at, "in_progress_at": at,
+		"expires_at": one.created.Add(24 * time.Hour).Unix(), "finalizing_at": nil, "completed_at": nil,
 		"failed_at": nil, "expired_at": nil, "cancelling_at": nil, "cancelled_at": nil, "metadata": one.Metadata}
 	completed, failed := 0, 0
 	for _, e := range one.answered {

@@ -97,7 +97,8 @@ func (s *Server) URL() string { return "http://" + s.listener.Addr().String() }
 
 // Environ are the variables by which evalrun finds the server for every model.
 func (s *Server) Environ() map[string]string {
-	return map[string]string{"OPENAI_BASE_URL": s.URL() + "/v1", "OPENAI_API_KEY": Key, "ANTHROPIC_BASE_URL": s.URL(), "ANTHROPIC_API_KEY": Key}
+	return map[string]string{"OPENAI_BASE_URL": s.URL() + "/v1",
+		"OPENAI_API_KEY": Key, "ANTHROPIC_BASE_URL": s.URL(), "ANTHROPIC_API_KEY": Key}
 }
 
 // Close ends the server and whatever it still serves.

@@ -45,24 +45,34 @@ func answerChat(q Request, r Reply) object {
 	case q.Tool == "":
 		message["content"], reason = arguments(r), "stop"
 	default:
-		message["tool_calls"] = []object{{"id": "call_1", "type": "function", "function": object{"name": q.Tool, "arguments": arguments(r)}}}
+		message["tool_calls"] = []object{
+			{"id": "call_1", "type": "function", "function": object{"name": q.Tool, "arguments": arguments(r)}},
+		}
 	}
-	return object{"id": "chatcmpl-1", "object": "chat.completion", "created": time.Now().Unix(), "model": q.Model + "-2026-01-01", "system_fingerprint": "fp_fake",
+	return object{"id": "chatcmpl-1", "object": "chat.completion", "created": time.Now().Unix(),
+		"model": q.Model + "-2026-01-01", "system_fingerprint": "fp_fake",
 		"choices": []object{{"index": 0, "message": message, "logprobs": nil, "finish_reason": reason}},
-		"usage": object{"prompt_tokens": InputTokens, "completion_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens,
-			"prompt_tokens_details": object{"cached_tokens": 0, "audio_tokens": 0}, "completion_tokens_details": object{"reasoning_tokens": 0, "audio_tokens": 0}}}
+		"usage": object{"prompt_tokens": InputTokens, "completion_tokens": OutputTokens,
+			"total_tokens":              InputTokens + OutputTokens,
+			"prompt_tokens_details":     object{"cached_tokens": 0, "audio_tokens": 0},
+			"completion_tokens_details": object{"reasoning_tokens": 0, "audio_tokens": 0}}}
 }
 
 func readResponses(q *Request) {
-	q.System, q.Prompt, q.Tool = text(q.Body["instructions"]), words(at(q.Body, "input", 0, "content")), text(at(q.Body, "tool_choice", "name"))
+	q.System, q.Prompt, q.Tool =
+		text(q.Body["instructions"]), words(at(q.Body, "input", 0, "content")), text(at(q.Body, "tool_choice", "name"))
 }
 
 func answerResponses(q Request, r Reply) object {
-	out := object{"id": "resp_1", "object": "response", "created_at": time.Now().Unix(), "status": "completed", "model": q.Model + "-2026-01-01",
-		"error": nil, "incomplete_details": nil, "instructions": q.Body["instructions"], "metadata": object{}, "access_programs": nil, "parallel_tool_calls": true,
+	out := object{"id": "resp_1", "object": "response", "created_at": time.Now().Unix(),
+		"status": "completed", "model": q.Model + "-2026-01-01",
+		"error": nil, "incomplete_details": nil, "instructions": q.Body["instructions"],
+		"metadata": object{}, "access_programs": nil, "parallel_tool_calls": true,
 		"temperature": q.Body["temperature"], "top_p": 1, "tool_choice": q.Body["tool_choice"], "tools": q.Body["tools"],
-		"usage": object{"input_tokens": InputTokens, "output_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens,
-			"input_tokens_details": object{"cached_tokens": 0, "cache_write_tokens": 0}, "output_tokens_details": object{"reasoning_tokens": 0}}}
+		"usage": object{"input_tokens": InputTokens, "output_tokens": OutputTokens,
+			"total_tokens":          InputTokens + OutputTokens,
+			"input_tokens_details":  object{"cached_tokens": 0, "cache_write_tokens": 0},
+			"output_tokens_details": object{"reasoning_tokens": 0}}}
 	if q.Tool == "" {
 		out["tool_choice"], out["tools"] = "auto", []any{}
 	}
@@ -70,7 +80,9 @@ func answerResponses(q Request, r Reply) object {
 		if content["type"] == "output_text" {
 			content["annotations"], content["logprobs"] = []any{}, []any{}
 		}
-		out["output"] = []object{{"type": "message", "id": "msg_1", "status": out["status"], "role": "assistant", "content": []object{content}}}
+		out["output"] = []object{{
+			"type": "message", "id": "msg_1", "status": out["status"], "role": "assistant", "content": []object{content},
+		}}
 	}
 	switch {
 	case r.Refusal != "":
@@ -83,13 +95,16 @@ func answerResponses(q Request, r Reply) object {
 	case q.Tool == "":
 		message(object{"type": "output_text", "text": arguments(r)})
 	default:
-		out["output"] = []object{{"type": "reasoning", "id": "rs_1", "summary": []any{}}, {"type": "function_call", "id": "fc_1", "status": "completed", "call_id": "call_1", "name": q.Tool, "arguments": arguments(r)}}
+		out["output"] = []object{{"type": "reasoning", "id": "rs_1", "summary": []any{}},
+			{"type": "function_call", "id": "fc_1", "status": "completed",
+				"call_id": "call_1", "name": q.Tool, "arguments": arguments(r)}}
 	}
 	return out
 }
 
 func readMessages(q *Request) {
-	q.System, q.Prompt, q.Tool = words(q.Body["system"]), words(at(q.Body, "messages", 0, "content")), text(at(q.Body, "tool_choice", "name"))
+	q.System, q.Prompt, q.Tool =
+		words(q.Body["system"]), words(at(q.Body, "messages", 0, "content")), text(at(q.Body, "tool_choice", "name"))
 }
 
 func answerMessages(q Request, r Reply) object {
@@ -105,12 +120,16 @@ func answerMessages(q Request, r Reply) object {
 	case q.Tool == "":
 		content["text"] = arguments(r)
 	default:
-		content, reason = object{"type": "tool_use", "id": "toolu_1", "name": q.Tool, "input": r.Arguments, "caller": object{"type": "direct"}}, "tool_use"
+		content, reason = object{"type": "tool_use", "id": "toolu_1", "name": q.Tool,
+			"input": r.Arguments, "caller": object{"type": "direct"}}, "tool_use"
 	}
-	return object{"id": "msg_1", "type": "message", "role": "assistant", "model": q.Model, "content": []object{content}, "stop_reason": reason,
+	return object{"id": "msg_1", "type": "message", "role": "assistant",
+		"model": q.Model, "content": []object{content}, "stop_reason": reason,
 		"stop_sequence": nil, "stop_details": details, "container": nil, "diagnostics": nil,
-		"usage": object{"input_tokens": InputTokens, "output_tokens": OutputTokens, "cache_creation": nil, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
-			"output_tokens_details": nil, "server_tool_use": nil, "service_tier": "standard", "inference_geo": nil, "speed": nil}}
+		"usage": object{"input_tokens": InputTokens, "output_tokens": OutputTokens,
+			"cache_creation": nil, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
+			"output_tokens_details": nil, "server_tool_use": nil,
+			"service_tier": "standard", "inference_geo": nil, "speed": nil}}
 }
 
 // words is a text, which all three APIs take as it is or in blocks.

@@ -66,7 +66,8 @@ func (s *HTTPServer) streamable() http.Handler {
 	get := func(*http.Request) *mcp.Server { return s.overHTTP }
 	stateful := mcp.NewStreamableHTTPHandler(get, nil)
 	// Without the second option a call whose client has gone would go on.
-	stateless := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})
+	stateless := mcp.NewStreamableHTTPHandler(get,
+		&mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Protocol-Version") >= statelessSince && r.Header.Get("Mcp-Session-Id") == "" {
 			stateless.ServeHTTP(w, r)
@@ -80,7 +81,8 @@ func (s *HTTPServer) streamable() http.Handler {
 // that this is none.
 func (s *HTTPServer) sse() http.Handler {
 	handler := mcp.NewSSEHandler(func(r *http.Request) *mcp.Server {
-		return served{transport: SSE, marker: s.markers[SSE], delay: s.delay, header: withoutCredentials(r.Header), log: s.add, done: s.done}.server()
+		return served{transport: SSE, marker: s.markers[SSE], delay: s.delay,
+			header: withoutCredentials(r.Header), log: s.add, done: s.done}.server()
 	}, nil)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && r.URL.Query().Get("sessionid") == "" {

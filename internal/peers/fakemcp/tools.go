@@ -90,9 +90,11 @@ func (s served) server() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "evalrun-probe-" + s.transport, Version: "1"}, nil)
 	// Read-only, for some agents ask a person, or another model, about tools that are not.
 	harmless := &mcp.ToolAnnotations{ReadOnlyHint: true}
-	server.AddTool(&mcp.Tool{Name: ToolPrefix + s.transport, Description: "Returns a marker.", InputSchema: noArguments, Annotations: harmless},
+	server.AddTool(&mcp.Tool{Name: ToolPrefix + s.transport,
+		Description: "Returns a marker.", InputSchema: noArguments, Annotations: harmless},
 		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return text(s.marker), nil })
-	server.AddTool(&mcp.Tool{Name: WaitTool, Description: "Waits for a number of milliseconds.", InputSchema: waitSchema, Annotations: harmless}, s.wait)
+	server.AddTool(&mcp.Tool{Name: WaitTool, Description: "Waits for a number of milliseconds.",
+		InputSchema: waitSchema, Annotations: harmless}, s.wait)
 	server.AddReceivingMiddleware(s.record)
 	return server
 }

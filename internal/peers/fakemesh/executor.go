@@ -75,7 +75,9 @@ func (r *Registry) agent(w http.ResponseWriter, q *http.Request, path []string) 
 		for _, t := range in.Tools {
 			r.agents[in.AgentID] = append(r.agents[in.AgentID], t.Capability)
 		}
-		answer(w, http.StatusOK, map[string]any{"agent_id": in.AgentID, "message": "Agent registered via heartbeat", "status": "success"})
+		answer(w, http.StatusOK, map[string]any{
+			"agent_id": in.AgentID, "message": "Agent registered via heartbeat", "status": "success",
+		})
 	case len(path) != 2 || r.agents[path[1]] == nil:
 		w.WriteHeader(http.StatusGone)
 	case q.Method == http.MethodDelete:
@@ -114,8 +116,10 @@ func (r *Registry) claim(w http.ResponseWriter, q *http.Request) {
 		j.AttemptCount++
 		j.ClaimEpoch++
 		r.renew(j)
-		claimed = append(claimed, map[string]any{"id": j.ID, "submitted_payload": j.SubmittedPayload, "attempt_count": j.AttemptCount,
-			"claim_epoch": j.ClaimEpoch, "lease_expires_at": j.LeaseExpiresAt, "max_duration": j.MaxDuration, "recv_cursor": j.RecvCursor})
+		claimed = append(claimed, map[string]any{"id": j.ID,
+			"submitted_payload": j.SubmittedPayload, "attempt_count": j.AttemptCount,
+			"claim_epoch": j.ClaimEpoch, "lease_expires_at": j.LeaseExpiresAt,
+			"max_duration": j.MaxDuration, "recv_cursor": j.RecvCursor})
 		break
 	}
 	answer(w, http.StatusOK, map[string]any{"claimed": claimed})
@@ -166,7 +170,8 @@ func (r *Registry) apply(instance string, c change) (reason string) {
 		return "not_owner"
 	case c.ClaimEpoch != nil && (!j.ownedBy(instance) || *c.ClaimEpoch != j.ClaimEpoch):
 		return "claim_superseded"
-	case c.Status != "" && !slices.Contains([]string{"working", "input_required", "completed", "failed", "cancelled"}, c.Status):
+	case c.Status != "" && !slices.Contains(
+		[]string{"working", "input_required", "completed", "failed", "cancelled"}, c.Status):
 		return "invalid_status"
 	}
 	if c.Status != "" {

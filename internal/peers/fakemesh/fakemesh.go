@@ -188,8 +188,10 @@ func (r *Registry) submit(w http.ResponseWriter, q *http.Request) {
 		r.fail(w, http.StatusBadRequest, "max_duration must be positive")
 	default:
 		j := &Job{
-			ID: uuid.NewString(), Capability: in.Capability, Status: "working", SubmittedBy: in.SubmittedBy, SubmittedPayload: in.SubmittedPayload,
-			MaxRetries: 1, MaxDuration: in.MaxDuration, TotalDeadline: in.TotalDeadline, SubmittedAt: r.now().Unix(), Headers: q.Header.Clone(),
+			ID: uuid.NewString(), Capability: in.Capability, Status: "working",
+			SubmittedBy: in.SubmittedBy, SubmittedPayload: in.SubmittedPayload,
+			MaxRetries: 1, MaxDuration: in.MaxDuration, TotalDeadline: in.TotalDeadline,
+			SubmittedAt: r.now().Unix(), Headers: q.Header.Clone(),
 		}
 		if in.MaxRetries != nil {
 			j.MaxRetries = *in.MaxRetries
@@ -294,7 +296,8 @@ func (r *Registry) events(w http.ResponseWriter, q *http.Request, j *Job) {
 	for {
 		page, next := []Event{}, after
 		for _, e := range j.Events {
-			if e.Seq <= after || query.Get("types") != "" && !slices.Contains(strings.Split(query.Get("types"), ","), e.Type) || len(page) == min(limit, 500) {
+			if e.Seq <= after || query.Get("types") != "" &&
+				!slices.Contains(strings.Split(query.Get("types"), ","), e.Type) || len(page) == min(limit, 500) {
 				continue
 			}
 			page, next = append(page, e), e.Seq

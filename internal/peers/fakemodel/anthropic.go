@@ -65,7 +65,8 @@ func readMessages(body []byte, r *Request) error {
 }
 
 func writeMessages(r *reply) {
-	usage := object{"input_tokens": InputTokens, "output_tokens": OutputTokens, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+	usage := object{"input_tokens": InputTokens, "output_tokens": OutputTokens,
+		"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
 	message := func(reason any, blocks ...any) object {
 		if blocks == nil {
 			blocks = []any{}
@@ -88,8 +89,11 @@ func writeMessages(r *reply) {
 	}
 	event("message_start", object{"message": message(nil)})
 	if r.answer.call != nil {
-		event("content_block_start", object{"index": 0, "content_block": object{"type": "tool_use", "id": block["id"], "name": block["name"], "input": object{}}})
-		event("content_block_delta", object{"index": 0, "delta": object{"type": "input_json_delta", "partial_json": r.args()}})
+		event("content_block_start", object{"index": 0,
+			"content_block": object{"type": "tool_use", "id": block["id"], "name": block["name"], "input": object{}}})
+		event("content_block_delta", object{
+			"index": 0, "delta": object{"type": "input_json_delta", "partial_json": r.args()},
+		})
 	} else {
 		event("content_block_start", object{"index": 0, "content_block": object{"type": "text", "text": ""}})
 		for _, half := range r.halves() {
@@ -97,6 +101,8 @@ func writeMessages(r *reply) {
 		}
 	}
 	event("content_block_stop", object{"index": 0})
-	event("message_delta", object{"delta": object{"stop_reason": reason, "stop_sequence": nil}, "usage": object{"output_tokens": OutputTokens}})
+	event("message_delta", object{
+		"delta": object{"stop_reason": reason, "stop_sequence": nil}, "usage": object{"output_tokens": OutputTokens},
+	})
 	event("message_stop", object{})
 }

@@ -73,7 +73,8 @@ func writeGemini(r *reply) {
 		out := object{"candidates": []any{candidate}, "modelVersion": r.req.Model, "responseId": r.name("r")}
 		if last {
 			candidate["finishReason"] = "STOP"
-			out["usageMetadata"] = object{"promptTokenCount": InputTokens, "candidatesTokenCount": OutputTokens, "totalTokenCount": InputTokens + OutputTokens}
+			out["usageMetadata"] = object{"promptTokenCount": InputTokens,
+				"candidatesTokenCount": OutputTokens, "totalTokenCount": InputTokens + OutputTokens}
 		}
 		return out
 	}

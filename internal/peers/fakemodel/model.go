@@ -233,7 +233,8 @@ func (s *Server) admits(r *http.Request) bool {
 		return true
 	}
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	return slices.ContainsFunc([]string{token, r.Header.Get("X-Api-Key"), r.Header.Get("X-Goog-Api-Key"), r.URL.Query().Get("key")},
+	return slices.ContainsFunc([]string{token, r.Header.Get("X-Api-Key"),
+		r.Header.Get("X-Goog-Api-Key"), r.URL.Query().Get("key")},
 		func(got string) bool { return subtle.ConstantTimeCompare([]byte(got), []byte(s.key)) == 1 })
 }
 

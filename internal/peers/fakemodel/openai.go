@@ -48,14 +48,18 @@ func readChat(body []byte, r *Request) error {
 }
 
 func writeChat(r *reply) {
-	usage := object{"prompt_tokens": InputTokens, "completion_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens}
+	usage := object{
+		"prompt_tokens": InputTokens, "completion_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens,
+	}
 	head := func(kind string, choice object) object {
-		return object{"id": r.name("chatcmpl"), "object": kind, "created": r.req.Time.Unix(), "model": r.req.Model, "choices": []any{choice}}
+		return object{"id": r.name("chatcmpl"), "object": kind,
+			"created": r.req.Time.Unix(), "model": r.req.Model, "choices": []any{choice}}
 	}
 	message, reason := object{"role": "assistant", "content": r.answer.text}, "stop"
 	var calls []any
 	if c := r.answer.call; c != nil {
-		calls = []any{object{"index": 0, "id": r.name("call"), "type": "function", "function": object{"name": c.Name, "arguments": r.args()}}}
+		calls = []any{object{"index": 0, "id": r.name("call"), "type": "function",
+			"function": object{"name": c.Name, "arguments": r.args()}}}
 		message, reason = object{"role": "assistant", "content": nil, "tool_calls": calls}, "tool_calls"
 	}
 	if !r.req.Stream {
@@ -141,7 +145,9 @@ func readItems(raw json.RawMessage, r *Request) error {
 			if m.Namespace != "" {
 				m.Name = m.Namespace + namespace + m.Name
 			}
-			r.Messages = append(r.Messages, Message{Role: "assistant", Calls: []Call{{m.CallID, m.Name, json.RawMessage(m.Arguments + m.Input)}}})
+			r.Messages = append(r.Messages, Message{
+				Role: "assistant", Calls: []Call{{m.CallID, m.Name, json.RawMessage(m.Arguments + m.Input)}},
+			})
 		case "function_call_output", "custom_tool_call_output":
 			r.Messages = append(r.Messages, Message{Role: "tool", Results: []Result{{m.CallID, string(m.Output)}}})
 		case "", "message":
@@ -156,18 +162,21 @@ func readItems(raw json.RawMessage, r *Request) error {
 func writeResponses(r *reply) {
 	usage := object{
 		"input_tokens": InputTokens, "input_tokens_details": object{"cached_tokens": 0},
-		"output_tokens": OutputTokens, "output_tokens_details": object{"reasoning_tokens": 0}, "total_tokens": InputTokens + OutputTokens,
+		"output_tokens": OutputTokens, "output_tokens_details": object{"reasoning_tokens": 0},
+		"total_tokens": InputTokens + OutputTokens,
 	}
 	response := func(status string, output ...any) object {
 		if output == nil {
 			output = []any{}
 		}
-		return object{"id": r.name("resp"), "object": "response", "created_at": r.req.Time.Unix(), "model": r.req.Model, "status": status, "output": output}
+		return object{"id": r.name("resp"), "object": "response", "created_at": r.req.Time.Unix(),
+			"model": r.req.Model, "status": status, "output": output}
 	}
 	part := func(text string) object { return object{"type": "output_text", "text": text, "annotations": []any{}} }
 	item := func(status, text string, parts ...any) object {
 		if c := r.answer.call; c != nil {
-			out := object{"type": "function_call", "id": r.name("fc"), "call_id": r.name("call"), "status": status, "name": c.Name, "arguments": text}
+			out := object{"type": "function_call", "id": r.name("fc"),
+				"call_id": r.name("call"), "status": status, "name": c.Name, "arguments": text}
 			if space, name, ok := strings.Cut(c.Name, namespace); ok {
 				out["namespace"], out["name"] = space, name
 			}

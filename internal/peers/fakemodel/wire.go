@@ -21,7 +21,8 @@ var formats = []*format{
 	{OpenAIChat, suffix("/chat/completions"), readChat, writeChat},
 	{OpenAIResponses, suffix("/responses"), readResponses, writeResponses},
 	{AnthropicMessages, suffix("/messages"), readMessages, writeMessages},
-	{Gemini, func(p string) bool { return suffix(":generateContent")(p) || suffix(":streamGenerateContent")(p) }, readGemini, writeGemini},
+	{Gemini, func(p string) bool { return suffix(":generateContent")(p) || suffix(":streamGenerateContent")(p) },
+		readGemini, writeGemini},
 }
 
 func suffix(end string) func(string) bool {
@@ -96,7 +97,8 @@ func writeError(w http.ResponseWriter, status int, message string) int {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(object{"type": "error", "error": object{
-		"type": "api_error", "message": message, "code": status, "status": strings.ToUpper(strings.ReplaceAll(http.StatusText(status), " ", "_")),
+		"type": "api_error", "message": message, "code": status,
+		"status": strings.ToUpper(strings.ReplaceAll(http.StatusText(status), " ", "_")),
 	}})
 	return status
 }

@@ -19,11 +19,13 @@ import (
 func main() {
 	scenario := os.Getenv("MCP_CONFORMANCE_SCENARIO")
 	if scenario == "" || len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "this is started by the MCP conformance suite, which sets MCP_CONFORMANCE_SCENARIO and gives the URL of a server")
+		fmt.Fprintln(os.Stderr,
+			"this is started by the MCP conformance suite, which sets MCP_CONFORMANCE_SCENARIO and gives the URL of a server")
 		os.Exit(2)
 	}
 	var c conformanceClient
-	if err := c.play(context.Background(), os.Args[1], scenario, []byte(os.Getenv("MCP_CONFORMANCE_CONTEXT"))); err != nil {
+	if err := c.play(context.Background(), os.Args[1], scenario,
+		[]byte(os.Getenv("MCP_CONFORMANCE_CONTEXT"))); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -61,7 +63,8 @@ func (c *conformanceClient) play(ctx context.Context, url, scenario string, suit
 		}
 		calls = []toolCall{{"json_schema_echo", jsonobj.Object{{Key: "schema", Value: tools[at].Get("inputSchema")}}.JSON()}}
 	case "sep-2322-client-request-state":
-		for _, name := range []string{"test_mrtr_echo_state", "test_mrtr_no_state", "test_mrtr_unrelated", "test_mrtr_no_result_type"} {
+		for _, name := range []string{"test_mrtr_echo_state",
+			"test_mrtr_no_state", "test_mrtr_unrelated", "test_mrtr_no_result_type"} {
 			calls = append(calls, toolCall{Name: name})
 		}
 	case "http-custom-headers":
@@ -130,10 +133,14 @@ func (c *conformanceClient) readFirst(ctx context.Context) error {
 		return err
 	}
 	if len(resources) > 0 {
-		_, err = c.Call(ctx, mcp.Call{Method: "resources/read", Params: jsonobj.Object{{Key: "uri", Value: resources[0].Get("uri")}}.JSON()})
+		_, err = c.Call(ctx, mcp.Call{
+			Method: "resources/read", Params: jsonobj.Object{{Key: "uri", Value: resources[0].Get("uri")}}.JSON(),
+		})
 	}
 	if len(prompts) > 0 && err == nil {
-		_, err = c.Call(ctx, mcp.Call{Method: "prompts/get", Params: jsonobj.Object{{Key: "name", Value: prompts[0].Get("name")}}.JSON()})
+		_, err = c.Call(ctx, mcp.Call{
+			Method: "prompts/get", Params: jsonobj.Object{{Key: "name", Value: prompts[0].Get("name")}}.JSON(),
+		})
 	}
 	return err
 }
@@ -204,5 +211,7 @@ func acceptDefaults(_ context.Context, method string, params json.RawMessage) (j
 			content = content.Set(property.Key, json.RawMessage("true"))
 		}
 	}
-	return jsonobj.Object{{Key: "action", Value: json.RawMessage(`"accept"`)}, {Key: "content", Value: content.JSON()}}.JSON(), nil
+	return jsonobj.Object{
+		{Key: "action", Value: json.RawMessage(`"accept"`)}, {Key: "content", Value: content.JSON()},
+	}.JSON(), nil
 }

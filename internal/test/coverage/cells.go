@@ -47,13 +47,16 @@ func cells() (out []cell) {
 		top  float64 // what the scores reach: their mean is that of the table times top
 	}{
 		{"0 or 1", verdict, 1},
-		{"about 0.9, or 0", func(r *rand.Rand, mean float64) float64 { return verdict(r, mean) * (0.88 + 0.01*float64(r.IntN(5))) }, 0.9},
+		{"about 0.9, or 0", func(r *rand.Rand, mean float64) float64 {
+			return verdict(r, mean) * (0.88 + 0.01*float64(r.IntN(5)))
+		}, 0.9},
 		{"from 0 to 1 (beta)", func(r *rand.Rand, mean float64) float64 { return beta(r, mean, 1.0/6) }, 1},
 		{"4 epochs of 0 or 1", func(r *rand.Rand, mean float64) float64 { return epochs(r, beta(r, mean, 0.3)) }, 1},
 	} {
 		for _, mean := range means {
 			for _, n := range []int{3, 5, 10, 30, 100} {
-				out = append(out, cell{group: "Scores", row: fmt.Sprintf("%s, mean %.3g", kind.name, mean*kind.top), column: fmt.Sprint(n), truth: mean * kind.top,
+				out = append(out, cell{group: "Scores", row: fmt.Sprintf("%s, mean %.3g", kind.name, mean*kind.top),
+					column: fmt.Sprint(n), truth: mean * kind.top,
 					draw: func(r *rand.Rand) experiment {
 						s := &sample{}
 						for i := range n {
@@ -72,7 +75,8 @@ func clusteredCells() (out []cell) {
 	for _, clusters := range []struct {
 		n     int
 		sizes []int
-	}{{5, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}, {10, []int{1, 2, 5, 10}}, {10, []int{3}}, {20, []int{1, 2, 3, 8}}, {40, []int{1, 2, 3, 8}}} {
+	}{{5, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}, {10, []int{1, 2, 5, 10}},
+		{10, []int{3}}, {20, []int{1, 2, 3, 8}}, {40, []int{1, 2, 3, 8}}} {
 		for _, kind := range []struct {
 			name string
 			draw func(r *rand.Rand, mean float64) float64
@@ -87,8 +91,9 @@ func clusteredCells() (out []cell) {
 				if len(clusters.sizes) > 1 {
 					sizes += fmt.Sprint(" to ", clusters.sizes[len(clusters.sizes)-1])
 				}
-				out = append(out, cell{group: "Clusters", row: fmt.Sprintf("%s, mean %.3g", kind.name, mean*kind.top), column: fmt.Sprintf("%d of %s", clusters.n, sizes),
-					truth: mean * kind.top, hard: len(clusters.sizes) > 1,
+				out = append(out, cell{group: "Clusters", row: fmt.Sprintf("%s, mean %.3g", kind.name, mean*kind.top),
+					column: fmt.Sprintf("%d of %s", clusters.n, sizes),
+					truth:  mean * kind.top, hard: len(clusters.sizes) > 1,
 					draw: func(r *rand.Rand) experiment {
 						s := &sample{}
 						for c := range clusters.n {
@@ -140,14 +145,15 @@ func pairedCells() (out []cell) {
 		{"verdicts, 10 % worse", -0.1, func(r *rand.Rand) (a, b float64) { return 1, 1 - verdict(r, 0.1) }},
 	} {
 		for _, n := range []int{5, 10, 30, 100} {
-			out = append(out, cell{group: "Differences", row: kind.name, column: fmt.Sprint(n), truth: kind.truth, hard: strings.HasPrefix(kind.name, "verdicts"), draw: func(r *rand.Rand) experiment {
-				p := &pairs{}
-				for i := range n {
-					a, b := kind.draw(r)
-					p.Add(fmt.Sprint(i), a, b)
-				}
-				return p
-			}})
+			out = append(out, cell{group: "Differences", row: kind.name, column: fmt.Sprint(n), truth: kind.truth,
+				hard: strings.HasPrefix(kind.name, "verdicts"), draw: func(r *rand.Rand) experiment {
+					p := &pairs{}
+					for i := range n {
+						a, b := kind.draw(r)
+						p.Add(fmt.Sprint(i), a, b)
+					}
+					return p
+				}})
 		}
 	}
 	return out

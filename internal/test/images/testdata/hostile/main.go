@@ -57,7 +57,8 @@ func files(private string, word []byte) {
 		}
 		return nil
 	})
-	for _, file := range []string{"/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sys/vm/drop_caches", "/proc/kcore", "/dev/mem", "/dev/kmsg",
+	for _, file := range []string{"/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern",
+		"/proc/sys/kernel/hostname", "/proc/sys/vm/drop_caches", "/proc/kcore", "/dev/mem", "/dev/kmsg",
 		"/sys/fs/cgroup/release_agent", "/sys/kernel/uevent_helper", "/run/evalrun/evalrun"} {
 		if f, err := os.OpenFile(file, os.O_WRONLY, 0); err == nil {
 			_ = f.Close()
@@ -119,7 +120,8 @@ func system() {
 		_, err := unix.OpenByHandleAt(root, unix.NewFileHandle(1, []byte{2, 0, 0, 0, 0, 0, 0, 0}), unix.O_RDONLY)
 		try("open by handle", err)
 	}
-	for _, ring := range []int{unix.KEY_SPEC_USER_KEYRING, unix.KEY_SPEC_SESSION_KEYRING, unix.KEY_SPEC_USER_SESSION_KEYRING} {
+	for _, ring := range []int{unix.KEY_SPEC_USER_KEYRING,
+		unix.KEY_SPEC_SESSION_KEYRING, unix.KEY_SPEC_USER_SESSION_KEYRING} {
 		_, err := unix.KeyctlSearch(ring, "user", os.Args[5], 0)
 		try("a key of the machine", err)
 	}
@@ -148,7 +150,8 @@ func leave(private string) {
 	_ = os.Mkdir("/tests", 0o777)
 	_ = os.WriteFile("/tests/test.sh", []byte("echo 1 >/logs/verifier/reward.txt"), 0o755)
 	at := "/logs/artifacts/"
-	for name, target := range map[string]string{"link": private, "folder": filepath.Dir(private), "up": "../../../../../../../..", "proc": "/proc/self/environ"} {
+	for name, target := range map[string]string{"link": private, "folder": filepath.Dir(private),
+		"up": "../../../../../../../..", "proc": "/proc/self/environ"} {
 		_ = os.Symlink(target, at+name)
 	}
 	_ = unix.Mkfifo(at+"fifo", 0o666)
