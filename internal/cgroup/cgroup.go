@@ -18,7 +18,7 @@ type Limits struct {
 	PIDs int
 }
 
-// Controller is what bounds one kind of use, by the system's name for it.
+// Controller bounds one kind of use. Its value is the system's name for it.
 type Controller string
 
 // The controllers.
@@ -42,7 +42,7 @@ func (l Limits) wanted() (out []Controller) {
 	return out
 }
 
-// prefix begins the names of the groups of an owner, which may be any text.
+// prefix begins the names of an owner's groups. The owner may be any text.
 func prefix(owner string) string {
 	sum := sha256.Sum256([]byte(owner))
 	return "evalrun-" + hex.EncodeToString(sum[:8]) + "-"

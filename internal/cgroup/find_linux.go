@@ -18,8 +18,8 @@ type place struct {
 	controllers []Controller
 }
 
-// places are where groups are made here, and missing says of each other controller why it cannot be
-// used. They are looked for once, by making a group.
+// places are the folders in which groups are made here. missing says of each other controller why
+// it cannot be used. They are found once, by making a group.
 type places struct {
 	found   []place
 	missing map[Controller]error
@@ -30,7 +30,7 @@ var here = sync.OnceValue(func() places {
 	return findPlaces(h, err)
 })
 
-// Missing says of each controller that cannot be used here why not.
+// Missing gives the reason for each controller that cannot be used here.
 func Missing() map[Controller]error { return here().missing }
 
 var all = []Controller{Memory, CPU, PIDs}
@@ -105,7 +105,7 @@ func (h hierarchy) try(dir string, wanted []Controller) (place, map[Controller]e
 // writable reports whether processes can be put into a new group below dir.
 func writable(dir, probe string, version2 bool) error {
 	files := []string{filepath.Join(probe, "cgroup.procs")}
-	if version2 { // cgroups(7): a process is moved by who may also write to the group above both
+	if version2 { // cgroups(7): to move a process, one must also be able to write to the group above both
 		files = append(files, filepath.Join(dir, "cgroup.procs"))
 	} else {
 		files[0] = filepath.Join(probe, "tasks")
@@ -120,7 +120,7 @@ func writable(dir, probe string, version2 bool) error {
 	return nil
 }
 
-// hint says what a user who may not make groups can do.
+// hint tells a user who may not make groups what to do.
 func hint(err error) string {
 	if !errors.Is(err, os.ErrPermission) || os.Geteuid() == 0 {
 		return ""
@@ -136,8 +136,9 @@ type hierarchy struct {
 	controllers []Controller // of version 1
 }
 
-// candidates are the folders in which a group may be made: in version 1 that of this process. In
-// version 2 a group with processes has none with controllers below it, so it is looked for upwards.
+// candidates are the folders in which a group may be made. In version 1 that is the group of this
+// process. In version 2 a group with processes has none with controllers below it, so the search
+// goes upwards.
 func (h hierarchy) candidates() []string {
 	own := filepath.Join(h.mount, h.own)
 	if !h.version2 {
@@ -151,7 +152,7 @@ func (h hierarchy) candidates() []string {
 	return dirs
 }
 
-// readHierarchies reads what is mounted where, those of version 1 first.
+// readHierarchies reads which hierarchies are mounted where, those of version 1 first.
 func readHierarchies(mountinfo, cgroup string) ([]hierarchy, error) {
 	mounts, err := os.ReadFile(mountinfo)
 	if err != nil {
@@ -213,7 +214,7 @@ func ownGroup(groups string, h hierarchy) (string, bool) {
 	return "", false
 }
 
-// unescape undoes what mountinfo does to blanks and the like, proc_pid_mountinfo(5).
+// unescape undoes the escapes of mountinfo for blanks and the like; see proc_pid_mountinfo(5).
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

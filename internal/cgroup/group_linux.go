@@ -15,10 +15,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// cpuPeriod is in how many microseconds the processes may use their part of the CPUs.
+// cpuPeriod is the period, in microseconds, in which the processes may use their part of the CPUs.
 const cpuPeriod = 100_000
 
-// files are those of a controller that hold its limit, the first of which it must have.
+// files are the files that hold the limit of a controller. The first of them must exist.
 func files(c Controller, version2 bool) []string {
 	switch {
 	case c == Memory && version2:
@@ -62,7 +62,7 @@ type dir struct {
 }
 
 // New makes a group for processes of an owner, with those limits that can be kept here; see
-// [Missing]. It is nil if none can.
+// [Missing]. It returns nil if none can.
 func New(owner string, limits Limits) (*Group, error) {
 	g := &Group{}
 	name := prefix(owner) + uuid.NewString()
@@ -126,7 +126,8 @@ func (g *Group) Start(cmd *exec.Cmd, start func(*exec.Cmd) error) (err error) {
 			cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(f.Fd())
 			continue
 		}
-		// What a thread starts is in its groups. In version 1 it can be in others than its process.
+		// A new process is in the groups of the thread that starts it. In version 1 a thread can be in
+		// other groups than its process.
 		if err := join(d.path); err != nil {
 			return err
 		}
@@ -178,7 +179,7 @@ func Sweep(owners ...string) error {
 	}
 	var failed error
 	for _, p := range here().found {
-		// Whoever has made them may have been in another group than this process is.
+		// The process that made them may have been in another group than this one.
 		err := filepath.WalkDir(p.mount, func(path string, e fs.DirEntry, err error) error {
 			switch {
 			case err != nil || !e.IsDir():

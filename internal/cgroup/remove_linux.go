@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// removeTime is how long the processes of a group may take to be gone, once they have been killed.
+// removeTime is how long the processes of a group may take to end once they have been killed.
 const removeTime = 5 * time.Second
 
-// RemoveFolder ends what is in the group of a folder, and removes it. One that is not there is fine.
+// RemoveFolder ends everything in the group of a folder and removes the folder. A missing folder is
+// no error.
 func RemoveFolder(path string) error {
 	for began := time.Now(); ; {
 		err := os.Remove(path)
@@ -30,8 +31,8 @@ func RemoveFolder(path string) error {
 	}
 }
 
-// kill ends everything in a group. Version 2 has a file for it since Linux 5.14, which also gets
-// what is forked at that moment; in version 1 the next round does.
+// kill ends everything in a group. Version 2 has a file for it since Linux 5.14, which also reaches
+// processes that are forked at that moment. In version 1 the next round ends those.
 func kill(path string) {
 	if killFile(path) == nil {
 		return
@@ -39,7 +40,7 @@ func kill(path string) {
 	procs, _ := os.ReadFile(filepath.Join(path, "cgroup.procs")) // the next round says what is wrong
 	for line := range strings.Lines(string(procs)) {
 		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 0 {
-			_ = unix.Kill(pid, unix.SIGKILL) // gone is as good as killed
+			_ = unix.Kill(pid, unix.SIGKILL) // a process that is gone is as good as killed
 		}
 	}
 }
@@ -53,9 +54,9 @@ func killFile(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// awaitEmpty waits until no process is in a group any more, where the system tells: version 2 does,
-// by an exception on cgroup.events (cgroup-v2.rst, "Basic Operations"). Version 1 tells only a program
-// that a whole hierarchy has one of, so there it waits a millisecond.
+// awaitEmpty waits until a group has no process any more. Version 2 reports that by an exception on
+// cgroup.events (cgroup-v2.rst, "Basic Operations"). Version 1 reports it only to a program that
+// serves a whole hierarchy, so there awaitEmpty waits a millisecond.
 func awaitEmpty(path string, most time.Duration) {
 	f, err := os.Open(filepath.Join(path, "cgroup.events"))
 	if err != nil {
@@ -68,8 +69,7 @@ func awaitEmpty(path string, most time.Duration) {
 		if n, _ := f.ReadAt(events, 0); !strings.Contains(string(events[:n]), "populated 1") {
 			break
 		}
-		// It is not always of this change that it tells.
-		// then it asks again
+		// The event may be for another change, so the caller then checks again.
 		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLPRI}},
 			int((most-time.Since(began)).Milliseconds())+1)
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/evalrun/evalrun/internal/image"
 )
 
-// builtImage is the name of the image that a service is built as: the same for the same content, so
-// that a second rollout, or a second task, builds nothing. A file that cannot be read is an error,
-// since two contexts that differ in it would get one name.
+// builtImage is the name of the image that a service is built as. It is the same for the same
+// content, so that a second rollout, or a second task, builds nothing. A file that cannot be read
+// is an error, since two contexts that differ in it would get one name.
 func builtImage(build map[string]any) (string, error) {
 	sum := sha256.New()
 	dir, _ := build["context"].(string)
@@ -25,7 +25,7 @@ func builtImage(build map[string]any) (string, error) {
 			rest[key] = value
 		}
 	}
-	_ = json.NewEncoder(sum).Encode(rest) // plain values, and a hash takes everything
+	_ = json.NewEncoder(sum).Encode(rest) // these are plain values, and a hash takes everything
 	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err

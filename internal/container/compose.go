@@ -61,8 +61,8 @@ type service struct {
 }
 
 // ReadCompose reads a compose file. lookup gives the variables that may be used in it beside those
-// that Harbor sets, and nothing of the environment is. The error is [input.Problems]: every key that
-// is refused, with its line.
+// that Harbor sets; the environment is not used. The error is [input.Problems]: every key that is
+// refused, with its line.
 func ReadCompose(file string, lookup func(name string) (string, bool)) (*Compose, error) {
 	data, err := input.ReadFile(file, input.MaxFile)
 	if err != nil {
@@ -82,7 +82,7 @@ func ReadCompose(file string, lookup func(name string) (string, bool)) (*Compose
 	return r.out, r.Problems.Err(false)
 }
 
-// composeReader checks a document and takes from it what is given on.
+// composeReader checks a document and collects the parts of it that are passed on.
 type composeReader struct {
 	*input.Reader
 	lookup func(name string) (string, bool)
@@ -90,8 +90,8 @@ type composeReader struct {
 	out    *Compose
 }
 
-// harbors are the variables that Harbor sets for compose files. Where it has folders of the machine
-// for the logs, these have the inside paths, where the logs are anyway.
+// harbors are the variables that Harbor sets for compose files. Where Harbor gives folders of the
+// machine for the logs, these give the inside paths at which the logs are mounted anyway.
 var harbors = map[string]string{
 	"MAIN_IMAGE_NAME": mainImage, "PREBUILT_IMAGE_NAME": mainImage, "TEST_DIR": "/tests",
 	"HOST_VERIFIER_LOGS_PATH": "/logs/verifier", "ENV_VERIFIER_LOGS_PATH": "/logs/verifier",
@@ -116,10 +116,10 @@ func (r *composeReader) variable(name string) (string, bool) {
 
 var composeVariable = regexp.MustCompile(`\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(:?-([^}]*))?\}|\$([A-Za-z_][A-Za-z0-9_]*)|\$`)
 
-// composeName is what something in a compose file can be called.
+// composeName matches the names that things in a compose file may have.
 var composeName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
 
-// expand puts values in the place of variables everywhere.
+// expand replaces variables by their values everywhere.
 func (r *composeReader) expand(n *input.Node) {
 	for _, item := range n.Items {
 		r.expand(item)
@@ -172,7 +172,7 @@ func (r *composeReader) document(doc *input.Node) {
 	r.waitFor(services.Member(mainService))
 }
 
-// resources are the networks or volumes of the file. Only those that are made for it are allowed.
+// resources reads the networks or volumes of the file. Only those that are made for it are allowed.
 func (r *composeReader) resources(n *input.Node, kind string) map[string]any {
 	out := map[string]any{}
 	if n == nil {
@@ -197,7 +197,7 @@ func (r *composeReader) resources(n *input.Node, kind string) map[string]any {
 	return out
 }
 
-// refusals say why keys are refused that a task has no right to on this machine.
+// refusals give the reasons for refusing keys that would give a task rights on this machine.
 var refusals = map[string]string{
 	"privileged":          "a service with all rights would have this machine",
 	"cap_add":             "a service gets no more rights than its engine gives by default",
@@ -224,7 +224,7 @@ var refusals = map[string]string{
 	"external_links":      "only services of this file can be reached",
 }
 
-// refuseRest refuses every key of an object that was not asked for.
+// refuseRest refuses every key of an object that nobody has read.
 func (r *composeReader) refuseRest(f *input.Fields) {
 	for _, m := range f.Unknown() {
 		if strings.HasPrefix(m.Key, "x-") {
@@ -241,8 +241,8 @@ func (r *composeReader) refuseRest(f *input.Fields) {
 	}
 }
 
-// What is passed on as it is, and what changes nothing here: evalrun gives every container its
-// name, publishes no port and starts nothing again.
+// passedOn are the keys that are passed on as they are. ignored are those that change nothing here:
+// evalrun gives every container its name, publishes no port and restarts nothing.
 var (
 	passedOn = []string{
 		"command", "entrypoint", "working_dir", "user", "hostname", "stop_signal", "stop_grace_period", "init",
@@ -252,7 +252,7 @@ var (
 		"labels", "deploy", "pull_policy", "profiles", "ulimits", "depends_on"}
 )
 
-// service checks a service beside main and returns what is given on.
+// service checks a service beside main and returns the part that is passed on.
 func (r *composeReader) service(name string, n *input.Node) map[string]any {
 	f := r.Object(n)
 	out := map[string]any{}
@@ -290,8 +290,8 @@ func (r *composeReader) service(name string, n *input.Node) map[string]any {
 	return out
 }
 
-// main takes what the file says of the service in which the agent works. evalrun runs its processes
-// and decides on its network.
+// main reads the settings of the service in which the agent works. evalrun runs its processes and
+// decides on its network.
 func (r *composeReader) main(n *input.Node) {
 	f := r.Object(n)
 	f.Ignore(ignored...)
@@ -330,7 +330,7 @@ func (r *composeReader) mainIsTheTasks(f *input.Fields) {
 	}
 }
 
-// waitFor takes from main's depends_on for whose end it waits.
+// waitFor reads from main's depends_on the services whose end main waits for.
 func (r *composeReader) waitFor(main *input.Node) {
 	depends := main.Member("depends_on")
 	if depends == nil {

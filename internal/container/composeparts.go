@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// build checks how a service is built: of the folder of the file, or of one in it.
+// build checks that a service is built from the folder of the file, or from one in it.
 func (r *composeReader) build(n *input.Node) map[string]any {
 	if n.Kind == input.String {
 		return map[string]any{"context": r.inside(n)}
@@ -34,8 +34,8 @@ func (r *composeReader) build(n *input.Node) map[string]any {
 	return out
 }
 
-// inside is the path of something in the folder of the file, and says so if it is not there. Of
-// something else it is that folder.
+// inside returns the path of something in the folder of the file. If it is not there, inside
+// records a problem. If it lies elsewhere, inside returns the folder itself.
 func (r *composeReader) inside(n *input.Node) string {
 	at := n.Text
 	if !filepath.IsAbs(at) {
@@ -54,7 +54,7 @@ func (r *composeReader) inside(n *input.Node) string {
 	return real
 }
 
-// real is the folder of the file without links.
+// real is the folder of the file with its links resolved.
 func (r *composeReader) real() string {
 	if real, err := filepath.EvalSymlinks(r.dir); err == nil {
 		return real
@@ -62,7 +62,7 @@ func (r *composeReader) real() string {
 	return r.dir
 }
 
-// environment are variables, which a file gives as a list or as an object.
+// environment reads variables, which a file gives as a list or as an object.
 func (r *composeReader) environment(n *input.Node) (out []string) {
 	if n == nil {
 		return nil
@@ -85,7 +85,7 @@ func (r *composeReader) environment(n *input.Node) (out []string) {
 	return out
 }
 
-// networksOf are the networks of a service.
+// networksOf returns the networks of a service.
 func (r *composeReader) networksOf(n *input.Node) (names []string) {
 	if n == nil {
 		return []string{"default"}
@@ -104,7 +104,7 @@ func (r *composeReader) networksOf(n *input.Node) (names []string) {
 	return names
 }
 
-// plain is a value as encoding/json has it.
+// plain returns a value as encoding/json has it.
 func plain(n *input.Node) (v any) {
 	if err := json.Unmarshal(n.JSON(), &v); err != nil {
 		return nil // not reached: a node encodes
@@ -142,9 +142,9 @@ func (r *composeReader) healthcheck(n *input.Node) *sandbox.Healthcheck {
 	return h
 }
 
-// volumesOf are the volumes of a service: those with names, by their inside paths, and folders
-// beside the file, which are mounted read-only. One without a name has the name "", since the
-// container alone knows it.
+// volumesOf returns the volumes of a service: those with names, by their inside paths, and folders
+// beside the file, which are mounted read-only. A volume without a name gets the name "", since
+// only the container knows it.
 func (r *composeReader) volumesOf(n *input.Node) (named map[string]string, own []string) {
 	named = map[string]string{}
 	if n == nil {
@@ -175,7 +175,7 @@ func (r *composeReader) volumesOf(n *input.Node) (named map[string]string, own [
 			named[path.Clean(target)] = ""
 		case declared && kind != "bind":
 			named[path.Clean(target)] = source
-		case strings.HasPrefix(source, "/logs/"): // where Harbor has the logs, which are mounted anyway
+		case strings.HasPrefix(source, "/logs/"): // Harbor has the logs there, which are mounted anyway
 		case kind == "volume" && !strings.ContainsAny(source, "./~"):
 			r.Errorf(at, "there is no volume %q in the file", source)
 		default:

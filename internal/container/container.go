@@ -40,7 +40,7 @@ type Limits struct {
 }
 
 // Container is a container of an engine in which processes of a rollout live. It is made when the
-// first of them is started, and removed when that has ended.
+// first process starts, and removed when that process has ended.
 type Container struct {
 	engine *Engine
 	spec   Spec
@@ -56,7 +56,7 @@ type Container struct {
 // startTimeout is how long a container may take from its creation until its first process answers.
 const startTimeout = 2 * time.Minute
 
-// New says what container is to be made.
+// New describes a container that is yet to be made.
 func (e *Engine) New(spec Spec) *Container {
 	return &Container{engine: e, spec: spec, name: containerName(spec.Rollout)}
 }
@@ -122,12 +122,12 @@ func (c *Container) watch(ctx context.Context, listener net.Listener, accepted <
 	}
 }
 
-// lastWords are what a container has printed that has ended too early.
+// lastWords returns the output of a container that has ended too early.
 func (c *Container) lastWords(ctx context.Context) string {
 	return c.engine.lastWords(ctx, c.id)
 }
 
-// lastWords are the last line of what a container has printed.
+// lastWords returns the last line that a container has printed.
 func (e *Engine) lastWords(ctx context.Context, id string) string {
 	out, err := e.start(ctx, "/bin/sh", "logs", append([]string{"-c", `exec "$0" "$@" 2>&1`, e.path}, "logs", id)...)
 	if err != nil || out == "" {
@@ -136,8 +136,8 @@ func (e *Engine) lastWords(ctx context.Context, id string) string {
 	return ": " + lastLine(out)
 }
 
-// start mounts the root, creates the container and starts it. Whatever is there already is an
-// earlier holder's.
+// start mounts the root, creates the container and starts it. If one is there already, an earlier
+// holder has left it.
 func (c *Container) start(ctx context.Context, cfg *sandbox.Config) error {
 	if cfg.Root == nil {
 		return errors.New("a container needs the root of an image")
@@ -236,8 +236,8 @@ func (m mount) flag() string {
 	return flag
 }
 
-// mounts are what of this machine is in the container: the way to evalrun, and what the config
-// gives.
+// mounts are the files of this machine that are in the container: the way to evalrun, and what the
+// config gives.
 func (c *Container) mounts(cfg *sandbox.Config) ([]mount, error) {
 	mounts := []mount{{c.dir, filepath.Dir(sandbox.InsideLine), false},
 		{c.spec.Executable, sandbox.InsideExecutable, false}}
@@ -268,8 +268,8 @@ func (c *Container) mounts(cfg *sandbox.Config) ([]mount, error) {
 	return out, nil
 }
 
-// makePlaces makes the places of what is mounted below the folder of the socket, in which the engine
-// can make none.
+// makePlaces makes the places of what is mounted below the folder of the socket, because the engine
+// cannot make any there.
 func (c *Container) makePlaces(mounts []mount) error {
 	for _, m := range mounts {
 		below, ok := strings.CutPrefix(m.inside, filepath.Dir(sandbox.InsideLine)+"/")
@@ -300,17 +300,17 @@ func (c *Container) Leave() error {
 	return c.remove(context.Background())
 }
 
-// remove removes whatever create has made.
+// remove removes everything that create has made.
 func (c *Container) remove(ctx context.Context) error {
 	if c.dir == "" {
 		return nil
 	}
 	var err error
-	if c.id != "" { // of the name there may be another holder's by now
+	if c.id != "" { // by now another holder may have a container of this name
 		err = c.engine.removeContainer(ctx, c.id)
 	}
 	if c.line != nil {
-		_ = c.line.Close() // after the container: one that ends by itself meanwhile disturbs podman
+		_ = c.line.Close() // after the container: podman is disturbed by one that ends by itself meanwhile
 		c.line = nil
 	}
 	if c.root != nil && mountOf(c.root.Merged) == mountSource() {
@@ -321,14 +321,14 @@ func (c *Container) remove(ctx context.Context) error {
 	return err
 }
 
-// removeContainer removes a container with its anonymous volumes. One that is not there is fine.
+// removeContainer removes a container with its anonymous volumes. A missing container is no error.
 func (e *Engine) removeContainer(ctx context.Context, name string) error {
 	args := []string{"rm", "-f", "-v", name}
 	if e.name == "podman" {
 		args = []string{"rm", "-f", "-v", "-i", "-t", "0", name}
 	}
 	var err error
-	for range 5 { // one that ends by itself at this moment has a state in between
+	for range 5 { // a container that ends by itself at this moment has a state in between
 		if _, err = e.run(ctx, args...); !says(err, "state improper") {
 			break
 		}
@@ -339,7 +339,7 @@ func (e *Engine) removeContainer(ctx context.Context, name string) error {
 	return err
 }
 
-// duplicate is another file that is the same connection.
+// duplicate returns another file for the same connection.
 func duplicate(f *os.File) (copied *os.File, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

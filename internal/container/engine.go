@@ -1,12 +1,12 @@
-// Package container runs the processes of a rollout in a container of podman or docker: it makes
+// Package container runs the processes of a rollout in a container of podman or docker. It makes
 // the container, removes it when the process has ended, and finds the containers, networks, volumes
 // and mounts that a crashed evalrun has left.
 //
-// A [Container] is a [sandbox.Space], so whoever starts processes does it with package sandbox as
-// everywhere else. Its root is that of the config, an overlay over the layers of an image, so what
-// is written in it lies where it does in isolation "image" too, and is kept in the same way. The
-// package drives the engines by their command lines. It knows rollouts by their markers only, and
-// nothing of tasks but the compose file that may stand beside their Dockerfile.
+// A [Container] is a [sandbox.Space], so processes are started with package sandbox as everywhere
+// else. Its root is that of the config, an overlay over the layers of an image. Files written in it
+// lie where they do in isolation "image" too, and are kept in the same way. The package drives the
+// engines by their command lines. It knows rollouts only by their markers. Of tasks it knows only
+// the compose file that may stand beside their Dockerfile.
 package container
 
 import (
@@ -27,7 +27,7 @@ type Engine struct {
 	path string
 
 	mu sync.Mutex
-	// networked is whether the engine has its usual network; nil while nobody has asked.
+	// networked says whether the engine has its usual network. It is nil while nobody has asked.
 	networked *bool
 }
 
@@ -66,18 +66,19 @@ var installs = map[string]string{
 // Name is "podman" or "docker".
 func (e *Engine) Name() string { return e.name }
 
-// run runs a command of the engine and returns what it prints on stdout, without the spaces around.
+// run runs a command of the engine and returns its stdout, without the spaces around.
 func (e *Engine) run(ctx context.Context, args ...string) (string, error) {
 	return e.start(ctx, e.path, args[0], args...)
 }
 
-// start runs a program of the engine. When ctx is done it is ended, and the error is the cause.
+// start runs a program of the engine. When ctx is done the program is ended, and the error is the
+// cause.
 func (e *Engine) start(ctx context.Context, program, what string, args ...string) (string, error) {
 	out, _, err := e.output(ctx, program, what, args...)
 	return out, err
 }
 
-// output is start that also returns what a program that succeeds has complained about.
+// output is like start, and also returns the complaints of a program that succeeds.
 func (e *Engine) output(ctx context.Context, program, what string, args ...string) (_, complaints string, _ error) {
 	var out, said bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
@@ -91,7 +92,7 @@ func (e *Engine) output(ctx context.Context, program, what string, args ...strin
 	return strings.TrimSpace(out.String()), said.String(), nil
 }
 
-// engineError is what an engine says when a command has failed.
+// engineError is the message of an engine whose command has failed.
 type engineError struct {
 	engine, command, said string
 	err                   error
@@ -106,7 +107,7 @@ func (e *engineError) Error() string {
 
 func (e *engineError) Unwrap() error { return e.err }
 
-// says reports whether an engine has failed with one of these words.
+// says reports whether an engine's error contains one of these words.
 func says(err error, words ...string) bool {
 	var failed *engineError
 	if !errors.As(err, &failed) {
@@ -124,16 +125,16 @@ func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n'
 
 // The networks of a container.
 const (
-	// NetworkNone is a loopback of its own and nothing else.
+	// NetworkNone gives the container only a loopback of its own.
 	NetworkNone = "none"
 	// NetworkBridge is the engine's own network, which leads out of this machine.
 	NetworkBridge = "bridge"
-	// NetworkHost is that of this machine.
+	// NetworkHost is the network of this machine.
 	NetworkHost = "host"
 )
 
-// Public is the network of a container that may reach everything: the engine's own, or that of this
-// machine where the engine has none.
+// Public is the network of a container that may reach everything. It is the engine's own, or that
+// of this machine where the engine has none.
 func (e *Engine) Public(ctx context.Context) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

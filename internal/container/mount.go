@@ -12,7 +12,7 @@ const mountPrefix = "evalrun/"
 
 func mountSource() string { return mountPrefix + owner(os.Getpid()) }
 
-// mountOf is the source of what is mounted at a path, empty if nothing is.
+// mountOf is the source of the mount at a path, empty if there is none.
 func mountOf(path string) (source string) {
 	eachMount(func(at, from string) {
 		if at == path {
@@ -22,7 +22,7 @@ func mountOf(path string) (source string) {
 	return source
 }
 
-// eachMount gives the mounts of this machine to f, in the order in which they were made.
+// eachMount calls f for the mounts of this machine, in the order in which they were made.
 func eachMount(f func(path, source string)) {
 	in, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -40,7 +40,8 @@ func eachMount(f func(path, source string)) {
 	}
 }
 
-// unescape puts the characters in the place of their octal numbers, as the kernel writes them.
+// unescape replaces octal numbers, as the kernel writes them, by the characters that they stand
+// for.
 func unescape(s string) string {
 	var out strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -56,7 +57,7 @@ func unescape(s string) string {
 	return out.String()
 }
 
-// sweepMounts takes away the roots whose evalrun is gone.
+// sweepMounts unmounts the roots whose evalrun is gone.
 func sweepMounts() (err error) {
 	var left []string
 	eachMount(func(path, source string) {

@@ -11,8 +11,8 @@ var opened struct {
 	engines map[string]*Engine
 }
 
-// Open is [Find] for a process that works on rollouts: the first time it removes what killed
-// processes have left.
+// Open is [Find] for a process that works on rollouts. The first time it removes the leftovers of
+// killed processes.
 func Open(ctx context.Context, name string) (*Engine, error) {
 	opened.Lock()
 	defer opened.Unlock()

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// makeResources makes the networks and volumes of the file. Whether a service uses them or not, main
-// may.
+// makeResources makes the networks and volumes of the file. It makes those that no service uses,
+// too, because main may use them.
 func (s *Services) makeResources(ctx context.Context) error {
 	for name := range s.compose.project["networks"].(map[string]any) {
 		args := []string{"network", "create"}
@@ -40,7 +40,7 @@ func (s *Services) makeResource(ctx context.Context, args []string, name string)
 	}
 	args = append(args, s.resource(name))
 	_, err := s.engine.run(ctx, args...)
-	if says(err, "already exists") { // an engine that outlived its evalrun has made it anew, without labels
+	if says(err, "already exists") { // an engine that outlived its evalrun has made it again, without labels
 		if _, err = s.engine.run(ctx, args[0], "rm", "-f", s.resource(name)); err == nil {
 			_, err = s.engine.run(ctx, args...)
 		}
@@ -52,7 +52,8 @@ func (s *Services) makeResource(ctx context.Context, args []string, name string)
 // holder of the rollout has made its own meanwhile.
 func (s *Services) Close(ctx context.Context) error { return s.remove(ctx, owner(os.Getpid())) }
 
-// remove removes what the engine has of the file, only that of one process if made is not empty.
+// remove removes everything of the file that the engine has. If made is not empty it removes only
+// what that process has made.
 func (s *Services) remove(ctx context.Context, made string) (err error) {
 	for _, k := range kinds() {
 		names, failed := s.engine.list(ctx, k, labelProject+"="+s.project())
@@ -60,7 +61,7 @@ func (s *Services) remove(ctx context.Context, made string) (err error) {
 		for _, name := range names {
 			if made != "" {
 				if by, gone := s.engine.ownerOf(ctx, k, name); gone != nil || by != made {
-					continue // what cannot be inspected has been removed meanwhile
+					continue // somebody has removed it meanwhile
 				}
 			}
 			err = errors.Join(err, s.engine.remove(ctx, k, name))

@@ -19,8 +19,8 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// Services are what a compose file has beside its service main: containers, networks and volumes of
-// one rollout.
+// Services are the containers, networks and volumes of one rollout that a compose file has beside
+// its service main.
 type Services struct {
 	engine  *Engine
 	compose *Compose
@@ -31,28 +31,28 @@ type Services struct {
 	internal bool
 	// volumes is the folder of this machine in which the volumes are.
 	volumes string
-	// addresses are those of the services in podman: with the networks of CNI, which Debian 12 has,
-	// it resolves no names in a network that leads nowhere.
+	// addresses are the addresses of the services in podman. With the networks of CNI, which Debian 12
+	// has, podman resolves no names in a network that leads nowhere.
 	addresses map[string]string
 	// mounts are the volumes of each service, by their inside paths.
 	mounts map[string]map[string]string
-	// refused is what was said last when they were started.
+	// refused is the last complaint of the engine when they were started.
 	refused string
 }
 
-// ServicesSpec says what services are to run beside the containers of a rollout.
+// ServicesSpec describes the services that run beside the containers of a rollout.
 type ServicesSpec struct {
 	Compose *Compose
 	// Rollout is the marker of the rollout.
 	Rollout string
-	// Internal keeps the services off every network but their own, as somebody is who uses them.
+	// Internal keeps the services off every network but their own, as it does their user.
 	Internal bool
-	// Volumes is an absolute path: the folder in which each volume is a folder. What services and
-	// main write there outlives them.
+	// Volumes is the absolute path of a folder in which each volume is a folder. Files that services
+	// and main write there outlive them.
 	Volumes string
 }
 
-// NewServices says what services are to run.
+// NewServices describes services that are yet to run.
 func (e *Engine) NewServices(ctx context.Context, spec ServicesSpec) (*Services, error) {
 	s := &Services{engine: e, compose: spec.Compose, rollout: spec.Rollout, internal: spec.Internal, volumes: spec.Volumes}
 	var err error
@@ -60,7 +60,7 @@ func (e *Engine) NewServices(ctx context.Context, spec ServicesSpec) (*Services,
 	return s, err
 }
 
-// CanCompose says why an engine cannot run compose files here; nil if it can.
+// CanCompose returns the reason why an engine cannot run compose files here, or nil if it can.
 func CanCompose(ctx context.Context, name string) error {
 	e, err := Find(ctx, name)
 	if err != nil {
@@ -85,17 +85,17 @@ func (e *Engine) composeProgram(ctx context.Context) ([]string, error) {
 	return []string{path}, nil
 }
 
-// project is the name under which the engine has everything of the file.
+// project is the name under which the engine keeps everything of the file.
 func (s *Services) project() string { return "evalrun-" + short(s.rollout) }
 
 // resource is the name of one of the file's networks or volumes in the engine.
 func (s *Services) resource(name string) string { return s.project() + "_" + name }
 
-// servicesTimeout is how long services may take until they have been started, with the builds of
-// their images; their healthchecks have times of their own.
+// servicesTimeout is how long services may take to start, with the builds of their images. Their
+// healthchecks have times of their own.
 const servicesTimeout = 10 * time.Minute
 
-// Up builds or pulls the images of the services, starts them, and waits until each is healthy or,
+// Up builds or pulls the images of the services and starts them. It waits until each is healthy or,
 // where main wants that, has ended well.
 func (s *Services) Up(ctx context.Context) error {
 	if err := s.remove(ctx, ""); err != nil { // what an earlier holder has left
@@ -117,7 +117,7 @@ func (s *Services) Up(ctx context.Context) error {
 		return err
 	}
 	err = s.learnAddresses(ctx)
-	// podman-compose goes on without what podman has refused; that may have been for a moment
+	// podman-compose goes on after podman has refused something, perhaps only for a moment.
 	if errors.Is(err, errNotStarted) {
 		if err := s.start(ctx, file); err != nil {
 			return err
@@ -135,8 +135,8 @@ func (s *Services) Up(ctx context.Context) error {
 	return nil
 }
 
-// prepare builds or pulls the images, makes the networks and volumes, and writes the file that the
-// engine's compose gets.
+// prepare builds or pulls the images, makes the networks and volumes, and writes the file for the
+// engine's compose.
 func (s *Services) prepare(ctx context.Context, file string) error {
 	if err := s.write(file); err != nil { // for the builds
 		return err
@@ -166,8 +166,8 @@ func (s *Services) start(ctx context.Context, file string) error {
 	return err
 }
 
-// runCompose runs a command of the engine's compose and returns what it has complained about. Two
-// that build at once could break each other.
+// runCompose runs a command of the engine's compose and returns its complaints. Two that build at
+// once could break each other.
 func (s *Services) runCompose(ctx context.Context, file string, args ...string) (complaints string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, servicesTimeout,
 		fmt.Errorf("the services of %s did not start within %v", ComposeFile, servicesTimeout))
@@ -195,8 +195,8 @@ func LockBuilds() (unlock func(), err error) {
 	return func() { _ = lock.Close() }, nil // which ends the lock
 }
 
-// complaints are what an engine has complained about, each once. What was started again after it
-// could not be made has one more complaint than it needs, which comes last.
+// complaints returns the complaints of an engine, each once. If something was started again after
+// it could not be made, one complaint too many comes last.
 func complaints(said string) string {
 	var out []string
 	for line := range strings.Lines(said) {
@@ -210,7 +210,7 @@ func complaints(said string) string {
 	return ": " + strings.Join(out, "; ")
 }
 
-// learnAddresses finds out the addresses of the services and tells them to each other.
+// learnAddresses looks up the addresses of the services and tells each service those of the others.
 func (s *Services) learnAddresses(ctx context.Context) error {
 	if s.engine.name != "podman" {
 		return nil
@@ -228,7 +228,7 @@ func (s *Services) learnAddresses(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if found := strings.Fields(out); len(found) > 1 { // one that has ended has none
+		if found := strings.Fields(out); len(found) > 1 { // a container that has ended has none
 			files, s.addresses[one.name] = append(files, found[0]), found[1]
 			lines += found[1] + "\t" + one.name + "\n"
 		}
@@ -262,7 +262,7 @@ func (s *Services) container(ctx context.Context, one service) (string, error) {
 	return name, err
 }
 
-// hosts are the names of the services with their addresses, as --add-host has them.
+// hosts are the names of the services with their addresses, in the form of --add-host.
 func (s *Services) hosts() (hosts []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.addresses)) {
 		hosts = append(hosts, name+":"+s.addresses[name])
@@ -270,11 +270,11 @@ func (s *Services) hosts() (hosts []string) {
 	return hosts
 }
 
-// labelProject is what every compose program gives to what it makes.
+// labelProject is the label that every compose program gives to what it makes.
 const labelProject = "com.docker.compose.project"
 
-// document is the file that the engine's compose gets: the services with our labels, and as
-// something outside of the file what has been made for them.
+// document is the file that the engine's compose gets. It has the services with our labels.
+// Resources that have been made for them are external in it.
 func (s *Services) document() map[string]any {
 	own := map[string]any{}
 	for _, l := range labels(s.rollout) {
@@ -302,7 +302,7 @@ func (s *Services) document() map[string]any {
 	return map[string]any{"version": "3", "services": services, "networks": networks, "volumes": volumes}
 }
 
-// await waits until a service is healthy, has ended if that is what main waits for, or else runs.
+// await waits until a service is healthy, has ended if main waits for that, or else runs.
 func (s *Services) await(ctx context.Context, one service) error {
 	name, err := s.container(ctx, one)
 	if err != nil {
@@ -321,7 +321,7 @@ func (s *Services) await(ctx context.Context, one service) error {
 	return s.awaitHealth(ctx, name, one.health)
 }
 
-// running says why a service does not run.
+// running returns an error that says why a service does not run.
 func (s *Services) running(ctx context.Context, name string) error {
 	state, err := s.engine.run(ctx, "inspect", "--format", "{{.State.Status}} {{.State.ExitCode}}", name)
 	if err == nil && !strings.HasPrefix(state, "running") && state != "exited 0" {
@@ -384,8 +384,8 @@ func (s *Services) volumeArgs() (args []string) {
 	return args
 }
 
-// join connects a container that was created to the networks that it lacks: those of docker, and
-// the engine's own if it may reach everything and the services may not.
+// join connects a created container to the networks that it lacks: those of docker, and the
+// engine's own if the container may reach everything and the services may not.
 func (s *Services) join(ctx context.Context, name, network string) error {
 	var missing []string
 	if s.engine.name == "docker" {

@@ -16,7 +16,7 @@ import (
 )
 
 // The labels of everything that is made here. The value of labelRollout is the marker of the
-// rollout, that of labelOwner tells the process that has made it from every other.
+// rollout. That of labelOwner distinguishes the process that has made it from every other.
 const (
 	labelRollout = "dev.evalrun.rollout"
 	labelOwner   = "dev.evalrun.owner"
@@ -34,8 +34,9 @@ func short(rollout string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// owner tells a process of this machine from every other, also from one that gets its id later:
-// boot, PID namespace, id and start time. It is empty if there is no such process.
+// owner distinguishes a process of this machine from every other, also from one that gets its id
+// later. It is made of boot, PID namespace, id and start time. It is empty if there is no such
+// process.
 func owner(pid int) string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -49,7 +50,7 @@ func owner(pid int) string {
 	if err != nil {
 		return ""
 	}
-	// Behind the program's name, which may hold anything, the fields count from 3; 22 is the start.
+	// After the program's name, which may hold anything, the fields count from 3; 22 is the start.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 || string(fields[0]) == "Z" {
 		return ""
@@ -58,7 +59,7 @@ func owner(pid int) string {
 		strings.Trim(strings.TrimPrefix(space, "pid:"), "[]"), pid, fields[19])
 }
 
-// isGone reports whether the process that made something is dead. Of another PID namespace nobody
+// isGone reports whether the process that made something is dead. For another PID namespace nobody
 // can tell.
 func isGone(made string) bool {
 	parts := strings.Split(made, ":")
@@ -79,10 +80,10 @@ func isGone(made string) bool {
 	return ours[1] == parts[1] && owner(pid) != made
 }
 
-// kind is a kind of what an engine has.
+// kind is a kind of resource of an engine.
 type kind struct {
 	name string
-	// labels is where the labels are in what inspect says.
+	// labels is the place of the labels in the output of inspect.
 	labels string
 	list   []string
 }
@@ -93,11 +94,11 @@ var (
 	volumeKind    = kind{"volume", ".Labels", []string{"volume", "ls", "--format", "{{.Name}}"}}
 )
 
-// kinds are all of them, in the order in which they can be removed.
+// kinds are all kinds, in the order in which they can be removed.
 func kinds() []kind { return []kind{containerKind, networkKind, volumeKind} }
 
-// list gives the names of what has a label, of everything if it is empty. It is one label, because
-// podman 4.3 lists the volumes that have any of several.
+// list returns the names of the resources with a label, or of all if the label is empty. It takes
+// one label, because podman 4.3 lists the volumes that have any of several.
 func (e *Engine) list(ctx context.Context, k kind, label string) ([]string, error) {
 	args := k.list
 	if label != "" {
@@ -107,13 +108,13 @@ func (e *Engine) list(ctx context.Context, k kind, label string) ([]string, erro
 	return strings.Fields(names), err
 }
 
-// ownerOf is the process that has made something, empty if that is not known.
+// ownerOf returns the process that has made something, empty if that is not known.
 func (e *Engine) ownerOf(ctx context.Context, k kind, name string) (string, error) {
 	made, err := e.run(ctx, k.name, "inspect", "--format", `{{index `+k.labels+` "`+labelOwner+`"}}`, name)
-	return strings.TrimPrefix(made, "<no value>"), err // which is what docker says of a label that is not there
+	return strings.TrimPrefix(made, "<no value>"), err // docker prints this for a missing label
 }
 
-// remove removes one of a kind. One that is not there is fine.
+// remove removes a resource of a kind. A missing one is no error.
 func (e *Engine) remove(ctx context.Context, k kind, name string) error {
 	if k.name == containerKind.name {
 		return e.removeContainer(ctx, name)
@@ -125,8 +126,8 @@ func (e *Engine) remove(ctx context.Context, k kind, name string) error {
 	return err
 }
 
-// Sweep removes the containers, networks, volumes, mounts and folders whose evalrun is gone, of every
-// store. It returns how many containers it removed.
+// Sweep removes the containers, networks, volumes, mounts and folders of every store whose evalrun
+// is gone. It returns how many containers it removed.
 func (e *Engine) Sweep(ctx context.Context) (removed int, err error) {
 	for _, k := range kinds() {
 		names, listed := e.list(ctx, k, labelOwner)
@@ -136,7 +137,7 @@ func (e *Engine) Sweep(ctx context.Context) (removed int, err error) {
 		for _, name := range names {
 			made, gone := e.ownerOf(ctx, k, name)
 			if gone != nil || !isGone(made) {
-				continue // what cannot be inspected has been removed meanwhile
+				continue // somebody has removed it meanwhile
 			}
 			err = errors.Join(err, e.remove(ctx, k, name))
 			if k.name == containerKind.name {
@@ -147,8 +148,8 @@ func (e *Engine) Sweep(ctx context.Context) (removed int, err error) {
 	return removed, errors.Join(err, e.sweepVolumes(ctx), sweepMounts(), sweepFolders())
 }
 
-// sweepVolumes removes the volumes that have a name of ours and no label: an engine whose evalrun was
-// killed goes on with what it does, and makes a volume again that has been removed meanwhile.
+// sweepVolumes removes the volumes that have a name of ours and no label. An engine whose evalrun
+// was killed goes on with its work, and makes a volume again that has been removed meanwhile.
 func (e *Engine) sweepVolumes(ctx context.Context) error {
 	names, err := e.list(ctx, volumeKind, "")
 	for _, name := range names {
@@ -176,7 +177,7 @@ func newFolder() (string, error) {
 	return os.MkdirTemp("", folderPrefix+strings.ReplaceAll(process, ":", "-")+"-")
 }
 
-// sweepFolders removes the folders whose evalrun is gone. Containers and mounts in which they were
+// sweepFolders removes the folders whose evalrun is gone. The containers and mounts that used them
 // are gone by then.
 func sweepFolders() error {
 	boot, _, _ := strings.Cut(owner(os.Getpid()), ":")

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unmount takes a root away, whoever looks at it still.
+// unmount unmounts a root even if somebody still uses it.
 func unmount(path string) error {
 	if err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 		return fmt.Errorf("unmount %s: %w", path, err)

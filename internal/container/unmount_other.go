@@ -2,5 +2,5 @@
 
 package container
 
-// unmount has nothing to take away: roots are mounted on Linux only.
+// unmount does nothing, because roots are mounted on Linux only.
 func unmount(string) error { return nil }

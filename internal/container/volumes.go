@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// nameVolumes gives every volume of the services a name, also those that the file names none for and
-// those of their images: the engine would make them anew each time. It builds or pulls the images,
-// since nobody else knows what volumes they have. file is the compose file without them.
+// nameVolumes gives every volume of the services a name, also those that have none in the file and
+// those of their images. Otherwise the engine would make them anew each time. It builds or pulls
+// the images, since only they say which volumes they have. file is the compose file without them.
 func (s *Services) nameVolumes(ctx context.Context, file string) error {
 	s.mounts = map[string]map[string]string{}
 	for _, one := range s.compose.services {

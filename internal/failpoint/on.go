@@ -14,7 +14,7 @@ import (
 )
 
 // spec is EVALRUN_FAILPOINT: ACTION:STEP:N, where ACTION is kill or stop, and N counts the hits of
-// STEP from 1; the step "any" counts the hits of all steps together.
+// STEP from 1. The step "any" counts the hits of all steps together.
 var spec = sync.OnceValue(func() (s struct {
 	action, step string
 	n            int
@@ -35,14 +35,13 @@ var (
 )
 
 // Transaction marks the time of a transaction, in which the process is not stopped: it would hold
-// the store's lock and nobody could overtake it. The returned function ends it.
+// the store's lock and nobody could overtake it. The returned function ends the transaction.
 func Transaction() (end func()) {
 	transaction.Lock()
 	return transaction.Unlock
 }
 
-// Hit marks a step: if it is the one that EVALRUN_FAILPOINT names, the process is killed or stopped
-// here.
+// Hit marks a step. If EVALRUN_FAILPOINT names this step, the process is killed or stopped here.
 func Hit(step string) {
 	s := spec()
 	if s.action == "" || (s.step != "any" && s.step != step) {

@@ -20,19 +20,20 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// AccessOptions are what a client is given.
+// AccessOptions say what a client gets.
 type AccessOptions struct {
-	// Servers are the servers that it may reach, with different names.
+	// Servers are the servers that the client may reach. Their names differ.
 	Servers []Server
-	// Policy makes what decides on calls of tools, one for each endpoint; nil passes on what the
-	// servers answer.
+	// Policy makes the policy of each endpoint, which decides on calls of tools. If it is nil,
+	// endpoints pass on what the servers answer.
 	Policy func(e *Endpoint) Policy
-	// Tasks gives clients tasks for calls that take long; nil does not. It has policies of its own.
+	// Tasks gives clients tasks for calls that take long. If it is nil, clients get none. It has
+	// policies of its own.
 	Tasks Tasks
-	// Combine makes one more endpoint, which has what all servers have; nil makes none. It needs
+	// Combine makes one more endpoint, which has the tools of all servers; nil makes none. It needs
 	// Tasks.
 	Combine func(endpoints []*Endpoint, tasks Tasks) Combined
-	// Token is what the client must bear; empty for a fresh one.
+	// Token is what the client must bear. If it is empty, a fresh one is made.
 	Token string
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -60,7 +61,7 @@ type Access struct {
 	serving sync.WaitGroup
 }
 
-// Combined is one endpoint that has what all servers have.
+// Combined is one endpoint that serves what all servers have.
 type Combined interface {
 	mcp.Handler
 	Name() string
@@ -142,19 +143,19 @@ func (a *Access) Token() string { return a.token }
 // Path is the path of a server's endpoint.
 func (a *Access) Path(server string) string { return pathPrefix + url.PathEscape(server) }
 
-// URL is that of a server's endpoint on the gateway's own address.
+// URL is the URL of a server's endpoint on the gateway's own address.
 func (a *Access) URL(server string) string {
 	return "http://" + a.gateway.listener.Addr().String() + a.Path(server)
 }
 
-// URLWithToken is that of a server's endpoint for a client that cannot send headers. It is as
+// URLWithToken is the URL of a server's endpoint for a client that cannot send headers. It is as
 // secret as the token.
 func (a *Access) URLWithToken(server string) string {
 	return "http://" + a.gateway.listener.Addr().String() + tokenPath + a.token + a.Path(server)
 }
 
-// Names are those of all endpoints: those of the servers in their order, and that for all servers
-// if there is one.
+// Names are the names of all endpoints: those of the servers in their order, then that for all
+// servers if there is one.
 func (a *Access) Names() []string {
 	var names []string
 	for _, e := range a.order {
@@ -166,14 +167,14 @@ func (a *Access) Names() []string {
 	return names
 }
 
-// Endpoint returns the endpoint of a server, nil if there is none of that name.
+// Endpoint returns the endpoint of a server, or nil if no server has that name.
 func (a *Access) Endpoint(server string) *Endpoint { return a.endpoints[server] }
 
 // Endpoints are all endpoints, in the order of the servers.
 func (a *Access) Endpoints() []*Endpoint { return a.order }
 
-// Sharing counts the servers that have a tool of a name which the client may see, as far as they
-// have listed their tools.
+// Sharing counts the servers that have a tool with this name which the client may see, as far as
+// they have listed their tools.
 func (a *Access) Sharing(tool string) (n int) {
 	for _, e := range a.order {
 		if t, ok := e.tools.Lookup(tool); ok && !t.hidden {
@@ -183,8 +184,8 @@ func (a *Access) Sharing(tool string) (n int) {
 	return n
 }
 
-// Sessions are how many legacy sessions are open at each endpoint. Each session of the endpoint for
-// all servers is one of every server.
+// Sessions returns how many legacy sessions are open at each endpoint. A session of the endpoint
+// for all servers counts as one of every server.
 func (a *Access) Sessions() map[string]int {
 	open := map[string]int{}
 	for _, e := range a.order {
@@ -193,7 +194,7 @@ func (a *Access) Sessions() map[string]int {
 	return open
 }
 
-// UnreachableError is a server that could not be reached.
+// UnreachableError says that a server could not be reached.
 type UnreachableError struct {
 	Server string
 	Err    error
@@ -204,7 +205,7 @@ func (e *UnreachableError) Error() string {
 }
 
 // Ready waits until the client has seen the tools of every server. The error is an
-// *UnreachableError, of the first server that could not be reached, or that of ctx.
+// *UnreachableError for the first server that could not be reached, or that of ctx.
 func (a *Access) Ready(ctx context.Context) error {
 	for _, e := range a.order {
 		failure, err := e.readiness.wait(ctx)
@@ -218,8 +219,8 @@ func (a *Access) Ready(ctx context.Context) error {
 	return nil
 }
 
-// ServeStdio serves one client of an endpoint on lines, until it ends, or ctx or the access does;
-// see [mcp.ServeStdio]. Who has the ends of the connection needs no token.
+// ServeStdio serves one client of an endpoint on lines, until the client, ctx or the access ends;
+// see [mcp.ServeStdio]. The client needs no token, because it holds the ends of the connection.
 func (a *Access) ServeStdio(ctx context.Context, name string, r io.Reader, w io.Writer) error {
 	var handler mcp.Handler
 	switch e := a.endpoints[name]; {
@@ -244,8 +245,8 @@ func (a *Access) ServeStdio(ctx context.Context, name string, r io.Reader, w io.
 	return mcp.ServeStdio(ctx, r, w, a.gateway.observe(name, handler), mcp.ServerOptions{})
 }
 
-// ServeUnix serves this access, and no other, on a unix socket until the access is closed. A socket
-// that is left at that path is replaced.
+// ServeUnix serves only this access on a unix socket until the access is closed. It replaces a
+// socket that was left at that path.
 func (a *Access) ServeUnix(path string) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
 		if err := os.Remove(path); err != nil {

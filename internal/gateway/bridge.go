@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// Bridge connects a client that speaks stdio with an endpoint at a URL, whose token it bears, until
-// the client ends.
+// Bridge connects a client that speaks stdio with an endpoint at a URL until the client ends. It
+// sends the token for the client.
 func Bridge(ctx context.Context, url, token string, r io.Reader, w io.Writer) error {
 	header := http.Header{}
 	header.Set("Authorization", "Bearer "+token)

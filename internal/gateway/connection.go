@@ -7,13 +7,14 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// connector makes connections to a server, and is told what becomes of them. connection calls its
+// connector makes connections to a server, and is told when they come and go. connection calls its
 // methods one at a time.
 type connector interface {
 	dial(ctx context.Context) (*mcp.Client, error)
-	// connected is told of a new connection, and of the one that it replaces; nil for the first.
+	// connected is called with a new connection and the one that it replaces; old is nil for the
+	// first.
 	connected(ctx context.Context, c, old *mcp.Client)
-	// closing is told before a connection is closed for good.
+	// closing is called before a connection is closed for good.
 	closing()
 }
 
@@ -26,16 +27,16 @@ type connection struct {
 	mu         sync.Mutex
 	client     *mcp.Client
 	offers     offers
-	// kept says that the session with the server must not be ended: another process goes on with
-	// it.
+	// kept says that the session with the server must not be ended, because another process goes on
+	// with it.
 	kept bool
-	// users counts who needs the connection although its client may be gone. closed says that the
-	// last of them has to close it.
+	// users counts the users of the connection, whose client may be gone. closed says that the last of
+	// them has to close it.
 	users  int
 	closed bool
 }
 
-// Client is the connection, which may have ended. There is one after Connect has succeeded.
+// Client returns the connection, which may have ended. It is not nil once Connect has succeeded.
 func (c *connection) Client() *mcp.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,8 +97,8 @@ func (c *connection) reconnect(ctx context.Context) error {
 	return nil
 }
 
-// Use keeps the connection open until the function is called that it returns, even if the client
-// goes. Only the end of the endpoint closes it earlier.
+// Use keeps the connection open until done is called, even if the client goes. Only the end of the
+// endpoint closes it earlier.
 func (c *connection) Use() (done func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,17 +36,17 @@ type Endpoint struct {
 	stats Stats
 }
 
-// Stats say what went through an endpoint.
+// Stats count the traffic of an endpoint.
 type Stats struct {
-	// Calls counts calls of tools, Held those that were kept waiting because what they started
+	// Calls counts calls of tools. Held counts those that were kept waiting because what they started
 	// would not outlive us.
 	Calls, Held int
 	// Lost says why the server went in the middle of a call; empty if it did not.
 	Lost string
 }
 
-// NewEndpoint makes an endpoint of its own, which no access serves; see [Endpoint.Close]. A policy
-// that is nil passes on everything.
+// NewEndpoint makes an endpoint that belongs to no access; see [Endpoint.Close]. A nil policy
+// passes on everything.
 func NewEndpoint(s Server, policy func(e *Endpoint) Policy, now func() time.Time) *Endpoint {
 	e := &Endpoint{server: s, tasks: noTasks{}, now: now, readiness: newReadiness()}
 	e.tools = ToolList{server: &e.server, readiness: e.readiness}
@@ -64,7 +64,7 @@ func NewEndpoint(s Server, policy func(e *Endpoint) Policy, now func() time.Time
 	return e
 }
 
-// Stats returns what went through so far.
+// Stats returns the stats so far.
 func (e *Endpoint) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -154,8 +154,8 @@ func (e *Endpoint) ServeOn(ctx context.Context, l *Upstream, r *mcp.Request) (js
 	return l.forward(ctx, r)
 }
 
-// Notified implements mcp.Handler: what a client says without being asked goes on to its server.
-// Those of modern clients belong to no session.
+// Notified implements mcp.Handler. It passes notifications of the client on to its server. Those of
+// modern clients belong to no session.
 func (e *Endpoint) Notified(s *mcp.Session, method string, params json.RawMessage) {
 	l, _ := s.Value().(*Upstream)
 	if l == nil || method == mcp.NoteInitialized {
@@ -167,7 +167,7 @@ func (e *Endpoint) Notified(s *mcp.Session, method string, params json.RawMessag
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, time.Minute)
 	defer cancel()
-	_ = c.Notify(ctx, method, params) // a notification has no answer in which to say that the server has gone
+	_ = c.Notify(ctx, method, params) // a notification has no answer that could say that the server has gone
 }
 
 // Closed implements mcp.Handler.
@@ -181,7 +181,7 @@ func (e *Endpoint) Closed(s *mcp.Session) {
 	l.Close()
 }
 
-// Unreachable is what a client is told whose server cannot be reached.
+// Unreachable is the error for a client whose server cannot be reached.
 func (e *Endpoint) Unreachable(err error) error {
 	if refused := unauthorized(e.server.Name, err); refused != nil {
 		return refused
@@ -193,7 +193,7 @@ func (e *Endpoint) Unreachable(err error) error {
 	return mcp.Errorf(mcp.CodeInternal, "MCP server %q cannot be reached: %v", e.server.Name, err)
 }
 
-// unauthorized is what a client is told whose server wants credentials that the gateway does not
+// unauthorized is the error for a client whose server wants credentials that the gateway does not
 // have; nil for every other error. The server's own challenge goes with it, but not as the status
 // of HTTP: the client would take it for ours, and send its credentials for the server to us.
 func unauthorized(server string, err error) *mcp.Error {
@@ -220,7 +220,7 @@ func (e *Endpoint) open(s *mcp.Session, version string, capabilities jsonobj.Obj
 	return nil
 }
 
-// Upstream finds the connection that a request belongs to, and makes one where there is none: for
+// Upstream finds the connection that a request belongs to. It makes one where there is none: for
 // the first modern request, for a legacy session that was not used yet, and after the server has
 // gone.
 func (e *Endpoint) Upstream(ctx context.Context, r *mcp.Request) (*Upstream, error) {
@@ -234,7 +234,7 @@ func (e *Endpoint) Upstream(ctx context.Context, r *mcp.Request) (*Upstream, err
 	return l, l.Connect(ctx)
 }
 
-// Server is what the endpoint serves its client with.
+// Server returns the server that the endpoint serves its client with.
 func (e *Endpoint) Server() *Server { return &e.server }
 
 // Policy decides on the calls of the client.
@@ -262,7 +262,7 @@ func (e *Endpoint) OwnUpstream(ctx context.Context) (*Upstream, error) {
 	l := newUpstream(e, nil, nil, nil)
 	if err := l.Connect(ctx); err != nil {
 		l.Close()
-		return nil, &UnreachableError{e.server.Name, err} // and not what the server says of a job
+		return nil, &UnreachableError{e.server.Name, err} // the error is the server's, not what it says of a job
 	}
 	return l, nil
 }
@@ -274,10 +274,10 @@ func (e *Endpoint) Upstreams() *Upstreams { return &e.upstreams }
 func (e *Endpoint) Tools() *ToolList { return &e.tools }
 
 // retire ends a connection that another has replaced. If only its session was lost, the other
-// requests over it still have to hear from the server that it has not looked at them.
+// requests over it still have to learn that the server has not looked at them.
 func (e *Endpoint) retire(old *mcp.Client) {
 	e.running.Go(func() {
-		over := time.NewTimer(e.server.CallLimit()) // by then every call of which nothing is heard has ended
+		over := time.NewTimer(e.server.CallLimit()) // by then every call that stays silent has ended
 		defer over.Stop()
 		select {
 		case <-over.C:

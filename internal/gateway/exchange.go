@@ -64,7 +64,7 @@ func (x *exchange) prepare(params json.RawMessage) mcp.Call {
 		call.Meta = mcp.MetaOf(params)
 	}
 	ofHop := HopKeys
-	if r.Era == mcp.Modern && server == mcp.Modern { // what the client says of this hop holds for the next, too
+	if r.Era == mcp.Modern && server == mcp.Modern { // declarations of the client for this hop hold for the next, too
 		ofHop = []string{mcp.MetaSubscriptionID}
 	}
 	if mcp.HasAny(call.Meta, ofHop) {
@@ -99,7 +99,7 @@ func (x *exchange) prepare(params json.RawMessage) mcp.Call {
 	return call
 }
 
-// notified passes on what the server says in the middle of the call.
+// notified passes on notifications that the server sends in the middle of the call.
 func (x *exchange) notified(method string, params json.RawMessage) {
 	x.idle.Reset()
 	params, forClient := x.l.e.tasks.Notification(x.l, method, params)
@@ -112,8 +112,8 @@ func (x *exchange) notified(method string, params json.RawMessage) {
 	_ = x.r.Notify(method, mcp.WithoutMeta(params, mcp.MetaSubscriptionID)) // a client that has gone is noticed elsewhere
 }
 
-// answerInputs calls a modern server for a legacy client. What the server wants to know before it
-// answers, the client is asked in the way of its own era.
+// answerInputs calls a modern server for a legacy client. It asks the client what the server wants
+// to know, in the way of the client's era.
 func (x *exchange) answerInputs(ctx context.Context, call mcp.Call) (json.RawMessage, error) {
 	for range mcp.MaxRounds {
 		result, err := x.client.Call(ctx, call)

@@ -20,20 +20,21 @@ const (
 	RelistenFirst, RelistenLast = time.Second, 30 * time.Second
 )
 
-// follower tells a legacy session of the changes of a modern server, by a subscription of our own.
+// follower tells a legacy session of the changes of a modern server. It has a subscription of its
+// own.
 type follower struct {
 	session *mcp.Session    // nil for modern clients, which need no follower
 	ctx     context.Context // ends with the endpoint
-	// notified gets what the server says.
+	// notified is called with the notifications of the server.
 	notified func(method string, params json.RawMessage)
 
 	mu        sync.Mutex
-	resources []string // that the client has asked for
+	resources []string // those that the client has asked for
 	end       context.CancelFunc
 	ended     chan struct{}
 }
 
-// note notes whether the client wants to be told of a resource.
+// note records whether the client wants to be told of a resource.
 func (f *follower) note(uri string, wants bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,7 +52,7 @@ func (f *follower) uris() []string {
 }
 
 // follow begins to listen at a modern server, or to listen to something else. When it returns the
-// server has acknowledged the subscription, or has none. The caller holds connecting.
+// server has acknowledged the subscription, or supports none. The caller holds connecting.
 func (f *follower) follow(ctx context.Context, c *mcp.Client) {
 	if f.session == nil || c.Era() != mcp.Modern {
 		return
@@ -79,7 +80,8 @@ func (f *follower) follow(ctx context.Context, c *mcp.Client) {
 	f.mu.Unlock()
 }
 
-// wants is what a legacy client is told of without asking, and what it has asked for.
+// wants returns the notifications that a legacy client gets without asking, and those that it has
+// asked for.
 func (f *follower) wants(c *mcp.Client) (wants jsonobj.Object) {
 	capabilities := ServerCapabilities(c)
 	for _, kind := range []string{"tools", "prompts", "resources"} {

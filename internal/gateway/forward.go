@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// HopKeys are the keys of _meta that speak of one hop. Package mcp looks after the progress token.
+// HopKeys are the keys of _meta that concern one hop. Package mcp handles the progress token.
 var HopKeys = []string{mcp.MetaProtocolVersion, mcp.MetaClientInfo,
 	mcp.MetaClientCapabilities, mcp.MetaLogLevel, mcp.MetaSubscriptionID}
 
@@ -24,7 +24,7 @@ func (l *Upstream) forward(ctx context.Context, r *mcp.Request) (json.RawMessage
 }
 
 // Pass makes the request of a client at the server, with other params if need be, and returns the
-// result as the server gives it.
+// server's result unchanged.
 func (l *Upstream) Pass(ctx context.Context, r *mcp.Request, params json.RawMessage) (json.RawMessage, error) {
 	return l.PassWith(ctx, r, func() json.RawMessage { return params })
 }
@@ -44,8 +44,8 @@ func (l *Upstream) PassWith(ctx context.Context, r *mcp.Request,
 	return newExchange(l, l.Client(), r).pass(ctx, params())
 }
 
-// notSeen reports whether the server has not looked at a request: it does not know the session any
-// more, or was gone before.
+// notSeen reports whether the server has not looked at a request, because it does not know the
+// session any more or was gone before.
 func notSeen(err error) bool {
 	return errors.Is(err, mcp.ErrSessionLost) || errors.Is(err, mcp.ErrUnsent)
 }
@@ -73,11 +73,11 @@ func (l *Upstream) PassMethod(ctx context.Context, r *mcp.Request,
 	return result, err
 }
 
-// Track notes a call that is made past Pass, until the function is called that it returns.
+// Track records a call that is made without Pass, until forget is called.
 func (l *Upstream) Track(f *InFlightCall) (forget func()) { return l.inFlight.track(f) }
 
-// ClientError is what a client is told of a request that the server has not answered. An answer
-// that is an error goes through as it came.
+// ClientError is the error that a client gets for a request that the server has not answered. An
+// error that the server answered is passed on unchanged.
 func (l *Upstream) ClientError(err error) error {
 	if refused := unauthorized(l.e.server.Name, err); refused != nil {
 		return refused
@@ -92,11 +92,11 @@ func (l *Upstream) ClientError(err error) error {
 	return mcp.Errorf(mcp.CodeInternal, "%s", l.ErrorText(err))
 }
 
-// listMethods are those whose results say in Modern how long they hold.
+// listMethods are the methods whose results say in Modern how long they hold.
 var listMethods = []string{mcp.MethodToolsList, "prompts/list",
 	"resources/list", "resources/templates/list", "resources/read"}
 
-// ToClient gives a result the members that the client's protocol wants and the server's does not
+// ToClient adds to a result the members that the client's protocol wants and the server's does not
 // have.
 func (l *Upstream) ToClient(r *mcp.Request, result json.RawMessage) json.RawMessage {
 	server := l.Client().Era()

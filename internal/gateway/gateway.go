@@ -5,8 +5,8 @@
 // the process of an agent, a token and an endpoint for each of its servers. The [Policy] of an
 // endpoint decides what becomes of calls of tools: package suspend has one for clients that cannot
 // wait, and package tasks one for clients that can. Package catalog serves all servers at one
-// endpoint. The gateway knows none of the three, and nothing of rollouts, task directories, agents
-// or the store.
+// endpoint. The gateway knows none of the three, nor rollouts, task directories, agents or the
+// store.
 package gateway
 
 import (
@@ -25,19 +25,19 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// tokenPrefix tells people who find a token what it is.
+// tokenPrefix tells people who find a token where it belongs.
 const tokenPrefix = "evalrun-mcp-"
 
-// pathPrefix is where the endpoints are; the name of the server follows.
+// pathPrefix begins the paths of the endpoints; the name of the server follows.
 const pathPrefix = "/mcp/"
 
-// tokenPath is where clients that cannot send a header have their token: /t/TOKEN/mcp/NAME.
+// tokenPath begins the paths for clients that cannot send a header: /t/TOKEN/mcp/NAME.
 const tokenPath = "/t/"
 
-// healthPath says whether the gateway serves clients, to everybody.
+// healthPath tells everybody whether the gateway serves clients.
 const healthPath = "/healthz"
 
-// ErrClosed is the end of everything.
+// ErrClosed says that the gateway is closed.
 var ErrClosed = errors.New("the MCP gateway is closed")
 
 // Gateway serves endpoints. It is safe for concurrent use and must be closed.
@@ -54,7 +54,7 @@ type Gateway struct {
 	open   map[[sha256.Size]byte]*Access
 }
 
-// New makes a gateway that does not listen: its clients are served by [Access.ServeStdio] or
+// New makes a gateway that does not listen. Its clients are served by [Access.ServeStdio] or
 // [Access.ServeUnix].
 func New() *Gateway {
 	g := &Gateway{open: map[[sha256.Size]byte]*Access{}, pages: map[string]http.Handler{}}
@@ -79,8 +79,8 @@ func newServer(serve http.HandlerFunc) *http.Server {
 	return &http.Server{Handler: serve, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
 }
 
-// Addr is the address that the gateway listens on. One from New has none, and its accesses have no
-// URLs.
+// Addr is the address that the gateway listens on. A gateway from New has none, and its accesses
+// have no URLs.
 func (g *Gateway) Addr() net.Addr { return g.listener.Addr() }
 
 // Close ends every access and the gateway.
@@ -103,10 +103,10 @@ func (g *Gateway) Close() error {
 
 func digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
 
-// refusedBody is how long a client that is refused may take for the rest of what it sends.
+// refusedBody is how long a refused client may take to send the rest of its body.
 const refusedBody = time.Second
 
-// refuse answers a request that is not served, and does not wait for its body. reason is that of
+// refuse answers a request that is not served, without waiting for its body. reason is that of
 // [Refused].
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, status int, reason, why string) {
 	if g.observer != nil {
@@ -128,11 +128,11 @@ func (g *Gateway) health(w http.ResponseWriter) {
 		http.Error(w, "the gateway is being closed", http.StatusServiceUnavailable)
 		return
 	}
-	_, _ = io.WriteString(w, "ok\n") // who has asked may have gone
+	_, _ = io.WriteString(w, "ok\n") // the client may have gone
 }
 
-// serve serves a request of whoever bears a token, of one access only if that is given: a unix
-// socket is one client's.
+// serve serves a request of a client that bears a token. If only is given, it serves that access
+// alone, since a unix socket belongs to one client.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
 	// On other addresses the names by which we are called are unknown. Web sites do not reach a
 	// socket.
@@ -147,7 +147,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
 		return
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") { // in any case: RFC 9110, 11.1
+	if !strings.EqualFold(scheme, "Bearer") { // the case does not matter: RFC 9110, 11.1
 		token = ""
 	}
 	path := r.URL.EscapedPath()

@@ -12,18 +12,18 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// heartbeat is the key of a context under which it says how often the client of a call is told that
-// the call goes on: some clients give a silent one up after a minute.
+// heartbeat is the key of a context value: how often the client of a call is told that the call
+// goes on. Some clients give up a silent call after a minute.
 type heartbeat struct{}
 
-// WithHeartbeat is a context in which a client is told that often that its call goes on.
+// WithHeartbeat returns a context in which a client is told at this interval that its call goes on.
 func WithHeartbeat(ctx context.Context, every time.Duration) context.Context {
 	return context.WithValue(ctx, heartbeat{}, every)
 }
 
-// beat tells the client of a call, if it has asked for progress, that the call goes on, until the
-// function is called that it returns or the server reports progress of its own. Ours is next to
-// nothing, since progress must not go back.
+// beat tells the client of a call, if it has asked for progress, that the call goes on. It stops
+// when the returned function is called or the server reports progress of its own. Our progress is
+// next to nothing, since progress must not go back.
 func beat(r *mcp.Request, f *InFlightCall, call *mcp.Call, every time.Duration) (stop func()) {
 	token := r.Meta().Get(mcp.MetaProgressToken)
 	if token == nil {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// ErrTimeout ends a call of which nothing was heard for too long.
+// ErrTimeout ends a call that was silent for too long.
 var ErrTimeout = errors.New("nothing was heard of the call for too long")
 
-// IdleTimer ends a call of which nothing is heard for too long. The time in which a client is asked
-// does not count. One that is nil does nothing.
+// IdleTimer ends a call that is silent for too long. The time in which a client is asked does not
+// count. A nil IdleTimer does nothing.
 type IdleTimer struct {
 	limit *time.Timer
 	after time.Duration
@@ -22,8 +22,8 @@ type IdleTimer struct {
 	over   bool
 }
 
-// StartIdleTimer starts the timer of a call, which is ended with the cause when nothing was heard
-// of it for the time of the limit.
+// StartIdleTimer starts the timer of a call. It ends the call with the cause when the call was
+// silent for the time of the limit.
 func StartIdleTimer(limit time.Duration, end context.CancelCauseFunc) *IdleTimer {
 	w := &IdleTimer{after: limit}
 	w.mu.Lock()
@@ -60,7 +60,7 @@ func (w *IdleTimer) runs() bool {
 // Reset begins the time anew.
 func (w *IdleTimer) Reset() { w.set(0, false) }
 
-// Pause stops the time until Resume is called, as often as it was.
+// Pause stops the time until Resume has been called as often as Pause.
 func (w *IdleTimer) Pause() { w.set(1, false) }
 
 // Resume lets the time go on after Pause.

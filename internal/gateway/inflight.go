@@ -12,11 +12,11 @@ import (
 )
 
 // InFlightCall is a call that has not been answered. Over stdio a server does not say to which of
-// its calls a question or a log message belongs. Of several calls it is then the oldest to which it
-// can belong.
+// its calls a question or a log message belongs. Of several calls it then goes to the oldest to
+// which it can belong.
 type InFlightCall struct {
-	// Notified gets what belongs to the call. level is that of the logs that its client wants to
-	// see; empty for none.
+	// Notified is called with the notifications of the call. level is the level of the logs that its
+	// client wants to see; empty for none.
 	Notified func(method string, params json.RawMessage)
 	level    string
 	// Capabilities are those of the client, which Ask asks.
@@ -24,7 +24,7 @@ type InFlightCall struct {
 	Ask          func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error)
 }
 
-// Answer answers what the server asks in the middle of the call.
+// Answer answers a question that the server asks in the middle of the call.
 func (f *InFlightCall) Answer(ctx context.Context, method string,
 	params json.RawMessage) (json.RawMessage, *mcp.Error) {
 	if f.Ask == nil || !mcp.Supports(f.Capabilities, method) {
@@ -34,7 +34,7 @@ func (f *InFlightCall) Answer(ctx context.Context, method string,
 }
 
 // inFlightCalls are the calls of an upstream that have not been answered, the oldest first. They
-// find out whom it concerns when a server asks or logs something without naming a call.
+// find the call that a server's question or log message concerns if it names none.
 type inFlightCalls struct {
 	// session and capabilities are the client's; session is nil for modern clients.
 	session      *mcp.Session
@@ -44,7 +44,7 @@ type inFlightCalls struct {
 	calls []*InFlightCall
 }
 
-// track notes a call until the function is called that it returns.
+// track records a call until forget is called.
 func (i *inFlightCalls) track(f *InFlightCall) (forget func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -56,7 +56,7 @@ func (i *inFlightCalls) track(f *InFlightCall) (forget func()) {
 	}
 }
 
-// all are the calls at this moment.
+// all returns the calls at this moment.
 func (i *inFlightCalls) all() []*InFlightCall {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -71,7 +71,7 @@ func (i *inFlightCalls) ask(ctx context.Context, method string, params json.RawM
 		if err == nil || errors.As(err, &said) || ctx.Err() != nil {
 			return mcp.AnswerOf(result, err)
 		}
-		// The client has no stream for what belongs to no request of its own.
+		// The client has no stream for messages that belong to no request of its own.
 	}
 	for _, f := range i.all() {
 		if f.Ask != nil && mcp.Supports(f.Capabilities, method) {
@@ -81,9 +81,10 @@ func (i *inFlightCalls) ask(ctx context.Context, method string, params json.RawM
 	return mcp.DefaultAnswer(method)
 }
 
-// log passes on a log message that does not say to which call it belongs. If there is only one call
-// the message goes with it, and so comes before its answer. If there are several, a modern client
-// gets it with the oldest of its calls that wants logs, since it hears nothing outside of calls.
+// log passes on a log message that does not say to which call it belongs. If there is only one
+// call, the message goes with it, and so comes before its answer. If there are several, a modern
+// client gets it with the oldest of its calls that wants logs, since it hears nothing outside of
+// calls.
 func (i *inFlightCalls) log(params json.RawMessage) {
 	calls := i.all()
 	at := 0

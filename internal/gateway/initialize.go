@@ -41,8 +41,8 @@ func (e *Endpoint) discover(ctx context.Context, r *mcp.Request) (json.RawMessag
 	return l.initializeResult(mcp.Modern), nil
 }
 
-// initializeResult is what a client of an era is told of the server: its own words, with the
-// members that the client's protocol wants.
+// initializeResult is what a client of an era is told of the server. It is the server's own result,
+// with the members that the client's protocol wants.
 func (l *Upstream) initializeResult(era mcp.Era) json.RawMessage {
 	c := l.Client()
 	said, _ := jsonobj.ParseObject(c.InitializeResult())

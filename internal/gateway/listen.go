@@ -18,8 +18,8 @@ const (
 	noteResourceUpdated  = "notifications/resources/updated"
 )
 
-// ListChanges are the notifications that a list has changed, and what a modern client calls each of
-// them when it asks for it.
+// ListChanges maps each notification that a list has changed to the name that a modern client asks
+// for it by.
 var ListChanges = map[string]string{
 	noteToolsChanged: "toolsListChanged", notePromptsChanged: "promptsListChanged",
 	noteResourcesChanged: "resourcesListChanged",
@@ -33,7 +33,7 @@ func (l *Upstream) Listen(ctx context.Context, r *mcp.Request, begun func()) (js
 	if c.Era() == mcp.Legacy {
 		return l.listenLegacy(ctx, c, r, begun)
 	}
-	// The server tags what it sends with our request's id; the client knows only its own.
+	// The server tags what it sends with our request's id, but the client knows only its own.
 	call := mcp.Call{Method: r.Method, Params: mcp.WithoutMeta(r.Params, HopKeys...),
 		Capabilities: r.Meta().Object(mcp.MetaClientCapabilities).JSON(), Info: l.info}
 	call.Notified = func(method string, params json.RawMessage) {
@@ -66,7 +66,7 @@ func (l *Upstream) listenLegacy(ctx context.Context, c *mcp.Client,
 	if !granted.Has("resourceSubscriptions") {
 		n.resources = nil
 	}
-	l.listeners.add(n) // now: what changes after a subscription must not be missed
+	l.listeners.add(n) // now, so that no change after the subscription is missed
 	for _, uri := range n.resources {
 		if _, err := c.Call(ctx, mcp.Call{Method: mcp.MethodSubscribe, Params: uriParams(uri)}); err != nil {
 			granted = granted.Delete("resourceSubscriptions")
@@ -79,7 +79,7 @@ func (l *Upstream) listenLegacy(ctx context.Context, c *mcp.Client,
 		<-ctx.Done()
 	}
 	for _, uri := range l.listeners.remove(n) {
-		// If the server goes on telling, nobody is listening.
+		// If this fails, the server goes on telling and nobody is listening.
 		_, _ = c.Call(l.e.ctx, mcp.Call{Method: mcp.MethodUnsubscribe, Params: uriParams(uri)})
 	}
 	return mcp.Acknowledged, err
@@ -89,7 +89,7 @@ func uriParams(uri string) json.RawMessage {
 	return jsonobj.Object{{Key: "uri", Value: jsonobj.Quote(uri)}}.JSON()
 }
 
-// grant leaves of what a modern client wants to be told what a legacy server can tell.
+// grant reduces the wishes of a modern client to what a legacy server can tell.
 func grant(c *mcp.Client, wants jsonobj.Object) jsonobj.Object {
 	capabilities := ServerCapabilities(c)
 	return slices.DeleteFunc(wants, func(m jsonobj.Member) bool {
@@ -104,14 +104,14 @@ func grant(c *mcp.Client, wants jsonobj.Object) jsonobj.Object {
 	})
 }
 
-// notifiedOutside takes what a server says outside of calls.
+// notifiedOutside handles notifications that a server sends outside of calls.
 func (l *Upstream) notifiedOutside(method string, params json.RawMessage) {
 	if params, ok := l.e.tasks.Notification(l, method, params); ok {
 		l.notified(method, params)
 	}
 }
 
-// notified passes on what a server says outside of calls.
+// notified passes on notifications that a server sends outside of calls.
 func (l *Upstream) notified(method string, params json.RawMessage) {
 	if method == noteToolsChanged {
 		l.e.tools.Forget()
@@ -126,7 +126,7 @@ func (l *Upstream) notified(method string, params json.RawMessage) {
 	}
 }
 
-// askedOutside answers what a legacy server asks outside of calls.
+// askedOutside answers questions that a legacy server asks outside of calls.
 func (l *Upstream) askedOutside(ctx context.Context, method string,
 	params json.RawMessage) (json.RawMessage, *mcp.Error) {
 	ask, params := l.e.tasks.Question(l, params)
@@ -158,7 +158,8 @@ func (l *Upstream) subscribe(ctx context.Context, r *mcp.Request) (json.RawMessa
 }
 
 // Listened is the answer to a subscription that was open until its context ended. It is complete if
-// we are closed. A client that could not be sent all that it had subscribed to gets an error.
+// we are closed. A client that could not be sent everything that it had subscribed to gets an
+// error.
 func Listened(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, mcp.ErrShutdown) {
 		return nil, err
@@ -168,7 +169,7 @@ func Listened(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	}.JSON(), nil
 }
 
-// SubscriptionMeta is the _meta of what belongs to a subscription.
+// SubscriptionMeta is the _meta of messages that belong to a subscription.
 func SubscriptionMeta(r *mcp.Request) json.RawMessage {
 	return jsonobj.Object{{Key: mcp.MetaSubscriptionID, Value: r.ID}}.JSON()
 }

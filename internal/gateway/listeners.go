@@ -16,15 +16,15 @@ type listener struct {
 	resources []string
 
 	mu sync.Mutex
-	// early is what came before the client was sent the acknowledgement.
+	// early are the notifications that came before the client was sent the acknowledgement.
 	early        []func()
 	acknowledged bool
 }
 
-// tell sends a notification, not before the acknowledgement.
+// tell sends a notification, but not before the acknowledgement.
 func (n *listener) tell(method string, params json.RawMessage) {
 	send := func() {
-		// a client that has gone ends the request
+		// A failure means that the client has gone, which ends the request.
 		_ = n.request.Notify(method, mcp.WithMeta(params, mcp.MetaSubscriptionID, n.request.ID))
 	}
 	n.mu.Lock()
@@ -36,7 +36,7 @@ func (n *listener) tell(method string, params json.RawMessage) {
 	}
 }
 
-// acknowledge tells the client to what it has subscribed.
+// acknowledge tells the client what it has subscribed to.
 func (n *listener) acknowledge(tasks Tasks, granted jsonobj.Object) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -72,7 +72,7 @@ func (s *listeners) add(n *listener) {
 	s.all = append(s.all, n)
 }
 
-// remove takes a listener out. unused are its resources that no other listener has asked for.
+// remove removes a listener. unused are its resources that no other listener has asked for.
 func (s *listeners) remove(n *listener) (unused []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

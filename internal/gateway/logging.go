@@ -49,8 +49,8 @@ func (l *logLevel) set(level string) {
 	l.level = level
 }
 
-// raise asks a legacy server for logs of a level, if that is more talkative than what it was told
-// before.
+// raise asks a legacy server for logs of a level, if that level is more talkative than the last
+// one.
 func (l *logLevel) raise(ctx context.Context, c *mcp.Client, level string) {
 	if now := l.get(); now != "" && slices.Index(logLevels, level) >= slices.Index(logLevels, now) {
 		return
@@ -60,7 +60,7 @@ func (l *logLevel) raise(ctx context.Context, c *mcp.Client, level string) {
 	}
 }
 
-// SetLogLevel notes the level of the logs that the server is to be asked for when it is connected.
+// SetLogLevel sets the level of the logs that the server is asked for when it is connected.
 func (l *Upstream) SetLogLevel(level string) { l.logs.set(level) }
 
 // SetLevel answers logging/setLevel of a legacy client. A modern server is asked with each request.

@@ -11,28 +11,27 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// Observer is told of every request. Its methods must not block. Nothing that it is told is a
-// secret of a client.
+// Observer is told of every request. Its methods must not block. It is told no secret of a client.
 type Observer interface {
-	// Served is told of a request of MCP when it has been answered, of a subscription when it has
+	// Served is called when a request of MCP has been answered or, for a subscription, when it has
 	// ended.
 	Served(s Served)
-	// Refused is told of a request of HTTP that was not one of a client.
+	// Refused is called for a request of HTTP that did not come from a client.
 	Refused(r Refused)
 }
 
-// Served is a request of MCP and what became of it. What comes from the client may be any text.
+// Served is a request of MCP and its outcome. Texts that come from the client may be anything.
 type Served struct {
 	// Endpoint is the name of the endpoint, Method that of the request, Name that of the tool or
 	// prompt.
 	Endpoint, Method, Name string
 	Era                    mcp.Era
-	// Session is the beginning of the id of a legacy session. Client is what the client calls
-	// itself, where the request says it.
+	// Session is the beginning of the id of a legacy session. Client is the name of the client, where
+	// the request gives it.
 	Session, Client string
 	Began           time.Time
 	Took            time.Duration
-	// Outcome is how it ended, Code the code of the error if it was one.
+	// Outcome is how the request ended. Code is the code of the error if there was one.
 	Outcome string
 	Code    int64
 }
@@ -48,28 +47,28 @@ const (
 // Refused is a request that was refused.
 type Refused struct {
 	Status int
-	// Reason is token, host or endpoint: what was wrong.
+	// Reason is what was wrong: token, host or endpoint.
 	Reason string
-	// Remote is the address that it came from, Method that of HTTP.
+	// Remote is the address of the client. Method is that of HTTP.
 	Remote, Method string
 }
 
-// Observe has an observer told of the requests of accesses that are opened from now on, and of
-// those that are refused. It is called before the gateway is used.
+// Observe tells an observer of the requests of accesses that are opened from now on, and of refused
+// requests. It is called before the gateway is used.
 func (g *Gateway) Observe(o Observer) { g.observer = o }
 
-// Page serves a page beside the endpoints, such as /metrics, to whoever bears a token of an access.
-// It is called before the gateway is used.
+// Page serves a page beside the endpoints, such as /metrics, to every client that bears a token of
+// an access. It is called before the gateway is used.
 func (g *Gateway) Page(path string, h http.Handler) { g.pages[path] = h }
 
-// observed is a handler whose requests an observer is told of.
+// observed is a handler that tells an observer of its requests.
 type observed struct {
 	mcp.Handler
 	endpoint string
 	o        Observer
 }
 
-// observe puts the gateway's observer before a handler.
+// observe wraps a handler so that the gateway's observer sees its requests.
 func (g *Gateway) observe(endpoint string, h mcp.Handler) mcp.Handler {
 	if g.observer == nil {
 		return h

@@ -8,17 +8,17 @@ import (
 )
 
 // MetaJob is the key under which servers advertise jobs, and under which a call says that its
-// caller can wait for one: version 1 of UiPath's contract uipath.com/job.
+// caller can wait for one. It is that of version 1 of UiPath's contract uipath.com/job.
 const MetaJob = "uipath.com/job"
 
-// offers are what a server said of itself, as far as the gateway acts on it.
+// offers are the capabilities of a server on which the gateway acts.
 type offers struct {
 	// Jobs is the version of the uipath.com/job contract, 0 for none.
 	Jobs int
-	// Deduplicates says that calls with an idempotency key that came before start nothing.
+	// Deduplicates says that a call with an idempotency key that came before starts nothing.
 	Deduplicates bool
-	// Tasks says that tools can be called as tasks: of 2025-11-25 if the server is legacy, else by
-	// the extension.
+	// Tasks says that tools can be called as tasks. A legacy server has those of 2025-11-25, a modern
+	// one those of the extension.
 	Tasks bool
 	// hasTools says that the server has tools at all.
 	hasTools bool
@@ -49,7 +49,7 @@ func ServerCapabilities(c *mcp.Client) jsonobj.Object {
 	return hello.Object("capabilities")
 }
 
-// WithoutExtension takes the extension for tasks out of the capabilities of a server.
+// WithoutExtension removes the extension for tasks from the capabilities of a server.
 func WithoutExtension(capabilities jsonobj.Object) jsonobj.Object {
 	extensions := capabilities.Object("extensions")
 	if !extensions.Has(mcp.ExtensionTasks) {

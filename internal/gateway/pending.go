@@ -14,26 +14,26 @@ import (
 )
 
 // pendingCall is a call at a legacy server that a modern client has made. The server asks while it
-// works; the client is asked by the result of its request, and answers with a further request. In
-// between the call waits here.
+// works. The client gets the questions as the result of its request, and answers with a further
+// request. In between the call waits here.
 type pendingCall struct {
 	id    string
 	ctx   context.Context // ends with the call at the server
 	idle  *IdleTimer
-	done  chan struct{} // closed when result and err are there
+	done  chan struct{} // closed when result and err are set
 	fresh chan struct{} // has one element when there is a question that the client was not asked
 	taken chan struct{} // closed when the client has the result
 	end   context.CancelCauseFunc
 
 	mu sync.Mutex
-	// notified is that of the request that waits now; nil between two.
+	// notified is that of the request that waits now. It is nil between two requests.
 	notified func(method string, params json.RawMessage)
 	open     []*question // in the order in which they came
 	result   json.RawMessage
 	err      error
 }
 
-// question is something that the server asks.
+// question is a question of the server.
 type question struct {
 	key    string
 	ask    json.RawMessage // as in inputRequests
@@ -41,8 +41,8 @@ type question struct {
 }
 
 const (
-	// gather is how long further questions are waited for: some servers ask several at once, and a
-	// client would rather be asked once.
+	// gather is how long to wait for further questions. Some servers ask several at once, and a client
+	// would rather be asked once.
 	gather = 10 * time.Millisecond
 	// answerTimeout is how long a client may take to come back with answers.
 	answerTimeout = time.Hour
@@ -98,14 +98,14 @@ func (x *exchange) callPending(ctx context.Context, call mcp.Call) (json.RawMess
 	return p.await(ctx, &e.parked)
 }
 
-// conclude notes the outcome, and waits until the client has it or cannot come for it any more.
+// conclude sets the outcome. It waits until the client has it or cannot come for it any more.
 func (p *pendingCall) conclude(result json.RawMessage, err error) {
 	p.mu.Lock()
 	p.result, p.err = result, err
 	p.mu.Unlock()
 	close(p.done)
 	if p.ctx.Err() != nil {
-		return // nobody comes for it
+		return // nobody fetches it
 	}
 	late := time.NewTimer(answerTimeout)
 	defer late.Stop()
@@ -144,8 +144,8 @@ func (p *pendingCall) ask(ctx context.Context, method string, params json.RawMes
 	}
 }
 
-// questions are those that are open, as a result that asks them. No request waits for the call then
-// until its client comes back.
+// questions returns a result that asks the open questions. From then on no request waits for the
+// call until its client comes back.
 func (p *pendingCall) questions() json.RawMessage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +164,7 @@ func (p *pendingCall) questions() json.RawMessage {
 }
 
 // await waits for the end of the call or for questions, with which the call is parked. If the
-// client goes the call ends.
+// client goes, the call ends.
 func (p *pendingCall) await(ctx context.Context, parked *parkedCalls) (json.RawMessage, error) {
 	for {
 		select {
@@ -192,8 +192,8 @@ func (p *pendingCall) await(ctx context.Context, parked *parkedCalls) (json.RawM
 	}
 }
 
-// proceed lets the call go on with what the client has answered, for a further request of the
-// client. What it has not answered it is asked again.
+// proceed gives the call the client's answers and lets it go on, for a further request of the
+// client. Questions that the client has not answered are asked again.
 func (p *pendingCall) proceed(notified func(string, json.RawMessage), responses jsonobj.Object) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -236,7 +236,7 @@ func (c *parkedCalls) forget(p *pendingCall) {
 	delete(c.byID, p.id)
 }
 
-// resume takes the call with an id out, and lets it go on.
+// resume takes out the call with an id, and lets it go on.
 func (c *parkedCalls) resume(id string,
 	notified func(string, json.RawMessage), responses jsonobj.Object) (*pendingCall, error) {
 	c.mu.Lock()

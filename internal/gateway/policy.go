@@ -8,22 +8,22 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// Policy is what becomes of calls of tools, and how the work that they may start is shown.
+// Policy decides what becomes of calls of tools, and how the work that they may start is shown.
 type Policy interface {
-	// InitializeResult changes what the client is told of the server; meta are the members of its
+	// InitializeResult changes what the client is told of the server. meta are the members of its
 	// _meta.
 	InitializeResult(era mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object)
 	// ShowTool changes how a tool is shown.
 	ShowTool(l *Upstream, t jsonobj.Object) jsonobj.Object
-	// Capabilities changes what a server is told of the client, an object.
+	// Capabilities changes the client's capabilities, an object, before a server is told of them.
 	Capabilities(era mcp.Era, c json.RawMessage) json.RawMessage
-	// AsksPerson says that questions of a modern server are not answered here, if a person can
-	// answer them: the policy sees them as results.
+	// AsksPerson says that questions of a modern server that a person can answer are not answered
+	// here. The policy sees them as results.
 	AsksPerson() bool
 	// Call handles tools/call.
 	Call(ctx context.Context, l *Upstream, r *mcp.Request) (json.RawMessage, error)
-	// WantsTasks says that the tasks of a modern server are wanted, so that it is asked for that
-	// era first.
+	// WantsTasks says that the tasks of a modern server are wanted, so that the modern era is tried
+	// first.
 	WantsTasks() bool
 }
 

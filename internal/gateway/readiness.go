@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// readiness is how far a server has come: the client has seen its tools, or it cannot be reached.
-// What happens first counts.
+// readiness says how far a server has come: either the client has seen its tools, or it cannot be
+// reached. The first of the two counts.
 type readiness struct {
 	once   sync.Once
 	ready  chan struct{} // closed when the client has seen the tools
@@ -18,10 +18,10 @@ func newReadiness() *readiness {
 	return &readiness{ready: make(chan struct{}), failed: make(chan struct{})}
 }
 
-// mark says that the client has seen the tools.
+// mark records that the client has seen the tools.
 func (r *readiness) mark() { r.once.Do(func() { close(r.ready) }) }
 
-// fail says that the server cannot be reached.
+// fail records that the server cannot be reached.
 func (r *readiness) fail(err error) {
 	r.once.Do(func() {
 		r.err = err
@@ -39,7 +39,7 @@ func (r *readiness) isReady() bool {
 	}
 }
 
-// wait waits until the client has seen the tools. failure is why the server could not be reached,
+// wait waits until the client has seen the tools. failure says why the server could not be reached.
 // err is the end of ctx.
 func (r *readiness) wait(ctx context.Context) (failure, err error) {
 	select {

@@ -1,6 +1,6 @@
-// Package catalog serves at one endpoint what all servers of an access have: it joins their lists,
-// gives tools and prompts names that no two servers share, and passes each request on to the
-// server that it is for. It knows endpoints and upstreams, and nothing of what becomes of calls.
+// Package catalog serves at one endpoint what all servers of an access have. It joins their lists,
+// gives tools and prompts names that no two servers share, and passes each request on to its
+// server. It knows endpoints and upstreams, but not what becomes of calls.
 package catalog
 
 import (
@@ -17,17 +17,17 @@ import (
 )
 
 // aggregate serves at one endpoint what all servers of an access have. Tools and prompts get names
-// of their own there; resources keep their URIs, and of several servers with one URI the first has
-// it.
+// of their own there. Resources keep their URIs; if several servers have one URI, it belongs to the
+// first.
 type aggregate struct {
 	name      string
 	endpoints []*gateway.Endpoint
 	tasks     gateway.Tasks
-	// patience is how long a server may take for what is asked of all of them; then its part is
-	// left out.
+	// patience is how long a server may take to answer a request to all servers. After that its part
+	// is left out.
 	patience time.Duration
-	// connecting is how long a server may take to connect; then its part is left out, and the
-	// client is told when it is there.
+	// connecting is how long a server may take to connect. After that its part is left out, and the
+	// client is told when the server is there.
 	connecting time.Duration
 	arrivals   arrivals
 
@@ -37,7 +37,7 @@ type aggregate struct {
 
 const defaultPatience = 10 * time.Second
 
-// Combine makes one endpoint of a name for all servers; see [AccessOptions].
+// Combine makes one endpoint with a name for all servers; see [AccessOptions].
 func Combine(name string) func(endpoints []*gateway.Endpoint, tasks gateway.Tasks) gateway.Combined {
 	return func(endpoints []*gateway.Endpoint, tasks gateway.Tasks) gateway.Combined {
 		return newAggregate(name, endpoints, tasks)
@@ -80,7 +80,7 @@ func (a *aggregate) Open(s *mcp.Session, version string, capabilities jsonobj.Ob
 	return nil
 }
 
-// close takes the upstreams out of their endpoints, and ends what is done for the session.
+// close removes the upstreams from their endpoints, and ends the work for the session.
 func (s *aggregateSession) close() {
 	s.end()
 	for e, l := range s.upstreams {
@@ -88,7 +88,7 @@ func (s *aggregateSession) close() {
 	}
 }
 
-// connect is the connected upstream of a request's client to a server.
+// connect returns the connected upstream of a request's client to a server.
 func (a *aggregate) connect(ctx context.Context, e *gateway.Endpoint, r *mcp.Request) (*gateway.Upstream, error) {
 	if r.Era == mcp.Modern {
 		return e.Upstream(ctx, r)
@@ -155,7 +155,7 @@ func (a *aggregate) initialize(ctx context.Context, r *mcp.Request) (json.RawMes
 	return result, err
 }
 
-// initializeResult says what the servers have together. version is that of a legacy client.
+// initializeResult joins what the servers say of themselves. version is that of a legacy client.
 func (a *aggregate) initializeResult(ctx context.Context, r *mcp.Request, version string) (json.RawMessage, error) {
 	said := make([]jsonobj.Object, len(a.endpoints))
 	if err := a.each(ctx, r, func(i int, l *gateway.Upstream) {
@@ -210,7 +210,7 @@ func (a *aggregate) initializeResult(ctx context.Context, r *mcp.Request, versio
 	return out.JSON(), nil
 }
 
-// modernResult is what every list of Modern says of itself.
+// modernResult has the members that every list has in Modern.
 func modernResult() jsonobj.Object {
 	return jsonobj.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)},
 		{Key: "ttlMs", Value: json.RawMessage("0")}, {Key: "cacheScope", Value: json.RawMessage(`"private"`)}}
@@ -234,7 +234,7 @@ func (a *aggregate) named(ctx context.Context, r *mcp.Request,
 	return a.serveAt(ctx, o.endpoint, r)
 }
 
-// find finds what has a name. What has not been listed yet is listed now.
+// find finds a tool or prompt by its name. It lists what has not been listed yet.
 func (a *aggregate) find(ctx context.Context, r *mcp.Request, list string, c *names, name string) (origin, error) {
 	if o, ok := c.resolve(name); ok {
 		return o, nil
@@ -255,13 +255,13 @@ func (a *aggregate) serveAt(ctx context.Context, e *gateway.Endpoint, r *mcp.Req
 	return e.ServeOn(ctx, l, r)
 }
 
-// patiently ends a context for what is asked of all servers when that takes too long.
+// patiently returns a context that ends when a request to all servers takes too long.
 func (a *aggregate) patiently(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, a.patience, fmt.Errorf("it has not answered within %v", a.patience))
 }
 
-// setLevel tells all servers; it is enough if one listens. One that is not there is told when it
-// comes.
+// setLevel tells all servers the level; it succeeds if one of them listens. A server that is not
+// there is told when it connects.
 func (a *aggregate) setLevel(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	params, _ := jsonobj.ParseObject(r.Params)
 	if session, _ := r.Session.Value().(*aggregateSession); session != nil && gateway.IsLogLevel(params.Text("level")) {
@@ -290,7 +290,7 @@ func (a *aggregate) Notified(s *mcp.Session, method string, params json.RawMessa
 	for _, e := range a.endpoints {
 		if c := session.upstreams[e].Client(); c != nil && c.Era() == mcp.Legacy {
 			ctx, cancel := context.WithTimeout(e.Context(), time.Minute)
-			_ = c.Notify(ctx, method, params) // a notification has no answer in which to say that the server has gone
+			_ = c.Notify(ctx, method, params) // a notification has no answer that could say that the server has gone
 			cancel()
 		}
 	}

@@ -18,19 +18,19 @@ import (
 // answered without it.
 const defaultConnecting = 3 * time.Second
 
-// arrival is a connection that is being made to a server. It goes on when nobody waits for it any
+// arrival is a connection to a server that is being made. It goes on when nobody waits for it any
 // more.
 type arrival struct {
 	begun    time.Time
-	done     chan struct{} // closed when upstream and err are there
+	done     chan struct{} // closed when upstream and err are set
 	upstream *gateway.Upstream
 	err      error
 	// missed says that a client was answered without the server. The mu of arrivals guards it.
 	missed bool
 }
 
-// arrivalOf says whose connection it is: that of a legacy session, or of modern clients with the
-// same capabilities.
+// arrivalOf identifies whose connection it is: that of a legacy session, or of modern clients with
+// the same capabilities.
 type arrivalOf struct {
 	endpoint     *gateway.Endpoint
 	session      *aggregateSession
@@ -81,8 +81,8 @@ func (a *aggregate) arrive(e *gateway.Endpoint, r *mcp.Request) *arrival {
 	return v
 }
 
-// await waits for an arrival. One that takes too long is left out once another server is there;
-// without any there would be nothing to answer.
+// await waits for an arrival. One that takes too long is left out once another server is there.
+// While no other is, await goes on waiting, since there would be nothing to answer.
 func (a *aggregate) await(ctx context.Context, v *arrival, another <-chan struct{}) (*gateway.Upstream, error) {
 	late := time.NewTimer(time.Until(v.begun.Add(a.connecting)))
 	defer late.Stop()
@@ -119,8 +119,8 @@ func (a *aggregate) wasMissed(v *arrival) bool {
 	return v.missed
 }
 
-// each calls f for the upstream of each server that can be reached, at the same time. The error is
-// there if no server can be reached.
+// each calls f at the same time for the upstream of each server that can be reached. It returns an
+// error if no server can be reached.
 func (a *aggregate) each(ctx context.Context, r *mcp.Request, f func(i int, l *gateway.Upstream)) error {
 	errs := make([]error, len(a.endpoints))
 	var all sync.WaitGroup
@@ -144,8 +144,8 @@ func (a *aggregate) each(ctx context.Context, r *mcp.Request, f func(i int, l *g
 	return nil
 }
 
-// mayCome adds to the capabilities of all servers what one may have that is not there yet: clients
-// look for what they are told of.
+// mayCome adds to the capabilities of all servers those that a missing server may have, because
+// clients look only for what they are told of.
 func mayCome(capabilities jsonobj.Object) jsonobj.Object {
 	for _, kind := range []string{"tools", "prompts", "resources"} {
 		capabilities = capabilities.Set(kind,
@@ -154,12 +154,12 @@ func mayCome(capabilities jsonobj.Object) jsonobj.Object {
 	return capabilities
 }
 
-// announce tells a legacy session that every list of the server has changed: it was answered
-// without them.
+// announce tells a legacy session that every list of the server has changed, because it was
+// answered without them.
 func announce(l *gateway.Upstream) {
 	for method, wish := range gateway.ListChanges {
 		if gateway.ServerCapabilities(l.Client()).Has(strings.TrimSuffix(wish, "ListChanged")) {
-			_ = l.Session().Notify(method, nil) // one that has ended does not want to know
+			_ = l.Session().Notify(method, nil) // a session that has ended does not want to know
 		}
 	}
 }

@@ -31,8 +31,8 @@ func (a *aggregate) list(ctx context.Context, r *mcp.Request, member, key string
 	return out.Set(member, list).JSON(), nil
 }
 
-// collect gets a list of all servers that can be reached and answer in time. With a catalog what is
-// in it gets new names; without one it is noted who has it.
+// collect gets a list of all servers that can be reached and answer in time. With a catalog the
+// items get new names. Without one collect notes which server has them.
 func (a *aggregate) collect(ctx context.Context, r *mcp.Request,
 	method, member, key string, c *names) ([]json.RawMessage, error) {
 	ctx, cancel := a.patiently(ctx)
@@ -65,8 +65,8 @@ func (a *aggregate) collect(ctx context.Context, r *mcp.Request,
 	return out, nil
 }
 
-// listOf gets the list of a server, as its own endpoint shows it. A server that does not have such
-// a list, or fails, has an empty one.
+// listOf gets the list of a server as its own endpoint shows it. If the server does not have such a
+// list, or fails, the list is empty.
 func (a *aggregate) listOf(ctx context.Context, l *gateway.Upstream,
 	r *mcp.Request, method, member string) (all []jsonobj.Object) {
 	kind := member
@@ -116,8 +116,8 @@ func (a *aggregate) listOf(ctx context.Context, l *gateway.Upstream,
 	return all
 }
 
-// resource passes a request on to the server that has a resource: the one that listed it, else the
-// first that does not refuse.
+// resource passes a request on to the server that listed a resource, or else to the first that does
+// not refuse.
 func (a *aggregate) resource(ctx context.Context, r *mcp.Request, uri string) (json.RawMessage, error) {
 	var refused error
 	for _, e := range a.resources.first(uri, a.endpoints) {
@@ -165,15 +165,15 @@ func (a *aggregate) complete(ctx context.Context, r *mcp.Request) (json.RawMessa
 	return a.serveAt(ctx, o.endpoint, r)
 }
 
-// listen serves a modern client's wish to be told of changes of all servers.
+// listen serves a modern client that wants to be told of changes of all servers.
 func (a *aggregate) listen(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	params, err := jsonobj.ParseObject(r.Params)
 	if err != nil {
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
 	}
 	granted := params.Object("notifications")
-	// Before the client knows that it listens: of a server that it is answered without from then on
-	// it is told.
+	// This comes before the client knows that it listens. From then on it is told of a server that it
+	// is answered without.
 	arriving := make([]*arrival, len(a.endpoints))
 	for i, e := range a.endpoints {
 		arriving[i] = a.arrive(e, r)
@@ -193,9 +193,9 @@ func (a *aggregate) listen(ctx context.Context, r *mcp.Request) (json.RawMessage
 	return gateway.Listened(ctx, r)
 }
 
-// listenAt listens for a client at one server until the context ends or the server does not want to
-// tell. One that cannot be reached, takes long to connect, or has cut the subscription, is tried
-// again; what has changed meanwhile nobody knows, and so the client is told that everything has.
+// listenAt listens for a client at one server until the context ends or the server refuses. It
+// tries again if the server cannot be reached, takes long to connect, or has cut the subscription.
+// Nobody knows what has changed meanwhile, so the client is told that everything has.
 func (a *aggregate) listenAt(ctx context.Context, e *gateway.Endpoint,
 	r *mcp.Request, wants jsonobj.Object, v *arrival) {
 	again := false
@@ -229,12 +229,13 @@ func (a *aggregate) listenAt(ctx context.Context, e *gateway.Endpoint,
 	}
 }
 
-// tellAll tells a modern client that every list of the server has changed that it wants to hear of.
+// tellAll tells a modern client that every list of the server has changed, as far as it wants to
+// hear of them.
 func tellAll(l *gateway.Upstream, r *mcp.Request, wants jsonobj.Object) {
 	for method, wish := range gateway.ListChanges {
 		if string(wants.Get(wish)) == "true" &&
 			gateway.ServerCapabilities(l.Client()).Has(strings.TrimSuffix(wish, "ListChanged")) {
-			// a client that has gone ends the request
+			// A failure means that the client has gone, which ends the request.
 			_ = r.Notify(method, jsonobj.Object{{Key: "_meta", Value: gateway.SubscriptionMeta(r)}}.JSON())
 		}
 	}

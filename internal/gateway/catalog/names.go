@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway"
 )
 
-// maxName is how long the name of a tool or prompt may be: some models take no longer ones.
+// maxName is the greatest length of the name of a tool or prompt. Some models take no longer ones.
 const maxName = 64
 
 // origin is a tool or prompt of a server.
@@ -20,12 +20,12 @@ type origin struct {
 	name     string
 }
 
-// names names what several servers have: SERVER_NAME of [a-z0-9_-], at most 64 characters. A name
-// ends with a digest of the server and its own name if it had to be cut, if another server could
-// have given it, or if its server would give it twice: so whose a name is does not depend on which
-// servers can be reached.
+// names gives the tools and prompts of several servers names: SERVER_NAME of [a-z0-9_-], at most 64
+// characters. A name ends with a digest of the server and its own name if it had to be cut, if
+// another server could have given it, or if its server would give it twice. So the owner of a name
+// does not depend on which servers can be reached.
 type names struct {
-	// prefixes are what the names of each server begin with.
+	// prefixes are the beginnings of the names of each server.
 	prefixes []string
 
 	mu     sync.Mutex
@@ -41,7 +41,7 @@ func newNames(endpoints []*gateway.Endpoint) *names {
 	return c
 }
 
-// isAmbiguous reports whether more servers than one could give a name, with a digest or without.
+// isAmbiguous reports whether more than one server could give a name, with a digest or without.
 func (c *names) isAmbiguous(name string) bool {
 	servers := 0
 	for _, prefix := range c.prefixes {
@@ -52,10 +52,11 @@ func (c *names) isAmbiguous(name string) bool {
 	return servers > 1 || likeDigested.MatchString(name)
 }
 
-// likeDigested is what names with a digest look like.
+// likeDigested matches names that look like ones with a digest.
 var likeDigested = regexp.MustCompile("_[0-9a-f]{8}$")
 
-// canonical is the name of something, as long as no other has it; cut says that it did not fit.
+// canonical returns the name of something, as long as nothing else has it. cut says that it did not
+// fit.
 func canonical(server, name string) (out string, cut bool) {
 	out = strings.Map(func(r rune) rune {
 		switch {
@@ -67,14 +68,14 @@ func canonical(server, name string) (out string, cut bool) {
 	return out, len(out) > maxName
 }
 
-// digested is a canonical name that no other can have.
+// digested returns a canonical name that nothing else can have.
 func digested(out, server, name string) string {
 	sum := sha256.Sum256([]byte(server + "\x00" + name))
 	suffix := "_" + hex.EncodeToString(sum[:4])
 	return out[:min(len(out), maxName-len(suffix))] + suffix
 }
 
-// name gives each of a list its name, and notes them.
+// name gives each item of a list its name, and remembers the names.
 func (c *names) name(all []origin) []string {
 	count := map[string]int{}
 	for _, o := range all {
@@ -95,7 +96,7 @@ func (c *names) name(all []origin) []string {
 	return names
 }
 
-// resolve finds what has a name, in any case.
+// resolve finds the tool or prompt with a name, in any case.
 func (c *names) resolve(name string) (origin, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +110,7 @@ type routes struct {
 	byURI map[string]*gateway.Endpoint
 }
 
-// note notes that a server has a resource, unless an earlier one has it too.
+// note records that a server has a resource, unless an earlier server has it too.
 func (r *routes) note(uri string, e *gateway.Endpoint, order []*gateway.Endpoint) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

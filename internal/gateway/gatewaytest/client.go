@@ -19,17 +19,17 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TaskClient is a client that knows tasks. The SDK does not, so it is raw.
+// TaskClient is a client that knows tasks. It is raw, because the SDK does not know them.
 type TaskClient struct {
 	*mcp.Client
 	T     *testing.T
 	Notes chan jsonobj.Object // notifications about tasks
 	Seen  *wire
-	// Content is what the person says who is asked something, an object.
+	// Content is the answer of the person who is asked, an object.
 	Content string
 }
 
-// wire is everything that a client was sent.
+// wire is everything that was sent to a client.
 type wire struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -96,7 +96,7 @@ func (c *TaskClient) Notified(method string, params json.RawMessage) {
 	}
 }
 
-// Accept is a person who says yes to everything.
+// Accept plays a person who says yes to everything.
 func (c *TaskClient) Accept(_ context.Context, _ string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 	c.Seen.add(params)
 	return json.RawMessage(`{"action":"accept","content":` + c.Content + `}`), nil
@@ -129,13 +129,13 @@ func (c *TaskClient) Must(method, params string, args ...any) jsonobj.Object {
 	return o
 }
 
-// refusal is what a server says when it refuses.
+// refusal is the error of a server that refuses.
 type refusal struct {
 	Message string
 	Data    json.RawMessage
 }
 
-// Refused expects an error of a code.
+// Refused expects an error with a code.
 func (c *TaskClient) Refused(code int64, method, params string, args ...any) refusal {
 	c.T.Helper()
 	o, err := c.Try(method, fmt.Sprintf(params, args...))
@@ -169,7 +169,7 @@ func (c *TaskClient) Get(id string) jsonobj.Object {
 	return c.Must(mcp.MethodTasksGet, `{"taskId":%q}`, id)
 }
 
-// Until asks for a task until it has a status.
+// Until polls a task until it has a status.
 func (c *TaskClient) Until(id, status string) jsonobj.Object {
 	c.T.Helper()
 	deadline := time.Now().Add(TaskLimit)
@@ -241,8 +241,8 @@ func (c *TaskClient) Note(id, status string) jsonobj.Object {
 	}
 }
 
-// HTTPClient is one with connections of its own. Those of http.DefaultClient are cut whenever a
-// server of httptest is closed, of whatever test.
+// HTTPClient returns a client with connections of its own. Those of http.DefaultClient are cut
+// whenever any test closes a server of httptest.
 func HTTPClient(t *testing.T) *http.Client {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)

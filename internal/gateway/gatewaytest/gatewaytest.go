@@ -9,7 +9,7 @@ import (
 // TaskLimit is how long anything in these tests may take.
 const TaskLimit = 30 * time.Second
 
-// WaitFor waits for something that a test's peer tells.
+// WaitFor waits for a value that a test's peer sends.
 func WaitFor[T any](t *testing.T, c <-chan T) (v T) {
 	t.Helper()
 	limit := time.NewTimer(TaskLimit)
@@ -22,7 +22,7 @@ func WaitFor[T any](t *testing.T, c <-chan T) (v T) {
 	return v
 }
 
-// Eventually waits until something is so that nobody tells of.
+// Eventually polls until is returns true. It is for conditions that nobody reports.
 func Eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(TaskLimit); !is(); {

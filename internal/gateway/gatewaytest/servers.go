@@ -20,7 +20,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TaskFixture is the fixture's server behind HTTP, with a log of what it is asked.
+// TaskFixture is the fixture's server behind HTTP, with a log of its requests.
 type TaskFixture struct {
 	t   *testing.T
 	Mu  sync.Mutex
@@ -34,7 +34,7 @@ func (f *TaskFixture) Write(p []byte) (int, error) {
 	return f.Log.Write(p)
 }
 
-// Asked is how often a method was called, of a task or tool if that is named.
+// Asked is how often a method was called, for a task or tool if that is named.
 func (f *TaskFixture) Asked(method, tool string) (n int) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
@@ -77,7 +77,7 @@ func StartTaskFixture(t *testing.T, o taskserver.Options) (*TaskFixture, gateway
 	return f, gateway.Server{Name: "tasks", Target: mcp.Target{URL: h.URL}}
 }
 
-// OverPipes is the fixture's server as a process of ours would be, which dies with its connection.
+// OverPipes is the fixture's server, which dies with its connection as a process of ours would.
 func OverPipes(o taskserver.Options) gateway.Server {
 	return gateway.Server{Name: "tasks", ChildProcess: true, Protocol: mcp.Era(o.Era),
 		Target: mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) {
@@ -136,7 +136,7 @@ func StartPlainServer(t *testing.T) (*PlainServer, gateway.Server) {
 			case <-ctx.Done():
 				p.Ended <- ctx.Err()
 				return nil, ctx.Err()
-			case <-t.Context().Done(): // or the server, which waits for its tools, would not end when it was not told
+			case <-t.Context().Done(): // otherwise the server, which waits for its tools, would not end when nobody told it
 				return nil, t.Context().Err()
 			}
 		})

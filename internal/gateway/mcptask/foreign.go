@@ -9,14 +9,14 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// FastMCP 2.14 takes a call as a task of 2025-11-25, and answers it with an ordinary result that
-// has no content and names the task under keys of its own.
+// FastMCP 2.14 takes a call as a task of 2025-11-25. It answers with an ordinary result that has no
+// content and names the task under keys of its own.
 const (
 	MetaForeignTask    = "modelcontextprotocol.io/task"
 	MetaForeignRelated = "modelcontextprotocol.io/related-task"
 )
 
-// foreignTask is the task that such a result names; nil for every other result.
+// foreignTask returns the task that such a result names; nil for every other result.
 func foreignTask(o jsonobj.Object) json.RawMessage {
 	var content []json.RawMessage
 	if json.Unmarshal(o.Get("content"), &content) == nil && len(content) > 0 || o.Has("structuredContent") {
@@ -25,15 +25,15 @@ func foreignTask(o jsonobj.Object) json.RawMessage {
 	return o.Object("_meta").Get(MetaForeignTask)
 }
 
-// Names reports whether a result stands for a task, however it names it. It has no content then,
-// and must not be taken for a final result.
+// Names reports whether a result stands for a task, in whatever way it names it. Such a result has
+// no content, and must not be taken for a final one.
 func Names(result json.RawMessage) bool {
 	o, err := jsonobj.ParseObject(result)
 	return err == nil && (o.Text("resultType") == "task" || o.Has("task") && !o.Has("content") || foreignTask(o) != nil)
 }
 
-// IsLost reports whether a result stands for a task that cannot be followed: it has no id or, where
-// it is named in a way of its own, the server does not tell of it.
+// IsLost reports whether a result stands for a task that cannot be followed, because it has no id
+// or, where it is named in a way of its own, because the server does not tell of it.
 func IsLost(ctx context.Context, c *mcp.Client, result json.RawMessage) bool {
 	if !Names(result) {
 		return false
@@ -48,7 +48,7 @@ func IsLost(ctx context.Context, c *mcp.Client, result json.RawMessage) bool {
 	return err != nil || json.Unmarshal(answer, &w) != nil || w.Status == ""
 }
 
-// LostError is for a call that its server has answered with such a task.
+// LostError is the error of a call that its server has answered with such a task.
 func LostError(server string) *mcp.Error {
 	return mcp.Errorf(mcp.CodeInternal,
 		"MCP server %q has made a task of the call and does not tell of it: its answer has no content, and names no task that it knows",

@@ -13,7 +13,7 @@ type InputRequiredError struct{ Input wait.Input }
 // Error implements error.
 func (e *InputRequiredError) Error() string { return "the task waits for an answer" }
 
-// InputOf is what the result of a call asks a person; nil for every other result.
+// InputOf returns the question to a person in the result of a call; nil for every other result.
 func InputOf(result json.RawMessage) *wait.Input {
 	o, err := jsonobj.ParseObject(result)
 	if err != nil || o.Text("resultType") != "input_required" {

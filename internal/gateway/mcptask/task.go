@@ -1,6 +1,6 @@
 // Package mcptask follows an MCP task on its server, in both protocol eras. It finds the handle of
 // a task in the result of a call, polls the task, answers its questions, and reads its result. It
-// knows nothing of gateways and of who waits for the task.
+// knows neither gateways nor who waits for the task.
 package mcptask
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// The statuses of tasks, which are those of both eras.
+// The statuses of tasks. Both eras have the same.
 const (
 	Working       = "working"
 	InputRequired = "input_required"
@@ -30,13 +30,13 @@ func IsStatus(status string) bool {
 	return status == Working || status == InputRequired || IsTerminal(status)
 }
 
-// UnknownStatus is the error of a task whose server gives it a status that there is not.
+// UnknownStatus is the error of a task whose server gives it a status that does not exist.
 func UnknownStatus(status string) *mcp.Error {
 	return mcp.Errorf(mcp.CodeInternal, "its server says that the task is %.100q; expected %s, %s, %s, %s or %s",
 		status, Working, InputRequired, Completed, Failed, Cancelled)
 }
 
-// IsTerminal reports whether a status is one that a task ends with.
+// IsTerminal reports whether a task with this status has ended.
 func IsTerminal(status string) bool {
 	return status == Completed || status == Failed || status == Cancelled
 }
@@ -45,15 +45,15 @@ func IsTerminal(status string) bool {
 type Wire struct {
 	TaskID, Status, StatusMessage string
 	CreatedAt                     time.Time
-	// TTL and PollInterval are milliseconds, TTL nil if there is none.
+	// TTL and PollInterval are in milliseconds. TTL is nil if there is none.
 	TTL           *int64
 	PollInterval  int64
 	Result, Error json.RawMessage
 	InputRequests jsonobj.Object
 }
 
-// UnmarshalJSON implements json.Unmarshaler. What is not as it should be counts as absent: a task
-// with an odd time to live is a task all the same.
+// UnmarshalJSON implements json.Unmarshaler. Malformed members count as absent: a task with an odd
+// time to live is a task all the same.
 func (w *Wire) UnmarshalJSON(b []byte) error {
 	o, err := jsonobj.ParseObject(slices.Clone(b))
 	if err != nil {
@@ -80,7 +80,7 @@ func (w *Wire) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// wireMillis reads a number of milliseconds that makes sense, up to some decades.
+// wireMillis reads a sensible number of milliseconds, up to some decades.
 func wireMillis(raw json.RawMessage) (ms int64, ok bool) {
 	var f float64
 	if jsonobj.IsNull(raw) || json.Unmarshal(raw, &f) != nil || f < 0 || f > 1e12 {
@@ -97,8 +97,8 @@ func (w *Wire) Apply(t *wait.MCPTask) {
 	t.TTLMs, t.PollMs = w.TTL, w.PollInterval
 }
 
-// HandleIn finds the handle of a task in the result of a call: that of the extension first, then
-// those of 2025-11-25.
+// HandleIn finds the handle of a task in the result of a call. It looks for that of the extension
+// first, then for those of 2025-11-25.
 func HandleIn(result json.RawMessage, c *mcp.Client, now time.Time) *wait.MCPTask {
 	o, err := jsonobj.ParseObject(result)
 	if err != nil {
@@ -131,15 +131,15 @@ var ErrTaskLost = errors.New("the server does not know the task any more")
 // or roots/list.
 type Asker func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error)
 
-// Decline is an Asker where nobody can be asked.
+// Decline is an Asker for when nobody can be asked.
 func Decline(_ context.Context, method string, _ json.RawMessage) (json.RawMessage, *mcp.Error) {
 	return mcp.DefaultAnswer(method)
 }
 
-// Poll asks a server once for a task, whose status it brings up to date; now is the present time. The
-// outcome is not nil if the task has ended and its result is there. What the task wants to know ask
-// answers; if that is nil and a person could answer the error is an [*InputRequiredError].
-// tasks/result, which blocks, is called only when it has something to give.
+// Poll asks a server once for a task and updates its status; now is the present time. The outcome
+// is not nil if the task has ended and its result is there. ask answers the questions of the task.
+// If ask is nil and a person could answer, the error is an [*InputRequiredError]. tasks/result,
+// which blocks, is called only when there is a result.
 func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, now time.Time, ask Asker) (*wait.WorkResult, error) {
 	result, err := c.Call(ctx, mcp.Call{
 		Method: mcp.MethodTasksGet, Params: Params(t.ID), Capabilities: extensionCapabilities,
@@ -181,7 +181,7 @@ func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, now time.Time, as
 			t.EndedAt = now // the server's own clock may be wrong
 		}
 		if now.Sub(t.EndedAt) < lateResult {
-			return nil, nil // some say so a little before they have it
+			return nil, nil // some report the end a little before they have the result
 		}
 		return &wait.WorkResult{Error: mcp.Errorf(mcp.CodeInternal,
 			"the task is %s, and its server gives nothing of it: %s", t.Status, t.Message).JSON()}, nil
@@ -193,7 +193,7 @@ func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, now time.Time, as
 	return nil, nil
 }
 
-// extensionCapabilities declare the extension for tasks, which every request for one must.
+// extensionCapabilities declare the extension for tasks, as every request for one must.
 var extensionCapabilities = json.RawMessage(`{"extensions":{"` + mcp.ExtensionTasks + `":{}}}`)
 
 func Params(id string) json.RawMessage {
@@ -203,12 +203,12 @@ func Params(id string) json.RawMessage {
 // lateResult is how long after the end of a modern task its result may be missing.
 const lateResult = time.Minute
 
-// resultTimeout is how long tasks/result may take for a task that has ended. Some servers say so a
-// little before they have the result.
+// resultTimeout is how long tasks/result may take for a task that has ended. Some servers report
+// the end a little before they have the result.
 const resultTimeout = 10 * time.Second
 
-// taskResult gets the result of a legacy task; while it is open the server asks what it wants to
-// know.
+// taskResult gets the result of a legacy task. While the request is open the server asks its
+// questions.
 func taskResult(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) (*wait.WorkResult, error) {
 	if t.Status != InputRequired {
 		var cancel context.CancelFunc
@@ -233,7 +233,7 @@ func taskResult(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) 
 	return &wait.WorkResult{Result: mcp.WithoutMeta(result, mcp.MetaRelatedTask, MetaForeignRelated)}, nil
 }
 
-// answerTask answers what a modern task wants to know.
+// answerTask answers the questions of a modern task.
 func answerTask(ctx context.Context, c *mcp.Client, t *wait.MCPTask, requests jsonobj.Object, ask Asker) error {
 	return Answer(ctx, c, t, mcp.AnswersTo(requests,
 		func(_, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
@@ -241,7 +241,7 @@ func answerTask(ctx context.Context, c *mcp.Client, t *wait.MCPTask, requests js
 		}))
 }
 
-// Answer hands in answers by their keys.
+// Answer sends answers by their keys.
 func Answer(ctx context.Context, c *mcp.Client, t *wait.MCPTask, responses jsonobj.Object) error {
 	if len(responses) == 0 {
 		return nil
@@ -253,7 +253,7 @@ func Answer(ctx context.Context, c *mcp.Client, t *wait.MCPTask, responses jsono
 	return err
 }
 
-// Cancel asks a server to cancel a task. One that has ended already is no error.
+// Cancel asks a server to cancel a task. A task that has ended already is no error.
 func Cancel(ctx context.Context, c *mcp.Client, t *wait.MCPTask) error {
 	_, err := c.Call(ctx, mcp.Call{
 		Method: mcp.MethodTasksCancel, Params: Params(t.ID), Capabilities: extensionCapabilities,

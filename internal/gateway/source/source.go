@@ -1,9 +1,9 @@
-// Package source is the source of jobs that asks MCP servers for what calls of their tools have
-// started: for MCP tasks, and for the results of jobs that nobody else can be asked for.
+// Package source is the source of jobs that asks MCP servers for the work that calls of their tools
+// have started: for MCP tasks, and for the results of jobs that nobody else can be asked for.
 //
 // It knows how to reach a server while no agent runs. It reads what a call has started from the
-// record of the call; it keeps nothing but since when results are missing, and knows nothing of stores
-// and rollouts.
+// record of the call. It keeps only since when results are missing, and knows nothing of stores and
+// rollouts.
 package source
 
 import (
@@ -27,7 +27,7 @@ import (
 
 // Options are what a source needs.
 type Options struct {
-	// Work reads what a call of a rollout has started; nil if nothing is recorded.
+	// Work reads the record of the work that a call of a rollout has started; nil if there is none.
 	Work func(ctx context.Context, rolloutID, callID string) (*wait.Work, error)
 	// Lookup gives the values of the variables in the declaration of a server.
 	Lookup tasks.Lookup
@@ -35,19 +35,19 @@ type Options struct {
 	Now    func() time.Time
 }
 
-// watch is what a trigger holds for this source. Triggers of earlier versions hold more of the
-// work, which is read from the record of the call all the same.
+// watch is the data of a trigger for this source. Triggers of earlier versions hold more of the
+// work, but it is read from the record of the call all the same.
 type watch struct {
 	Work struct {
 		CallID string `json:"callId"`
 	} `json:"work"`
-	// Server is the server as it is declared, with its ${VAR}s.
+	// Server is the declaration of the server, with its ${VAR}s.
 	Server tasks.MCPServer `json:"server"`
-	// Person says that a person answers what a task asks.
+	// Person says that a person answers the questions of a task.
 	Person bool `json:"person,omitempty"`
 }
 
-// Watch makes [wait.Spec].Watch for what a call has started.
+// Watch makes the [wait.Spec].Watch for the work that a call has started.
 func Watch(callID string, server tasks.MCPServer, person bool) (json.RawMessage, error) {
 	w := watch{Server: server, Person: person}
 	w.Work.CallID = callID
@@ -67,15 +67,15 @@ func New(o Options) wait.Source { return source{o, &sync.Map{}} }
 const (
 	firstPoll = time.Second
 	lastPoll  = time.Minute
-	// beforeExpiry is how long before a server forgets a result it is asked for the last time.
+	// beforeExpiry is how long before a server forgets a result it is asked for it the last time.
 	beforeExpiry = 10 * time.Second
-	// AfterExpiry is how long after that a server is asked again that could not be asked.
+	// AfterExpiry is how long after that a server that could not be asked is asked again.
 	AfterExpiry = time.Minute
 	// askTimeout is how long one check may take.
 	askTimeout = time.Minute
 )
 
-// StartKind implements wait.Source. The call of a tool has started what is waited for.
+// StartKind implements wait.Source. The work was started by the call of a tool.
 func (source) StartKind() wait.Start { return wait.AtMostOnce }
 
 // Start implements wait.Source.
@@ -146,24 +146,24 @@ func (s source) ask(ctx context.Context, j wait.Job,
 	return outcome, after, err
 }
 
-// failed is the end of what cannot be asked for any more.
+// failed is the status of work that cannot be asked for any more.
 func failed(err error) wait.Status {
 	return wait.Status{Done: true, Fault: fault.New(fault.Job, err.Error())}
 }
 
-// asking is what it takes to ask a server once.
+// asking is everything that is needed to ask a server once.
 type asking struct {
 	work   *wait.Work
 	server gateway.Server
 	person bool
 }
 
-// unreadableError says that what is waited for will never be readable.
+// unreadableError says that the work will never be readable.
 type unreadableError struct{ error }
 
-// read puts together what a trigger, the record of its call and the configuration say. An error
-// that is not an unreadableError may be gone the next time, or in another process: a variable
-// without a value here, or a store that is busy.
+// read combines a trigger, the record of its call and the configuration. An error that is not an
+// unreadableError may be gone the next time, or in another process: a variable without a value
+// here, or a store that is busy.
 func (s source) read(ctx context.Context, j wait.Job) (a asking, err error) {
 	var w watch
 	if err := json.Unmarshal(j.Spec.Watch, &w); err != nil {
@@ -217,7 +217,7 @@ func (a asking) ask(ctx context.Context, now time.Time) (outcome *wait.WorkResul
 		return nil, 0, err
 	}
 	outcome, err = mcptask.Poll(ctx, c, task, now, answer)
-	_ = c.Detach() // there may be other tasks in the session, which times out when nobody has a use for it
+	_ = c.Detach() // the session may have other tasks, and it times out when nobody uses it
 	return outcome, time.Duration(task.PollMs) * time.Millisecond, err
 }
 

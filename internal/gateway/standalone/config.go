@@ -18,14 +18,14 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// Config is what a file says of the servers.
+// Config is the content of a file of servers.
 type Config struct {
 	file    string
 	servers []tasks.MCPServer
 }
 
-// ReadConfig reads the servers of a file, and finds out what will never do before a client has to.
-// The warnings are there with an error, too.
+// ReadConfig reads the servers of a file. It finds settings that can never work before a client
+// does. It returns the warnings with an error, too.
 func ReadConfig(file string) (_ *Config, warnings input.Problems, err error) {
 	config, problems := tasks.LoadMCPConfig(file)
 	warnings = problems.Warnings()
@@ -34,7 +34,7 @@ func ReadConfig(file string) (_ *Config, warnings input.Problems, err error) {
 	}
 	servers, problems := config.Expand(os.LookupEnv)
 	r := input.Reader{Problems: problems}
-	if problems == nil { // what is not known cannot be checked
+	if problems == nil { // unknown values cannot be checked
 		for i, s := range servers {
 			checkServer(&r, s, func(keys ...string) *input.Node { return config.Place(i, keys...) })
 		}
@@ -48,7 +48,7 @@ func ReadConfig(file string) (_ *Config, warnings input.Problems, err error) {
 	return &Config{file, servers}, warnings, nil
 }
 
-// headerName is what a header may be called: RFC 9110, 5.1.
+// headerName matches the names that a header may have: RFC 9110, 5.1.
 var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
 // checkServer finds out what is wrong with a server whose variables are resolved. Values of headers
@@ -80,8 +80,8 @@ func checkServer(r *input.Reader, s tasks.MCPServer, place func(keys ...string) 
 	}
 }
 
-// program is the path of the program of a stdio server. A relative path begins where the process
-// will.
+// program is the path of the program of a stdio server. A relative path begins at the directory of
+// the process.
 func program(s tasks.MCPServer) (string, error) {
 	path := s.Command
 	if strings.Contains(path, "/") && !filepath.IsAbs(path) {
@@ -98,8 +98,8 @@ func program(s tasks.MCPServer) (string, error) {
 	return path, err
 }
 
-// reached are the servers as the gateway reaches them. The processes of those that it starts bear
-// the mark.
+// reached returns the servers as the gateway reaches them. The processes that it starts for them
+// bear the mark.
 func (c *Config) reached(o Options, mark string) []gateway.Server {
 	var out []gateway.Server
 	for _, s := range c.servers {

@@ -55,8 +55,8 @@ func (m *metrics) served(s gateway.Served) {
 	m.seconds.WithLabelValues(s.Endpoint, method).Observe(s.Took.Seconds())
 }
 
-// methodLabel is a method as a label. Clients may invent methods, of which there must not be a
-// series each.
+// methodLabel returns a method as a label. Clients may invent methods, and each must not have a
+// series.
 func methodLabel(method string) string {
 	switch method {
 	case "initialize", "server/discover", "ping", "tools/list", "tools/call",

@@ -19,8 +19,8 @@ type observer struct {
 	metrics *metrics
 }
 
-// openLog opens the log of requests: a file that is added to, or stderr for -. It is nil if
-// there is to be none.
+// openLog opens the log of requests: a file to append to, or stderr for -. It returns nil if there
+// is to be none.
 func openLog(name string, stderr io.Writer) (*slog.Logger, func() error, error) {
 	switch name {
 	case "":
@@ -62,8 +62,8 @@ func (o *observer) Served(s gateway.Served) {
 	o.log.LogAttrs(context.Background(), slog.LevelInfo, "request", attrs...)
 }
 
-// Refused implements gateway.Observer. What a request bore in place of a token is not logged: it
-// may be one.
+// Refused implements gateway.Observer. The text that a request bore in place of a token is not
+// logged, because it may be one.
 func (o *observer) Refused(r gateway.Refused) {
 	o.metrics.refused.WithLabelValues(r.Reason).Inc()
 	if o.log != nil {

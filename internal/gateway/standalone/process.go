@@ -26,8 +26,8 @@ const stdioGrace = 2 * time.Second
 var errDone = errors.New("the gateway has no use for it any more")
 
 // inherited are the variables of the gateway that its servers get beside those that their
-// configuration names: what the SDKs of MCP pass on, language, time zone and folders. Nothing else
-// is theirs to see: it may be a secret.
+// configuration names. They are those that the SDKs of MCP pass on, and those for language, time
+// zone and folders. Servers must see no others, which may be secrets.
 var inherited = []string{"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TZ", "TMPDIR"}
 
 // stdioEnv is the environment of a stdio server.
@@ -49,7 +49,7 @@ func startStdio(s tasks.MCPServer, mark string, stderr io.Writer) (io.ReadWriteC
 	if err != nil {
 		return nil, err
 	}
-	// What leaves the group of its process is ended with the gateway: other processes of the server
+	// Processes that leave the group of the server's process are ended with the gateway, because they
 	// bear the same mark.
 	p, err := sandbox.Start(sandbox.Command{
 		Marker: mark, Path: path, Args: append([]string{s.Command}, s.Args...), Dir: s.Cwd,
@@ -61,7 +61,7 @@ func startStdio(s tasks.MCPServer, mark string, stderr io.Writer) (io.ReadWriteC
 	return &stdioServer{p.Stdout, p.Stdin, p}, nil
 }
 
-// Close implements io.Closer: the process is ended and reaped.
+// Close implements io.Closer. It ends and reaps the process.
 func (s *stdioServer) Close() error {
 	err := s.WriteCloser.Close()
 	s.process.End(errDone, stdioGrace)

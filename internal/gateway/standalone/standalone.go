@@ -1,6 +1,6 @@
-// Package standalone is the gateway as a program of its own: it serves the MCP servers of a file to
-// any MCP client, over HTTP or on two streams. It has the gateway's token, its lock, the processes of
-// its servers, its log and its numbers. It knows no flags and prints nothing.
+// Package standalone is the gateway as a program of its own. It serves the MCP servers of a file to
+// any MCP client, over HTTP or on two streams. It has the gateway's token, its lock, the processes
+// of its servers, its log and its numbers. It knows no flags and prints nothing.
 package standalone
 
 import (
@@ -27,11 +27,10 @@ const AggregateName = "all"
 
 // Options say how servers are served.
 type Options struct {
-	// Listen is the address for clients over HTTP. It may be one that other machines reach only with
-	// AllowRemote.
+	// Listen is the address for clients over HTTP. Other machines may reach it only with AllowRemote.
 	Listen      string
 	AllowRemote bool
-	// TokenFile has the token of the clients over HTTP; empty means the one that is kept beside the
+	// TokenFile has the token of the clients over HTTP. If it is empty, the token is kept beside the
 	// store.
 	TokenFile string
 	// Aggregate makes an endpoint of all servers, AggregateName.
@@ -40,11 +39,11 @@ type Options struct {
 	Tasks mcptasks.Options
 	// MaxSessions is how many sessions one stdio server may have.
 	MaxSessions int
-	// RequestLog is a file for a line about each request; - means Stderr, and empty none.
+	// RequestLog is a file with a line for each request; - means Stderr, and empty none.
 	RequestLog string
 	// Stderr gets what the servers' processes write there.
 	Stderr io.Writer
-	// Notice is told what a person should know, and Warn what is dangerous.
+	// Notice is called with what a person should know, Warn with what is dangerous.
 	Notice, Warn func(text string)
 }
 
@@ -54,10 +53,10 @@ type Store interface {
 	store.MCPTasks
 }
 
-// Endpoint is what a client over HTTP is to be told of a server.
+// Endpoint is what a client over HTTP needs to know of a server.
 type Endpoint struct{ Name, URL, Token string }
 
-// Serve serves clients over HTTP until the context ends. When that works it calls ready.
+// Serve serves clients over HTTP until the context ends. It calls ready once it serves.
 func (c *Config) Serve(ctx context.Context, st Store, o Options, ready func([]Endpoint) error) (err error) {
 	token, err := tokenOf(o.TokenFile, st.Dir())
 	if err != nil {
@@ -106,9 +105,9 @@ func (c *Config) Serve(ctx context.Context, st Store, o Options, ready func([]En
 	return nil
 }
 
-// ServeStreams serves one endpoint to whoever has the other ends of two streams, until in ends. It
-// needs no token, because nobody else can reach it, and what is kept for it in the store that
-// openStore opens goes with it.
+// ServeStreams serves one endpoint to the client at the other ends of two streams, until in ends.
+// It needs no token, because nobody else can reach it. What it keeps in the store that openStore
+// opens is removed at the end.
 func (c *Config) ServeStreams(ctx context.Context, endpoint string,
 	openStore func(dir string) (Store, func() error, error), o Options, in, out *os.File) (err error) {
 	var names []string
@@ -150,7 +149,7 @@ func (c *Config) ServeStreams(ctx context.Context, endpoint string,
 	return nil
 }
 
-// end closes a gateway and ends what its servers, whose processes bear the mark, have left running.
+// end closes a gateway. It ends processes that its servers have left running, which bear the mark.
 func end(gw *gateway.Gateway, mark string) error {
 	err := gw.Close()
 	_, left := sandbox.Sweep(mark)
@@ -175,8 +174,8 @@ func (c *Config) open(gw *gateway.Gateway, st Store, o Options,
 	return access, manager.Running, nil
 }
 
-// host is where clients on this machine reach the gateway. Other machines are to reach it only if
-// that was asked for.
+// host is the address at which clients on this machine reach the gateway. Other machines may reach
+// it only if that was asked for.
 func (o Options) host(gw *gateway.Gateway) (string, error) {
 	addr, ok := gw.Addr().(*net.TCPAddr)
 	if !ok || addr.IP.IsLoopback() {

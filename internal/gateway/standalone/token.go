@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// minToken is how long a token must be that somebody has chosen.
+	// minToken is the least length of a token that somebody has chosen.
 	minToken = 16
-	// maxTokenFile is how large a file with a token may be.
+	// maxTokenFile is the greatest size of a file with a token.
 	maxTokenFile = 1 << 20
 )
 
