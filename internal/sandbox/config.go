@@ -90,19 +90,19 @@ type Config struct {
 	// another than its own; empty for root. If evalrun is root the processes act on files as that
 	// user.
 	User string
-	// Own are inside paths that are made those of User, without what is in them, in image isolation
-	// and in a container.
+	// Own are inside paths that are given to User, without what is in them, in image isolation and in
+	// a container.
 	Own []string
-	// Limits are what the process and all that it starts may use together, as far as that can be
+	// Limits bound what the process and everything that it starts use together, as far as that can be
 	// kept here; see [cgroup.Missing].
 	Limits cgroup.Limits
-	// Hostname is the name of the machine as they see it; empty for its own.
+	// Hostname is the name of the machine as the processes see it; empty for its own.
 	Hostname string
 }
 
-// Bind gives a file or folder of this machine to a space. Links below Host are not followed by
-// anything here, but a process may have made them. One at / is the root of the space, of which what
-// the system has at its places is not seen and cannot be changed.
+// Bind gives a file or folder of this machine to a space. Nothing here follows links below Host,
+// but a process may have made some. A Bind at / is the root of the space. What it has at the places
+// of the system is not seen and cannot be changed.
 type Bind struct {
 	Host     string
 	Inside   string
@@ -130,9 +130,9 @@ func (s *Config) HasImage() bool {
 	return s != nil && s.Isolation == IsolationImage || s.Contained()
 }
 
-// Path is what a process in the space must be told for an inside path: itself in bwrap, and in
-// process isolation the place below the bind that it falls in. Command's Path, Args, Dir and Env
-// are not translated again.
+// Path translates an inside path into the one that a process in the space must be told. In bwrap
+// that is the path itself, and in process isolation the place below the bind that it falls in.
+// Command's Path, Args, Dir and Env are not translated again.
 func (s *Config) Path(inside string) string {
 	if s == nil || s.Isolation != IsolationProcess {
 		return inside
@@ -143,7 +143,8 @@ func (s *Config) Path(inside string) string {
 	return inside
 }
 
-// HostPath is where on this machine an inside path lies, if it is that of a bind or a visible path.
+// HostPath is the place of an inside path on this machine, if the path is in a bind or a visible
+// path.
 func (s *Config) HostPath(inside string) (string, bool) {
 	if s == nil || s.Isolation == IsolationProcess {
 		return s.Path(inside), true
@@ -165,7 +166,7 @@ func (s *Config) Shows(path string) bool {
 	})
 }
 
-// shown are the places at which a space has what this machine has there.
+// shown are the places at which a space has the same files as this machine.
 func (s *Config) shown() []string {
 	if s.HasImage() {
 		return s.Visible
@@ -173,7 +174,7 @@ func (s *Config) shown() []string {
 	return append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"}, s.Visible...)
 }
 
-// bound translates an inside path by the longest bind that holds it. In bwrap one at / does not
+// bound translates an inside path by the longest bind that holds it. In bwrap a bind at / does not
 // hold the places of the system.
 func (s *Config) bound(inside string) (host string, ok bool) {
 	inside = filepath.Clean(inside)
@@ -196,7 +197,7 @@ func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// Supported says why an isolation cannot be used here; nil if it can.
+// Supported returns the reason why an isolation cannot be used here, or nil if it can.
 func Supported(isolation string) error {
 	switch isolation {
 	case IsolationProcess:
@@ -210,18 +211,18 @@ func Supported(isolation string) error {
 		isolation, IsolationImage, IsolationBwrap, IsolationProcess)
 }
 
-// users are what User may be, as useradd has it.
-// It is compiled on first use: that takes too long for the start of every process.
+// users matches the values of User, as useradd has it. It is compiled on first use, because that
+// takes too long for the start of every process.
 var users = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})?$`)
 })
 
-// check says what is wrong with a space before anything is started in it.
+// check finds errors in a space before anything is started in it.
 func (s *Config) check() error {
 	switch {
 	case s.Contained() && s.Space == nil:
 		return fmt.Errorf("isolation %q needs a container", s.Isolation)
-	case s.Contained(): // whether it can be had, it says when it is entered
+	case s.Contained(): // entering the space tells whether it can be made
 	default:
 		if err := Supported(s.Isolation); err != nil {
 			return err
@@ -288,7 +289,7 @@ func exists(what, path string) error {
 // identity is who the processes of a space are.
 type identity struct {
 	uid, gid int
-	name     string // empty if the system's user database is to tell
+	name     string // empty if the system's user database has it
 }
 
 func (s *Config) identity() identity {
@@ -304,8 +305,8 @@ func (s *Config) identity() identity {
 	return identity{1000, 1000, s.User}
 }
 
-// lookPath finds a program without a slash in its name in the PATH of an environment. A process in
-// a space cannot be looked up by its starter.
+// lookPath finds a program without a slash in its name in the PATH of an environment. The starter
+// of a process in a space cannot look it up.
 func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil

@@ -15,9 +15,9 @@ type ending struct {
 	patience time.Duration
 }
 
-// End makes Wait end the process: its stdin is closed, and if it has not gone by itself after
-// patience it is ended as when the context is done. The reason becomes Exit.Ended; of several calls
-// the first counts.
+// End makes Wait end the process. Its stdin is closed. If it has not ended by itself after
+// patience, it is ended as when the context is done. The reason becomes Exit.Ended; of several
+// calls the first counts.
 func (p *Process) End(reason error, patience time.Duration) {
 	select {
 	case p.ending <- ending{reason, patience}:
@@ -26,8 +26,8 @@ func (p *Process) End(reason error, patience time.Duration) {
 }
 
 // Wait waits until the process has ended, and ends it when ctx is done or a writer fails. After
-// Wait no process of its group and no process that bears its marker is left. The error is for what
-// evalrun could not do.
+// Wait no process of its group and no process that bears its marker is left. The error reports
+// failures of evalrun itself.
 func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	var exit Exit
 	select {
@@ -42,8 +42,8 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 		p.end()
 	}
 
-	// On Linux the process is still a zombie here and holds the id of its group, which cannot be
-	// another's.
+	// On Linux the process is still a zombie here and holds the id of its group, which no other group
+	// can have.
 	signalGroup(p.PID(), syscall.SIGKILL)
 	if p.ended != nil {
 		p.ended()
@@ -62,9 +62,9 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	exit.State, exit.MemoryKills = p.cmd.ProcessState, p.group.MemoryKills()
 	err = errors.Join(err, p.group.Remove())
 
-	// Whoever could write is gone, so what was printed is in the pipes by now. The deadline only
-	// wakes those that wait for more, because somebody who has escaped may hold the pipes open;
-	// each reader then takes what is there (see remainder).
+	// Every process that could write is gone, so everything printed is in the pipes by now. The
+	// deadline only wakes readers that wait for more, because an escaped process may hold the pipes
+	// open. Each reader then takes what is there (see remainder).
 	for _, f := range p.outputs() {
 		_ = f.SetReadDeadline(time.Now()) // pipes have deadlines on every system we build for
 	}
@@ -88,7 +88,8 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	return exit, err
 }
 
-// endPatiently closes stdin, at which most processes end, and ends the process if it does not.
+// endPatiently closes stdin, at which most processes end. If the process does not, endPatiently
+// ends it.
 func (p *Process) endPatiently(ctx context.Context, patience time.Duration) {
 	_ = p.stdin.Close() // it may be closed already
 	timer := time.NewTimer(patience)
@@ -103,7 +104,7 @@ func (p *Process) endPatiently(ctx context.Context, patience time.Duration) {
 }
 
 // end ends the process step by step: stdin is closed, then come SIGTERM, the grace and SIGKILL. An
-// init does that itself; bwrap would kill at SIGTERM.
+// init does that itself, because bwrap would kill at SIGTERM.
 func (p *Process) end() {
 	_ = p.stdin.Close() // it may be closed already
 	grace := p.grace

@@ -12,10 +12,10 @@ import (
 // [::1]:Port if nobody listens there: the reverse of a [Forward]. Each end is passed on by itself.
 // If nobody listens at all the connection is closed.
 type Expose struct {
-	// Socket is where the socket is made when the process is started, and gone after Wait: an
-	// absolute path of less than 104 bytes in a folder that exists, at which there is nothing yet.
-	// Only evalrun's own user can connect to it. So a space with such sockets is that of one
-	// process at a time.
+	// Socket is the absolute path of the socket, of less than 104 bytes. Its folder must exist and the
+	// path must be free. The socket is made when the process is started, and removed by Wait. Only
+	// evalrun's own user can connect to it. So a space with such sockets can have one process at a
+	// time.
 	Socket string
 	Port   int
 }
@@ -25,23 +25,23 @@ type Expose struct {
 //
 // The end of the connection's input closes stdin, when the program has read what came before. If
 // the program has not ended Grace after that, or after the whole connection was closed, its process
-// group gets SIGTERM and after another Grace SIGKILL. The end of the program ends what is left of
-// its group, and the connection when everything that it had printed has been passed on. A program
-// that cannot be started closes the connection. With the space all of them end.
+// group gets SIGTERM and after another Grace SIGKILL. The end of the program ends the rest of its
+// group. It ends the connection when all of its output has been passed on. If a program cannot be
+// started, the connection is closed. All programs end with the space.
 type Spawn struct {
-	// Socket is like that of an Expose. A connection that is made before the setup is done waits
-	// for that.
+	// Socket is like that of an Expose. A connection that is made before the setup is done waits for
+	// it.
 	Socket string
-	// Command is the program. Its Env is added to the environment of the process; its Timeout is
-	// not used. What it prints on stderr, up to 1 MiB for each connection, why it could not be
-	// started, and how it failed if it did, go to Setup.Log; without a Setup they are lost.
+	// Command is the program. Its Env is added to the environment of the process; its Timeout is not
+	// used. Its stderr, up to 1 MiB for each connection, goes to Setup.Log, and so do failures to
+	// start it and of the program itself. Without a Setup they are lost.
 	Command SetupCommand
 	// Grace is how long the program may take to end by itself, and again after SIGTERM; 0 means
 	// DefaultGrace.
 	Grace time.Duration
 }
 
-// maxSocketPath is the longest path that a Unix socket can have on every system we build for.
+// maxSocketPath is the greatest length of a Unix socket's path on every system we build for.
 const maxSocketPath = 103
 
 // entrances are the sockets that lead into the space, in the order in which the init gets them.
@@ -59,7 +59,7 @@ func (s *Config) entrances() []string {
 	return sockets
 }
 
-// checkEntrances says what is wrong with the ways into a space.
+// checkEntrances finds errors in the ways into a space.
 func (s *Config) checkEntrances() error {
 	for _, e := range s.Exposes {
 		if e.Port < 1 || e.Port > 65535 {
@@ -89,9 +89,9 @@ func (s *Config) checkEntrances() error {
 }
 
 // listen makes the sockets that lead into the space, and gives them to the init as its files from 6
-// on. It is not the init that makes them, although it accepts the connections: for that their
-// folder would have to be in the space, where a process could connect past evalrun, or put a link
-// in the place of a socket, which evalrun would follow to any socket of this machine.
+// on. The init accepts the connections but does not make the sockets. For that their folder would
+// have to be in the space, where a process could connect past evalrun. It could also replace a
+// socket by a link, which evalrun would follow to any socket of this machine.
 func (s *supervised) listen(sockets []string) error {
 	for _, socket := range sockets {
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})

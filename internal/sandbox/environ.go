@@ -7,8 +7,8 @@ import (
 )
 
 // Environ returns the entries of an environment that are not evalrun's own: those whose names do
-// not begin with EVALRUN_. What evalrun starts gets these, and of evalrun's variables only those
-// that are meant for it.
+// not begin with EVALRUN_. Processes that evalrun starts get these, and of evalrun's variables only
+// those that are meant for them.
 func Environ(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "EVALRUN_") })
 }
@@ -18,8 +18,8 @@ func without(env []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, name+"=") })
 }
 
-// lookup returns the value of a variable, of several entries with its name the last; empty if there
-// is none.
+// lookup returns the value of a variable, empty if there is none. Of several entries with its name
+// the last counts.
 func lookup(env []string, name string) (value string) {
 	for _, e := range env {
 		if v, ok := strings.CutPrefix(e, name+"="); ok {

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// awaitHangup waits until both directions of a connection are closed, by either side and whatever
-// has still to be read. The end of the input alone cannot tell of a client that has gone while a
-// program does not read what it had sent.
+// awaitHangup waits until both directions of a connection are closed, by either side, whatever has
+// still to be read. The end of the input alone cannot show that a client has gone while a program
+// does not read what it had sent.
 func awaitHangup(c *net.UnixConn, _ <-chan struct{}) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -4,5 +4,5 @@ package sandbox
 
 import "net"
 
-// awaitHangup waits until the input of a connection has ended. On this system nothing tells more.
+// awaitHangup waits until the input of a connection has ended. This system reports nothing more.
 func awaitHangup(_ *net.UnixConn, input <-chan struct{}) { <-input }

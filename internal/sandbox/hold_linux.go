@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold is the life of the first process of a space: it starts the inits that it is asked for, and
-// reaps what has lost its parent. When evalrun is done with the space, or is gone, it ends, and the
-// system ends all that is left.
+// hold is the life of the first process of a space. It starts the inits that it is asked for, and
+// reaps orphans. When evalrun is done with the space, or is gone, hold ends, and the system ends
+// all other processes.
 func hold() int {
 	closeOnExec()
 	guardInit()
@@ -61,8 +61,8 @@ func receive(line *net.UnixConn) (order visitOrder, files []*os.File, err error)
 	return order, files, json.Unmarshal(message[:n], &order)
 }
 
-// attendVisit starts an init and tells its status. If whoever waits for that is gone first the init
-// is killed, and everything else unless it shares the space.
+// attendVisit starts an init and reports its status. If the process that waits for it is gone
+// first, the init is killed, and everything else unless it shares the space.
 func (c *children) attendVisit(order visitOrder, files []*os.File) {
 	last := len(files) - 1
 	status := files[last]
@@ -93,7 +93,7 @@ func (c *children) attendVisit(order visitOrder, files []*os.File) {
 	}
 }
 
-// killOthers kills every process of the space but its first and this one.
+// killOthers kills every process of the space except the first one and this one.
 func killOthers() { _ = unix.Kill(-1, unix.SIGKILL) }
 
 // exitStatus is how a shell would report the end of a process.

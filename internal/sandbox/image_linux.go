@@ -27,12 +27,12 @@ func (s *Config) imageFiles(executable string) (layout, error) {
 	return l, l.addOwn(s, executable)
 }
 
-// network are the files of /etc by which an image finds its way in the network of this machine.
+// network are the files of /etc with which an image finds its way in the network of this machine.
 var network = []string{"resolv.conf", "hosts", "hostname"}
 
-// wrapImage makes cmd, which is an init, one that runs in a space over the root of an image. What
-// is started is evalrun, in a mount namespace of its own, which mounts the root and then becomes
-// bwrap. So all of it ends with the space, however evalrun ends.
+// wrapImage changes cmd, which is an init, to run in a space over the root of an image. It starts
+// evalrun in a mount namespace of its own, which mounts the root and then becomes bwrap. So
+// everything ends with the space, however evalrun ends.
 func (s *Config) wrapImage(cmd *exec.Cmd, bwrap string) error {
 	executable := cmd.Path
 	l, err := s.imageFiles(executable)
@@ -69,7 +69,7 @@ func (s *Config) wrapImage(cmd *exec.Cmd, bwrap string) error {
 }
 
 // imageNamespaces are the options that say what is shared with this system. Root stays root, and
-// the init makes of it the users of the image; everybody else is one user in a namespace.
+// the init switches to the users of the image. Everybody else is one user in a namespace.
 func (s *Config) imageNamespaces() []string {
 	root := *s
 	root.User = "root"
@@ -85,10 +85,10 @@ func (s *Config) imageNamespaces() []string {
 			args[i+1] = groupMark
 		}
 	}
-	return append(args, "--cap-drop", "ALL", capabilitiesMark) // of its own accord bwrap would leave all of them
+	return append(args, "--cap-drop", "ALL", capabilitiesMark) // by default bwrap would leave all of them
 }
 
-// give makes cmd the command that follows the orders.
+// give turns cmd into the command that follows the orders.
 func (o *rootOrders) give(cmd *exec.Cmd, executable string) error {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -109,8 +109,8 @@ func (o *rootOrders) give(cmd *exec.Cmd, executable string) error {
 	return nil
 }
 
-// ImageAvailable says why no space over the root of an image can be had here and what to do about
-// it; nil if it can. It tries once.
+// ImageAvailable returns the reason why a space over the root of an image cannot be made here, and
+// what to do about it. It returns nil if one can. It tries once.
 func ImageAvailable() error { return imageAvailable() }
 
 var imageAvailable = sync.OnceValue(func() error {
@@ -141,9 +141,9 @@ var imageAvailable = sync.OnceValue(func() error {
 	return nil
 })
 
-// Open gives the mounted root to evalrun itself: a folder in which what an image has and what was
-// changed is seen as one, by its path in /proc, until close is called. No process may be in a space
-// with this root meanwhile.
+// Open gives the mounted root to evalrun itself until close is called: a folder, by its path in
+// /proc, that shows the image and its changes as one. No process may be in a space with this root
+// meanwhile.
 func (r *Root) Open(executable string) (path string, closeRoot func(), err error) {
 	if err := r.check(); err != nil {
 		return "", nil, err

@@ -8,15 +8,15 @@ import (
 	"syscall"
 )
 
-// imageOrders are what an init is told that runs in the root of an image.
+// imageOrders are the orders for an init that runs in the root of an image.
 type imageOrders struct {
 	User string
 	Own  []string
-	// Switch says that the init is root and makes the processes those of the user.
+	// Switch says that the init is root and starts the processes as the user.
 	Switch bool
 }
 
-// prepareImage makes the working directory and gives the user what is to be his.
+// prepareImage makes the working directory and gives the user the paths that are to be his.
 func (in *initProcess) prepareImage() error {
 	if in.Image == nil {
 		return nil
@@ -36,7 +36,7 @@ func (in *initProcess) prepareImage() error {
 	if who.uid == 0 {
 		return nil
 	}
-	for fd := range 3 { // or the user could not open /dev/stdout and the like
+	for fd := range 3 { // otherwise the user could not open /dev/stdout and the like
 		if err := syscall.Fchown(fd, who.uid, who.gid); err != nil {
 			return fmt.Errorf("give the user its output: %w", err)
 		}
@@ -44,7 +44,7 @@ func (in *initProcess) prepareImage() error {
 	return nil
 }
 
-// account finds a user, empty for that of the process, in the root as it is now.
+// account finds a user in the root as it is now; an empty name means that of the process.
 func (in *initProcess) account(user string) (account, error) {
 	if user == "" {
 		user = in.Image.User
@@ -54,7 +54,7 @@ func (in *initProcess) account(user string) (account, error) {
 	})
 }
 
-// become makes a command that of a user of the image, with its HOME if no other is set.
+// become makes a command run as a user of the image, with the user's HOME if no other is set.
 func (in *initProcess) become(cmd *exec.Cmd, user string) error {
 	if in.Image == nil {
 		return nil

@@ -25,13 +25,13 @@ const (
 	initFailed = 125
 )
 
-// InitMain is to be called first in main and TestMain of a program that is given as
-// [Command].Executable. If this process was started to be the init of a space it is that, and does
-// not return. The same holds for what mounts the root of a space, for the first process of a
-// container, and for what stands here for a process in one.
+// InitMain must be called first in main and TestMain of a program that is given as
+// [Command].Executable. If this process was started as the init of a space, InitMain runs the init
+// and does not return. The same holds for the process that mounts the root of a space, for the
+// first process of a container, and for the process that stands here for one in a container.
 //
-// The init is told what to do through file descriptor 3, answers on 4, and writes to 5 what it
-// starts beside the process has to say. From 6 on are the sockets that lead into the space. Inside
+// The init gets its orders through file descriptor 3, answers on 4, and writes the output of what
+// it starts beside the process to 5. From 6 on are the sockets that lead into the space. Inside
 // bwrap it is process 1. It has a process group for itself and what the setup starts, and gives the
 // process, and each program of a Spawn, a group of its own.
 func InitMain() {
@@ -59,15 +59,15 @@ func InitMain() {
 		os.Exit(initFailed)
 	}
 	terminated := make(chan os.Signal, 1)
-	// before anything is started: endServices must not end the init
+	// This comes before anything is started, because endServices must not end the init.
 	signal.Notify(terminated, syscall.SIGTERM, syscall.SIGINT)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	go in.obey(control, terminated, cancel)
 	os.Exit(in.run(ctx, json.NewEncoder(files[1])))
 }
 
-// closeOnExec keeps from what the init starts all files but the first three, also those that
-// whoever started evalrun has left open.
+// closeOnExec keeps all files but the first three from the processes that the init starts, also
+// those that evalrun has inherited open.
 func closeOnExec() {
 	open, _ := os.ReadDir("/dev/fd") // it is there on every system we build for
 	for _, e := range open {
@@ -83,7 +83,7 @@ type service struct {
 	out *captured
 }
 
-// errTold is the end of the context of an init.
+// errTold ends the context of an init.
 var errTold = errors.New("it was told to end")
 
 type initProcess struct {
@@ -94,7 +94,7 @@ type initProcess struct {
 	visits   visits
 }
 
-// obey waits for the word to end. If evalrun is gone instead, everything ends at once.
+// obey waits for the order to end. If evalrun is gone instead, everything ends at once.
 func (in *initProcess) obey(control *json.Decoder, terminated <-chan os.Signal, cancel context.CancelCauseFunc) {
 	go func() {
 		<-terminated
@@ -111,7 +111,7 @@ func (in *initProcess) obey(control *json.Decoder, terminated <-chan os.Signal, 
 func (in *initProcess) run(ctx context.Context, answer *json.Encoder) int {
 	main, failed := in.begin(ctx)
 	if failed != nil {
-		// An answer that nobody takes is not missed: evalrun is gone.
+		// Nobody misses an answer that nobody takes: evalrun is gone.
 		_ = answer.Encode(progress{
 			Failed: &failed.Stage, Command: failed.Command, Output: failed.Output, Error: failed.Err.Error(),
 		})
@@ -182,8 +182,8 @@ func (in *initProcess) startMain(ctx context.Context) (*child, error) {
 	return in.start(cmd)
 }
 
-// await waits for the end of the process. Told to end it does what evalrun does where there is no
-// init.
+// await waits for the end of the process. When told to end it, it does what evalrun does where
+// there is no init.
 func (in *initProcess) await(ctx context.Context, main *child) syscall.WaitStatus {
 	select {
 	case <-main.ended:
@@ -201,12 +201,12 @@ func (in *initProcess) await(ctx context.Context, main *child) syscall.WaitStatu
 	return main.status
 }
 
-// endServices ends the programs of connections, and what the setup has left running, as far as it
-// is in the group of the init. The rest ends with the space or by its marker.
+// endServices ends the programs of connections. It ends what the setup has left running, as far as
+// that is in the group of the init. The rest ends with the space or by its marker.
 func (in *initProcess) endServices() {
 	defer in.killGroups()
 	gone := in.visits.dismiss()
-	_ = syscall.Kill(0, syscall.SIGTERM) // the init hears it too, and does not mind any more
+	_ = syscall.Kill(0, syscall.SIGTERM) // the init gets it too, and ignores it by now
 	timer := time.NewTimer(serviceGrace)
 	defer timer.Stop()
 	for _, s := range in.services {
@@ -228,11 +228,11 @@ func (in *initProcess) killAll() {
 	in.killGroups()
 	in.endOthers()
 	_ = syscall.Kill(0, syscall.SIGKILL)
-	os.Exit(128 + int(syscall.SIGKILL)) // as process 1 it is not killed from inside, and ends the space this way
+	os.Exit(128 + int(syscall.SIGKILL)) // process 1 cannot be killed from inside, and ends the space this way
 }
 
-// endOthers ends what is left in a container. Where the init is the first process its own end does
-// that.
+// endOthers ends the other processes of a container. If the init is the first process, its own end
+// does that.
 func (in *initProcess) endOthers() {
 	if in.Alone {
 		killOthers()
@@ -249,7 +249,7 @@ func forward(f Forward) error {
 		for {
 			in, err := listener.Accept()
 			if err != nil {
-				return // out of files; the agent's connections are refused, which it will say
+				return // out of files: the agent will report that its connections are refused
 			}
 			go join(in.(*net.TCPConn), func() (net.Conn, error) { return net.Dial("unix", f.Socket) })
 		}
@@ -257,7 +257,7 @@ func forward(f Forward) error {
 	return nil
 }
 
-// duplex is a connection of which each direction ends by itself.
+// duplex is a connection whose directions end independently.
 type duplex interface {
 	net.Conn
 	CloseWrite() error
@@ -269,7 +269,7 @@ func join(in duplex, dial func() (net.Conn, error)) {
 	defer func() { _ = in.Close() }()
 	c, err := dial()
 	if err != nil {
-		return // seen as a connection that is closed at once
+		return // the client sees a connection that is closed at once
 	}
 	out := c.(duplex)
 	defer func() { _ = out.Close() }()

@@ -26,8 +26,8 @@ func loaderOf(program string) string {
 	return ""
 }
 
-// loaderNote is what to add to a message about an init that could not be started: in an image, that
-// is evalrun, which is to be static.
+// loaderNote is added to a message about an init that could not be started. In an image that is
+// evalrun, which is to be static.
 func (c *Command) loaderNote() string {
 	if !c.Config.HasImage() {
 		return ""
@@ -39,7 +39,8 @@ func (c *Command) loaderNote() string {
 	return ""
 }
 
-// namingLoader says of a program that is there, and yet could not be found, what it lacks.
+// namingLoader adds to an error for a program that exists, and yet could not be found, the loader
+// that it lacks.
 func namingLoader(program string, err error) error {
 	if !errors.Is(err, syscall.ENOENT) {
 		return err

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// kind is what a place in a space is.
+// kind is the kind of a place in a space.
 type kind int
 
 const (
@@ -26,7 +26,7 @@ const (
 	absent               // nothing, in a folder of the root
 )
 
-// mount is a place in a space; from is the resolved path on this machine, or where a link leads.
+// mount is a place in a space. from is the resolved path on this machine, or the target of a link.
 type mount struct {
 	kind kind
 	from string
@@ -62,7 +62,7 @@ func (l layout) addVisible(visible []string) error {
 	return nil
 }
 
-// addOwn adds what is the space's own, and takes out what is hidden.
+// addOwn adds the space's own places, and removes the hidden ones.
 func (l layout) addOwn(s *Config, executable string) error {
 	for _, b := range s.Binds {
 		if err := l.bind(b.Host, filepath.Clean(b.Inside), b.Writable); err != nil {
@@ -100,7 +100,7 @@ func (l layout) bind(host, inside string, write bool) error {
 	return nil
 }
 
-// hide covers what the layout shows of the hidden paths.
+// hide covers the hidden paths that the layout would show.
 func (l layout) hide(hidden []string) error {
 	for _, h := range hidden {
 		real, err := filepath.EvalSymlinks(h)
@@ -147,10 +147,10 @@ func (l layout) shown(path string) bool {
 	return ok && m.kind <= writable
 }
 
-// makePlaces sees to it that every place can be made: a folder that is bound read-only has no room
-// for one that it does not have yet, so it becomes a folder of the root in which each of its
-// entries is bound. So does one that holds what is to be absent: a file that only covers another
-// one is gone when that is replaced.
+// makePlaces makes sure that every place can be made. A folder that is bound read-only has no room
+// for a place that it does not have yet, so it becomes a folder of the root in which each of its
+// entries is bound. The same goes for a folder with a place that is to be absent, because a file
+// that only covers another one is gone when that is replaced.
 func (l layout) makePlaces() error {
 	for _, inside := range slices.Sorted(maps.Keys(l)) {
 		for {
@@ -174,7 +174,7 @@ func (l layout) makePlaces() error {
 	return nil
 }
 
-// open replaces a bound folder by one with the same entries.
+// open replaces a bound folder by a folder of the root with the same entries.
 func (l layout) open(at string) error {
 	dir := l[at].from
 	entries, err := os.ReadDir(dir)
@@ -199,14 +199,14 @@ func (l layout) open(at string) error {
 	return nil
 }
 
-// args are the options that make the layout. What is above comes first.
+// args are the options that make the layout. Outer places come first.
 func (l layout) args() []string {
 	var args []string
 	if l.rooted() {
 		args = []string{"--bind", l["/"].from, "/"}
 	}
 	args = append(args, "--proc", "/proc", "--dev", "/dev")
-	// What root could change this machine with: a root without capabilities still owns these files.
+	// Root could change this machine with these files, because it owns them even without capabilities.
 	for _, name := range []string{"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr"} {
 		args = append(args, "--ro-bind-try", "/proc/"+name, "/proc/"+name)
 	}
@@ -243,7 +243,7 @@ func (l layout) args() []string {
 	return args
 }
 
-// parents makes the folders above a place that are in no bind; bwrap by itself would make them for
+// parents makes the folders above a place that are in no bind. bwrap by itself would make them for
 // their owner only.
 func (l layout) parents(inside string, made map[string]bool) (args []string) {
 	at := l.above(inside)

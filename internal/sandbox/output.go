@@ -10,13 +10,14 @@ import (
 
 // interactive is the stdout of an interactive process.
 type interactive struct {
-	mu    sync.Mutex // held while r is read, which keeps what drain reads in its order
+	mu    sync.Mutex // held while r is read, so that drain keeps the order
 	r     *remainder // of a pipe
-	rest  []byte     // what was read ahead when the process had ended
+	rest  []byte     // read ahead when the process had ended
 	ended bool
 }
 
-// maxRest is as much as a pipe can hold by default when somebody who escaped goes on writing.
+// maxRest is as much as a pipe can hold by default. It bounds what is read if an escaped process
+// goes on writing.
 const maxRest = 1 << 20
 
 func (i *interactive) Read(p []byte) (int, error) {
@@ -33,8 +34,8 @@ func (i *interactive) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// drain takes what is left in the pipe, so that the pipe can be closed however slow the reader is.
-// A deadline must be set.
+// drain reads the rest of the pipe, so that the pipe can be closed however slow the reader is. A
+// deadline must be set.
 func (i *interactive) drain() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -42,10 +43,10 @@ func (i *interactive) drain() {
 	i.ended = true
 }
 
-// remainder reads a pipe to its end, or after its deadline until nothing more is there at the
-// moment, and then no more than left bytes. What a process has printed is in the pipe when it has
-// ended. So nothing of it is lost however slow the reader is, and what has escaped with a copy of
-// the pipe keeps nobody waiting.
+// remainder reads a pipe to its end. After its deadline it reads only what is there at the moment,
+// and no more than left bytes. When a process has ended, all of its output is in the pipe. So
+// nothing of it is lost however slow the reader is, and an escaped process with a copy of the pipe
+// keeps nobody waiting.
 type remainder struct {
 	r    io.Reader // reads pipe, and fails at its deadline
 	pipe *os.File

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// feed writes stdin. A process that ends or closes its stdin before it has read all makes the write
-// fail, as does Wait by closing our end; neither is an error.
+// feed writes stdin. The write fails if the process ends or closes its stdin before it has read
+// everything, or if Wait closes our end. Neither is an error.
 func (p *Process) feed(data []byte) {
 	_, _ = p.stdin.Write(data)
 	_ = p.stdin.Close()
 }
 
-// buffers are what outputs are read into; most processes print less than one holds.
+// buffers hold the outputs that are read; most processes print less than one holds.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
 // copyOut copies one output of the process. After an error of the writer it goes on reading, so

@@ -9,10 +9,10 @@ import (
 	"github.com/evalrun/evalrun/internal/cgroup"
 )
 
-// processLimit is how many processes and threads the init of a space allows, 0 for any number: what
-// the config says, if no control group keeps to it and the system counts them for the space alone.
-// Since Linux 5.14 it does so for each user in each user namespace, and an ordinary user's space is
-// one. Whoever makes another namespace in it is still counted in this one.
+// processLimit is how many processes and threads the init of a space allows, 0 for any number. It
+// is the number of the config, if no control group keeps to it and the system counts them for the
+// space alone. Since Linux 5.14 it does so for each user in each user namespace, and an ordinary
+// user's space is one. A process that makes another namespace in it is still counted in this one.
 func (c *Config) processLimit() int {
 	if !c.Isolated() || c.Contained() || os.Geteuid() == 0 ||
 		cgroup.Missing()[cgroup.PIDs] == nil || !countsInNamespaces() {
@@ -34,7 +34,7 @@ func countsInNamespaces() bool {
 	return major > 5 || major == 5 && minor >= 14
 }
 
-// limitProcesses keeps to a limit of processes in this namespace, for this process and all that it
+// limitProcesses sets a limit of processes in this namespace, for this process and all that it
 // starts.
 func limitProcesses(n int) error {
 	if n == 0 {
@@ -44,6 +44,6 @@ func limitProcesses(n int) error {
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &old); err != nil {
 		return err
 	}
-	limit := min(uint64(n), old.Max) // it can only be lowered
+	limit := min(uint64(n), old.Max) // the limit can only be lowered
 	return unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: limit, Max: limit})
 }

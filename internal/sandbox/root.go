@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// Root is a file system that takes the place of this machine's: the root of an image, which nothing
-// changes, and above it what the processes of a rollout have changed (an overlay of Linux). It is
+// Root is a file system that takes the place of this machine's. It is an overlay of Linux: the root
+// of an image, which nothing changes, and above it the changes of a rollout's processes. It is
 // mounted where only the space sees it, so nothing is left of it when the space ends.
 type Root struct {
 	// Lower are the folders of the image's layers, the uppermost first.
 	Lower []string
-	// Upper, Work and Merged are folders of one file system of this machine, which hold what was
-	// changed, what the kernel needs for that, and nothing. Whoever keeps Upper with its devices,
-	// owners and extended attributes keeps all; Work is empty before a space begins.
+	// Upper, Work and Merged are folders of one file system of this machine. Upper holds the changes,
+	// Work what the kernel needs for them, and Merged nothing. A copy of Upper with its devices,
+	// owners and extended attributes is complete. Work is empty before a space begins.
 	Upper, Work, Merged string
 }
 
@@ -36,19 +36,18 @@ func (r *Root) check() error {
 // the mounted root.
 const rootCommand = "sandbox-root"
 
-// rootOrders are what that command is told, in a file in memory.
+// rootOrders are the orders for that command, in a file in memory.
 type rootOrders struct {
 	Root
-	// InUser says that it runs in a user namespace, as it does for everybody but root.
+	// InUser says that the command runs in a user namespace, as it does for everybody but root.
 	InUser bool
-	// Rooms are the places for which room is made in the root before something is mounted there.
+	// Rooms are the places for which room is made in the root before anything is mounted there.
 	Rooms []room
-	// Program with Args is what is started then. Without one the root is sent over the socket that
-	// is file 3.
+	// Program is started then, with Args. Without one the root is sent over the socket that is file 3.
 	Program string
 	Args    []string
-	// User is the user of the root that Args are to have the number and the capabilities of, in the
-	// place of the marks; empty if they have none.
+	// User is the user of the root whose number and capabilities replace the marks in Args; empty if
+	// they have none.
 	User string
 }
 
@@ -64,10 +63,10 @@ type roomKind int
 const (
 	roomFolder roomKind = iota
 	roomFile
-	roomNothing // what is there is removed
+	roomNothing // anything there is removed
 )
 
-// The marks that stand for the numbers of a user and of its group, and for options that give it
+// The marks stand for the numbers of a user and of its group, and for options that give it
 // capabilities.
 const (
 	userMark         = "\x00uid"

@@ -12,9 +12,9 @@ import (
 // rooted reports whether the root of the space is a folder that its processes may write to.
 func (l layout) rooted() bool { return l["/"].kind == writable }
 
-// protectRoot sees to it that in a root that may be written to, programs and settings stay those of
-// the system: nothing there can be replaced for the processes that come later, such as a verifier.
-// What is mounted cannot be replaced, so links become mounts.
+// protectRoot protects the programs and settings of the system in a root that may be written to.
+// Nothing there can be replaced for the processes that come later, such as a verifier. A mount
+// cannot be replaced, so links become mounts.
 func (l layout) protectRoot() {
 	if !l.rooted() {
 		return
@@ -40,7 +40,7 @@ func (l layout) protectRoot() {
 }
 
 // closed are the folders that would be folders of the root. In a root that may be written to each
-// is a file system of its own, read-only in the end.
+// is a file system of its own, which becomes read-only in the end.
 func (l layout) closed() (out []string) {
 	if !l.rooted() {
 		return nil
@@ -53,8 +53,7 @@ func (l layout) closed() (out []string) {
 	return out
 }
 
-// sealArgs are the options that make read-only what may not be written to, after everything has
-// been put in its place.
+// sealArgs are the options that make places read-only after everything has been put there.
 func (l layout) sealArgs() (args []string) {
 	sealed := []string{"/"}
 	if l.rooted() {
@@ -66,9 +65,9 @@ func (l layout) sealArgs() (args []string) {
 	return args
 }
 
-// makeRoom makes the folders and files that others are mounted on, in the folders that processes
-// before may have written to. They may have left links there, which bwrap would follow while it
-// sees all of this machine. A root that is not mounted yet is left to whoever mounts it.
+// makeRoom makes the folders and files that others are mounted on, in the folders that earlier
+// processes may have written to. They may have left links there, which bwrap would follow while it
+// sees all of this machine. A root that is not mounted yet is left to the process that mounts it.
 func (l layout) makeRoom() error {
 	var err error
 	for below, rooms := range l.rooms() {
@@ -79,10 +78,10 @@ func (l layout) makeRoom() error {
 	return err
 }
 
-// unmounted is where a root is from that is mounted later.
+// unmounted is the source of a root that is mounted later.
 const unmounted = "\x00root"
 
-// rooms are the places for which room is made, by the folder of this machine that they are in.
+// rooms are the places for which room is made, by the folder of this machine in which they are.
 func (l layout) rooms() map[string][]room {
 	out := map[string][]room{}
 	for _, inside := range append(slices.Sorted(maps.Keys(l)), "/proc", "/dev") {
@@ -98,7 +97,7 @@ func (l layout) rooms() map[string][]room {
 	return out
 }
 
-// room is what a mount needs at its place.
+// room is the kind of room that a mount needs at its place.
 func (m mount) room() roomKind {
 	switch m.kind {
 	case link:
@@ -106,7 +105,7 @@ func (m mount) room() roomKind {
 	case masked:
 		return roomFile
 	case bind, writable:
-		if info, err := os.Stat(m.from); err == nil && !info.IsDir() { // what is not there is bwrap's to say
+		if info, err := os.Stat(m.from); err == nil && !info.IsDir() { // bwrap reports what is not there
 			return roomFile
 		}
 	}
@@ -155,7 +154,7 @@ func (r room) make(root *os.Root) error {
 	return makeFolder(root, r.Path)
 }
 
-// makeFolder makes a folder in the place of whatever else is there.
+// makeFolder makes a folder and replaces anything else that is there.
 func makeFolder(root *os.Root, rel string) error {
 	if there, err := root.Lstat(rel); err == nil && there.IsDir() {
 		return nil

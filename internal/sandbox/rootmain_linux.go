@@ -62,12 +62,12 @@ func followRoot(file string) error {
 	return fmt.Errorf("start %s: %w", o.Program, syscall.Exec(o.Program, o.Args, os.Environ()))
 }
 
-// mountRoot mounts the overlay. Its folders are named by open files, because their paths may have
+// mountRoot mounts the overlay. It names the folders by open files, because their paths may have
 // characters that separate options, or be too long together.
 func mountRoot(o *rootOrders) error { return o.mount("overlay", o.InUser) }
 
-// Mount mounts the root at Merged, for an engine that makes a container of it. The source is what
-// the system shows as that of the mount.
+// Mount mounts the root at Merged, for an engine that makes a container of it. The system shows
+// source as that of the mount.
 func (r *Root) Mount(source string) error {
 	if err := r.check(); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (r *Root) mount(source string, inUser bool) error {
 	return nil
 }
 
-// hintOf says what is known of why an overlay cannot be mounted.
+// hintOf says why an overlay cannot be mounted, as far as that is known.
 func hintOf(upper string, err error) string {
 	var fs unix.Statfs_t
 	if unix.Statfs(upper, &fs) == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC {
@@ -113,8 +113,8 @@ func hintOf(upper string, err error) string {
 	return ""
 }
 
-// tryOverlay mounts an overlay of empty folders in memory. That memory is mounted over a folder that
-// is there anyway, in this namespace only, so that nothing can be left.
+// tryOverlay mounts an overlay of empty folders in memory. That memory is mounted over a folder
+// that exists anyway, in this namespace only, so that nothing can be left.
 func tryOverlay(inUser bool) (err error) {
 	dir := os.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
@@ -131,7 +131,7 @@ func tryOverlay(inUser bool) (err error) {
 	return errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH))
 }
 
-// setUser puts the numbers of the user into the arguments, and what root may do.
+// setUser puts the numbers of the user and the capabilities of root into the arguments.
 func (o *rootOrders) setUser() error {
 	root, err := os.OpenRoot(o.Merged)
 	if err != nil {

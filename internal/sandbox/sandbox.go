@@ -1,11 +1,11 @@
-// Package sandbox is where a rollout's processes live: it starts them in a process group of their
+// Package sandbox is where a rollout's processes live. It starts them in a process group of their
 // own, ends them, and finds those that a crashed evalrun left behind.
 //
 // [Run] is all that most callers need. A [Config] says what a process sees of the machine, and a
 // [Setup] what runs in the space before it; both need the program to call [InitMain] first. Every
-// process bears a marker in its environment (see [Command]), and so does what it starts: by that
-// [Sweep] finds the processes of an evalrun that is gone. The package knows nothing of agents, tasks
-// and rollouts.
+// process bears a marker in its environment (see [Command]), and so does what it starts. By the
+// marker [Sweep] finds the processes of an evalrun that is gone. The package knows nothing of
+// agents, tasks and rollouts.
 package sandbox
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/evalrun/evalrun/internal/cgroup"
 )
 
-// MarkerVar is the environment variable that holds the marker of a process. A process that clears its
-// environment and leaves the process group escapes; a PID namespace is the remedy for that.
+// MarkerVar is the environment variable that holds the marker of a process. A process that clears
+// its environment and leaves the process group escapes, unless it is in a PID namespace.
 const MarkerVar = "EVALRUN_ROLLOUT"
 
 // DefaultGrace is how long a process may take to end after SIGTERM.
@@ -33,36 +33,36 @@ const DefaultGrace = 2 * time.Second
 
 // Command is a process to start.
 type Command struct {
-	// Marker is the process's own: that of its rollout, or one that no rollout has if it serves
-	// several.
+	// Marker is the marker of the process: that of its rollout, or one that no rollout has if the
+	// process serves several.
 	Marker string
-	// Path is the program, absolute or relative to Dir; in a sandbox, a name without a slash is
-	// looked up in the PATH of Env. Args are its arguments, Args[0] being its name.
+	// Path is the program, absolute or relative to Dir. In a sandbox, a name without a slash is looked
+	// up in the PATH of Env. Args are its arguments; Args[0] is its name.
 	Path string
 	Args []string
 	Dir  string
-	// Env is the whole environment but for the marker. Of two entries with one name the later
-	// counts.
+	// Env is the whole environment except the marker. Of two entries with one name the later counts.
 	Env []string
-	// Stdin is what the process can read. A process that does not read it is no error.
+	// Stdin is the input of the process. It is no error if the process does not read it.
 	Stdin []byte
-	// Stdout and Stderr receive what it prints; nil discards. They are not called concurrently with
-	// themselves, and not after Wait. An error of either ends the process and becomes Exit.Ended.
+	// Stdout and Stderr receive the output of the process; nil discards it. Neither is called
+	// concurrently with itself, or after Wait. An error of either ends the process and becomes
+	// Exit.Ended.
 	Stdout io.Writer
 	Stderr io.Writer
 	// Grace is the time between SIGTERM and SIGKILL; 0 means DefaultGrace.
 	Grace time.Duration
-	// Shared says that other processes bear the same marker and are to live on: what has left the
-	// process's group is then left to whoever ends those.
+	// Shared says that other processes bear the same marker and are to live on. Processes that have
+	// left the process's group are then ended with those.
 	Shared bool
-	// Ended, if not nil, is called by Wait when the process has ended, before what it left behind
-	// is looked for.
+	// Ended, if not nil, is called by Wait when the process has ended, before Wait looks for processes
+	// that it left behind.
 	Ended func()
 
-	// Interactive leaves stdin and stdout to the caller, as Process.Stdin and Process.Stdout; Stdin
+	// Interactive leaves stdin and stdout to the caller, as Process.Stdin and Process.Stdout. Stdin
 	// and Stdout above are not used.
 	Interactive bool
-	// Config is where the process lives; nil for this system as it is. Path, Args, Dir and Env are
+	// Config says where the process lives; nil for this system as it is. Path, Args, Dir and Env are
 	// as the process in the space must see them.
 	Config *Config
 	// Setup runs in the space before the process; see [Process.Ready].
@@ -81,18 +81,18 @@ func (c *Command) needsInit() bool {
 
 // Exit is how a process ended.
 type Exit struct {
-	// State is what the system reports of the process.
+	// State is the state of the process as the system reports it.
 	State *os.ProcessState
 	// Ended is why we ended the process: the cause of the context, the reason given to End, or the
-	// error of a writer; or a [*SetupError] if the process was never started. Nil if it ended by
-	// itself.
+	// error of a writer. It is a [*SetupError] if the process was never started, and nil if it ended
+	// by itself.
 	Ended error
 	// MemoryKills is how many of the processes the system has ended because they needed more memory
 	// than Limits allow.
 	MemoryKills int
 }
 
-// MemoryNote is what to add to a message about the end of a process: empty unless some of its
+// MemoryNote is added to a message about the end of a process. It is empty unless some of its
 // processes were ended for want of memory.
 func (e Exit) MemoryNote() string {
 	if e.MemoryKills == 0 {
@@ -104,9 +104,9 @@ func (e Exit) MemoryNote() string {
 
 // Process is a running process. It must be waited for.
 type Process struct {
-	// Stdin and Stdout are those of an interactive process. Closing Stdin is allowed. Stdout is to
-	// be read until its end, which comes by the time at which Wait returns; what the process had
-	// printed by then can still be read.
+	// Stdin and Stdout are those of an interactive process. Closing Stdin is allowed. Stdout is to be
+	// read until its end, which comes by the time at which Wait returns. Output from before then can
+	// still be read.
 	Stdin  io.WriteCloser
 	Stdout io.Reader
 
@@ -120,8 +120,8 @@ type Process struct {
 
 	stdin, stdout, stderr *os.File      // our ends of the pipes
 	exited                chan struct{} // closed when the process has ended, and on Linux is not yet reaped
-	failed                chan error    // what the writers failed with
-	ending                chan ending   // what End asks for
+	failed                chan error    // the errors of writers
+	ending                chan ending   // the requests of End
 	interactive           *interactive  // nil if it is not
 	init                  *supervised   // nil if there is none
 	group                 *cgroup.Group // nil if it has no limits
@@ -137,8 +137,8 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	return p.Wait(ctx)
 }
 
-// Start starts a process. The error is that of the system call, as from [os.StartProcess], or says
-// what is wrong with the Config. What goes wrong later in a space is reported by Ready and Wait.
+// Start starts a process. The error is that of the system call, as from [os.StartProcess], or
+// describes an invalid Config. Ready and Wait report what goes wrong later in a space.
 func Start(c Command) (*Process, error) {
 	p := &Process{grace: c.Grace, marker: c.Marker, shared: c.Shared, ended: c.Ended, started: time.Now(),
 		exited: make(chan struct{}), failed: make(chan error, 3), ending: make(chan ending, 1)}
@@ -219,7 +219,7 @@ func (p *Process) attach(c Command) {
 		p.copying.Go(func() { p.copyOut(c.Stderr, p.stderr) })
 		return
 	}
-	said := &tail{w: c.Stderr} // what bwrap has to say is on stderr
+	said := &tail{w: c.Stderr} // bwrap writes its messages to stderr
 	complete := make(chan struct{})
 	p.copying.Go(func() {
 		defer close(complete)
@@ -267,7 +267,7 @@ func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
 		own.close()
 		return nil, nil, err
 	}
-	// Neither the init nor bwrap gets Env: it could make them load a library. The init gets it
+	// Neither the init nor bwrap gets Env, which could make them load a library. The init gets it
 	// through its pipe.
 	cmd := &exec.Cmd{
 		Path: c.Executable, Args: []string{c.Executable, initCommand}, Env: c.Env[:1:1], ExtraFiles: own.theirs,

@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rule says what becomes of a system call in a space.
+// rule says how a system call is treated in a space.
 type rule struct {
 	// native and i386 are its numbers, 0 where there is none.
 	native, i386 uint32
 	// errno is what the call returns.
 	errno unix.Errno
-	// only is when, nil for always.
+	// only is the condition for the rule, nil for always.
 	only *condition
 }
 
-// condition is one on the low half of a call's first argument.
+// condition is a test of the low half of a call's first argument.
 type condition struct {
-	// mask is what of it counts. The rule holds for a value that is (or, with not, is not) one of
-	// the values.
+	// mask selects the bits that count. The rule holds for a value that is (or, with not, is not) one
+	// of the values.
 	mask   uint32
 	values []uint32
 	not    bool
@@ -29,7 +29,7 @@ type condition struct {
 
 var newUser = &condition{mask: unix.CLONE_NEWUSER, values: []uint32{unix.CLONE_NEWUSER}}
 
-// rules are what Docker's default profile refuses as well
+// rules refuse what Docker's default profile refuses as well
 // (https://docs.docker.com/engine/security/seccomp/). It lists what is allowed; this is the
 // reverse, so that no agent fails for a call that is newer than evalrun.
 var rules = []rule{
@@ -56,7 +56,7 @@ var rules = []rule{
 	{native: unix.SYS_CLONE, i386: 120, errno: unix.EPERM, only: newUser},
 	{native: unix.SYS_CLONE3, i386: 435, errno: unix.ENOSYS}, // its flags cannot be seen here; C libraries then call clone
 	{native: unix.SYS_OPEN_BY_HANDLE_AT, i386: 342, errno: unix.EPERM},
-	// What is of this machine's kernel.
+	// These concern this machine's kernel.
 	{native: unix.SYS_BPF, i386: 357, errno: unix.EPERM},
 	{native: unix.SYS_PERF_EVENT_OPEN, i386: 336, errno: unix.EPERM},
 	{native: unix.SYS_USERFAULTFD, i386: 374, errno: unix.EPERM},
@@ -78,12 +78,12 @@ var rules = []rule{
 	// layout, and "tell me".
 	{native: unix.SYS_PERSONALITY, i386: 136, errno: unix.EPERM, only: &condition{
 		mask: 0xffffffff, values: []uint32{0, 0x0008, 0x20000, 0x20008, 0xffffffff}, not: true}},
-	// Sockets to the host of a virtual machine know no network namespace.
+	// Sockets to the host of a virtual machine ignore network namespaces.
 	{native: unix.SYS_SOCKET, i386: 359, errno: unix.EPERM,
 		only: &condition{mask: 0xffffffff, values: []uint32{unix.AF_VSOCK}}},
 }
 
-// Offsets in struct seccomp_data; the low half of the first argument is its beginning, as both
+// Offsets in struct seccomp_data. The low half of the first argument is its beginning, as both
 // architectures are little-endian.
 const (
 	offsetNumber       = 0
@@ -91,8 +91,8 @@ const (
 	offsetArgument     = 16
 )
 
-// seccomp is the filter as the kernel wants it, empty on an architecture whose calls are not known
-// here. A call by the convention of another architecture does not exist, but for that of i386 on
+// seccomp is the filter as the kernel wants it. It is empty on an architecture whose calls are not
+// known here. Calls by the convention of another architecture do not exist, except those of i386 on
 // amd64.
 func seccomp() []byte {
 	var p filter
@@ -130,7 +130,8 @@ func (p *filter) fail(errno unix.Errno) {
 	p.add(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ERRNO|uint32(errno))
 }
 
-// when adds what is done if what was loaded compares with a value, and skipped if not.
+// when adds what do adds, to be executed if the loaded value compares with value, and skipped if
+// not.
 func (p *filter) when(compare uint16, value uint32, do func(*filter)) {
 	p.branch(unix.SockFilter{Code: unix.BPF_JMP | compare | unix.BPF_K, K: value, Jt: 1}, do)
 }
@@ -140,7 +141,7 @@ func (p *filter) unless(compare uint16, value uint32, do func(*filter)) {
 	p.branch(unix.SockFilter{Code: unix.BPF_JMP | compare | unix.BPF_K, K: value, Jf: 1}, do)
 }
 
-// branch adds a test that jumps over the next instruction, which is a jump over what do adds: a
+// branch adds a test that jumps over the next instruction, which is a jump over what do adds. A
 // test itself cannot jump over more than 255 instructions.
 func (p *filter) branch(test unix.SockFilter, do func(*filter)) {
 	var body filter
@@ -149,7 +150,7 @@ func (p *filter) branch(test unix.SockFilter, do func(*filter)) {
 	*p = append(*p, body...)
 }
 
-// apply ends the program with the rules for a call, whose number is loaded.
+// apply ends the program with the rules for a call whose number is loaded.
 func (p *filter) apply(number func(rule) uint32) {
 	for _, r := range rules {
 		if n := number(r); n != 0 {

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// Setup is what runs in a space before the process itself, in this order: the services are started,
-// the commands are run one after the other, the addresses are waited for, the healthcheck must
-// succeed. All of it ends with the process.
+// Setup runs in a space before the process itself, in this order: the services are started, the
+// commands are run one after the other, the addresses are waited for, the healthcheck must succeed.
+// All of it ends with the process.
 type Setup struct {
-	// Services run until the process has ended. One that fails before the process is started fails
-	// the setup; what they do later is in Log only.
+	// Services run until the process has ended. One that fails before the process is started fails the
+	// setup. Their later output is in Log only.
 	Services []SetupCommand
 	Commands []SetupCommand
 	// WaitFor are addresses (host:port) that must accept a connection, all of them within
@@ -25,7 +25,7 @@ type Setup struct {
 	WaitFor     []string
 	WaitTimeout time.Duration
 	Healthcheck *Healthcheck
-	// Log receives what services, commands and healthcheck print. An error of it ends the process,
+	// Log receives the output of services, commands and healthcheck. An error of it ends the process,
 	// as with Command.Stdout.
 	Log io.Writer `json:"-"`
 }
@@ -36,16 +36,16 @@ type SetupCommand struct {
 	// instead.
 	Command string
 	Args    []string
-	// Dir is where it runs; empty for that of the process. Env is added to the environment of the
-	// process.
+	// Dir is the working directory; empty for that of the process. Env is added to the environment of
+	// the process.
 	Dir string
 	Env []string
-	// User is who runs it in image isolation, as [Config].User; empty for who the process is. It is
-	// of no effect if evalrun is not root.
+	// User is the user who runs it in image isolation, as [Config].User; empty for the user of the
+	// process. It has no effect if evalrun is not root.
 	User string
-	// MayFail says of a service that its end is no reason not to start the process.
+	// MayFail says that the process is started even if this service ends.
 	MayFail bool
-	// Timeout is how long it may take, for a healthcheck each time; 0 for no limit. Services have
+	// Timeout bounds the command, or each attempt of a healthcheck; 0 for no limit. Services have
 	// none.
 	Timeout time.Duration
 }
@@ -65,27 +65,27 @@ type Healthcheck struct {
 // DefaultWaitTimeout is how long the addresses of a setup may take to accept connections.
 const DefaultWaitTimeout = 30 * time.Second
 
-// A Stage is how far the start of a process has come.
+// A Stage is a step of the start of a process.
 type Stage string
 
 // The stages, in their order.
 const (
 	StageSpace       Stage = "space"       // bwrap makes the space
-	StageForward     Stage = "forward"     // the forwarded ports, and the sockets that lead in, are listened to
+	StageForward     Stage = "forward"     // the forwarded ports, and the sockets that lead in, get listeners
 	StageService     Stage = "service"     // services are started
 	StageCommand     Stage = "command"     // commands run
-	StageWait        Stage = "wait"        // addresses are waited for
+	StageWait        Stage = "wait"        // addresses must accept connections
 	StageHealthcheck Stage = "healthcheck" // the healthcheck is repeated
 	StageMain        Stage = "main"        // the process itself is started
 )
 
-// SetupError is why a process was not started in its space. Output and Command may hold secrets
+// SetupError says why a process was not started in its space. Output and Command may hold secrets
 // that the commands were given.
 type SetupError struct {
 	Stage Stage
 	// Command is the command, program or address that failed.
 	Command string
-	// Output is the end, up to 4 KiB, of what the command printed, or bwrap.
+	// Output is the end, up to 4 KiB, of the output of the command or of bwrap.
 	Output string
 	Err    error
 }
@@ -106,17 +106,17 @@ func (e *SetupError) Error() string {
 
 func (e *SetupError) Unwrap() error { return e.Err }
 
-// progress is what the init tells: at most one line.
+// progress is the report of the init, which sends at most one line.
 type progress struct {
 	Failed                 *Stage
 	Command, Output, Error string
 }
 
-// orders are what the init is told: one JSON document, with nothing behind it until the process is
-// to be ended.
+// orders are the orders for the init: one JSON document, with nothing behind it until the process
+// is to be ended.
 type orders struct {
 	Path, Dir []byte // not strings, because JSON has no place for bytes that are not UTF-8
-	Args, Env []byte // with a NUL between two
+	Args, Env []byte // with a NUL between entries
 	Grace     time.Duration
 	Forwards  []Forward
 	Exposes   []Expose
@@ -125,8 +125,8 @@ type orders struct {
 	Image     *imageOrders // nil unless the root is that of an image
 	// Processes is how many processes the space may have; 0 is any number.
 	Processes int
-	// Alone says that the process is the only one of a container, so that nothing else in it is to
-	// be there at its end.
+	// Alone says that the process is the only one of a container, so that no other process may be left
+	// at its end.
 	Alone bool
 }
 
@@ -144,7 +144,7 @@ type supervised struct {
 	sockets                []string // those that we have made
 	endOnce                sync.Once
 	ending                 chan struct{}
-	ready                  chan struct{} // closed when the process was started, or when err says why not
+	ready                  chan struct{} // closed when the process was started, or when err is set
 	err                    *SetupError
 }
 
@@ -161,10 +161,10 @@ func supervise() (*supervised, error) {
 }
 
 // instruct tells the init what to start and, when end is called, to end it. Meanwhile the open pipe
-// tells it that we live.
+// shows that we live.
 func (s *supervised) instruct(o orders) {
 	if err := json.NewEncoder(s.control).Encode(o); err != nil {
-		return // the init has ended; follow says so
+		return // the init has ended; follow reports it
 	}
 	<-s.ending
 	_, _ = io.WriteString(s.control, "{}\n") // it may have ended meanwhile
@@ -173,8 +173,8 @@ func (s *supervised) instruct(o orders) {
 // end makes the init end the process, its services and itself.
 func (s *supervised) end() { s.endOnce.Do(func() { close(s.ending) }) }
 
-// follow reads what became of the start. If the init itself did not come so far, stderr has what
-// bwrap said.
+// follow reads the result of the start. If the init itself did not come so far, stderr returns the
+// messages of bwrap.
 func (s *supervised) follow(c *Command, stderr func() string) {
 	defer close(s.ready)
 	var p progress
@@ -206,7 +206,7 @@ func (s *supervised) close() {
 	}
 }
 
-// orders are what the init of a command is told.
+// orders are the orders for the init of a command.
 func (c *Command) orders(grace time.Duration) orders {
 	o := orders{Path: []byte(c.Path), Dir: []byte(c.Dir), Grace: grace, Setup: c.Setup,
 		Args: []byte(strings.Join(c.Args, "\x00")), Env: []byte(strings.Join(c.Env, "\x00"))}

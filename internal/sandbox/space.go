@@ -5,20 +5,19 @@ import (
 	"os"
 )
 
-// Space is a place for processes that something else than this package makes: a container of an
-// engine. Its first process must be `evalrun sandbox-hold` (see [HoldArgs]), as root of the space.
+// Space is a place for processes that is made outside of this package: a container of an engine.
+// Its first process must be `evalrun sandbox-hold` (see [HoldArgs]), as root of the space.
 type Space interface {
-	// Enter makes the space unless it is there, with the Binds and the Visible paths of the config
-	// in their places, and returns a copy of the connection to its first process, which the caller
-	// closes.
+	// Enter makes the space unless it exists, with the Binds and the Visible paths of the config in
+	// their places. It returns a copy of the connection to its first process, which the caller closes.
 	Enter(*Config) (*os.File, error)
-	// Leave ends the space, if there is one, with all that is left in it. It is called when the
-	// process has ended that was started first.
+	// Leave ends the space, if there is one, with everything that is left in it. It is called when the
+	// process that was started first has ended.
 	Leave() error
 }
 
-// The places in a space that whoever makes it has to provide: evalrun's program, and the socket of
-// type SOCK_SEQPACKET that its first process connects to, once.
+// The maker of a space has to provide these places in it: evalrun's program, and the socket of type
+// SOCK_SEQPACKET that its first process connects to, once.
 const (
 	InsideLine = insideRun + "/line.sock"
 
@@ -29,7 +28,7 @@ const (
 // HoldArgs are the arguments of the first process of a space, the program among them.
 func HoldArgs() []string { return []string{InsideExecutable, holdCommand} }
 
-// forwardFile is where the init of a space finds the socket of a forward among its files.
+// forwardFile is the place of the socket of a forward among the files of a space's init.
 func (s *Config) forwardFile(i int) string {
 	return fmt.Sprintf("/proc/self/fd/%d", firstEntrance+len(s.entrances())+i)
 }

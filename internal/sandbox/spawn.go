@@ -14,10 +14,10 @@ const maxSpawnLog = 1 << 20
 
 // program is a running program of a [Spawn].
 //
-// Its files are pipes and not the connection, although that would save the copying: what ends a
-// program must see the end of the connection, whatever the program reads and whoever else has got
-// hold of its stdout; and a runtime that makes its stdin non-blocking would do so with stdout, if
-// both were one socket, and then lose what does not fit.
+// Its files are pipes and not the connection, although that would save the copying. The end of the
+// connection must be seen, whatever the program reads and whoever else holds its stdout. And a
+// runtime that makes its stdin non-blocking would do so with stdout, if both were one socket, and
+// then lose what does not fit.
 type program struct {
 	*child
 	stdin, stdout, stderr *os.File // our ends
@@ -56,7 +56,7 @@ func (p *program) close() {
 	}
 }
 
-// attend is the life of a connection that starts a program.
+// attend serves a connection that starts a program.
 func (in *initProcess) attend(c *net.UnixConn, s Spawn) {
 	defer func() { _ = c.Close() }()
 	p, err := in.spawn(s.Command)
@@ -78,12 +78,12 @@ func (in *initProcess) attend(c *net.UnixConn, s Spawn) {
 		defer close(output)
 		rest := &remainder{p.stdout, p.stdout, maxRest}
 		pass(c, rest)
-		_, _ = io.Copy(io.Discard, rest) // if nobody reads any more the program may still have to print before it ends
+		_, _ = io.Copy(io.Discard, rest) // even if nobody reads any more, the program may have to print before it ends
 		_ = c.CloseWrite()
 	}()
 	go func() {
 		defer close(said)
-		// the log fails when evalrun is gone
+		// The log fails when evalrun is gone.
 		_, _ = io.Copy(&excerpt{in.log, maxSpawnLog}, &remainder{p.stderr, p.stderr, maxRest})
 	}()
 	go func() {
@@ -102,7 +102,7 @@ func (in *initProcess) attend(c *net.UnixConn, s Spawn) {
 	in.endProgram(p, s.Grace)
 	signalGroup(p.pid, syscall.SIGKILL)
 	for _, f := range []*os.File{p.stdout, p.stderr} {
-		_ = f.SetReadDeadline(time.Now()) // what escaped may go on writing; see remainder
+		_ = f.SetReadDeadline(time.Now()) // an escaped process may go on writing; see remainder
 	}
 	<-output
 	<-said
@@ -110,7 +110,7 @@ func (in *initProcess) attend(c *net.UnixConn, s Spawn) {
 		in.note("%s: %v", s.Command, err)
 	}
 	part(c)
-	_ = p.stdin.Close() // what escaped may hold it and not read
+	_ = p.stdin.Close() // an escaped process may hold it and not read
 	<-input
 	<-gone
 }
@@ -130,28 +130,28 @@ func (in *initProcess) endProgram(p *program, grace time.Duration) {
 	timer.Reset(grace)
 	select {
 	case <-p.ended:
-	case <-timer.C: // at the end of the space endServices may kill before
+	case <-timer.C: // at the end of the space endServices may kill it before
 		signalGroup(p.pid, syscall.SIGKILL)
 		<-p.ended
 	}
 }
 
-// pass copies until one side has ended, with a buffer that takes as much as a pipe holds. It keeps
-// the system from moving pages from file to file by itself (splice), which for messages of 64 KiB
-// is no faster, and makes a pipe full with 16 messages however small.
+// pass copies until one side has ended, with a buffer of the size of a pipe. It prevents splice, by
+// which the system moves pages from file to file itself. For messages of 64 KiB splice is no
+// faster, and it makes a pipe full with 16 messages however small.
 func pass(w io.Writer, r io.Reader) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, 64<<10)) // an error is an end
 }
 
 // part ends a connection in both directions: the client reads an end and cannot write. What it had
-// written can still be read and must be, before the connection is closed: the client would get an
-// error in place of the end.
+// written must still be read before the connection is closed, or the client would get an error in
+// place of the end.
 func part(c *net.UnixConn) {
 	_ = c.CloseWrite() // fails if the client was first
 	_ = c.CloseRead()
 }
 
-// note tells the log what became of a program.
+// note writes a program's end to the log.
 func (in *initProcess) note(format string, args ...any) {
 	_, _ = fmt.Fprintf(in.log, "evalrun: "+format+"\n", args...) // fails when evalrun is gone
 }

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// outputTime is how long the output of a command that has ended may take to end: something that it
-// started can go on writing.
+// outputTime is how long the output of a command that has ended may take to end, because a process
+// that it started can go on writing.
 const outputTime = 100 * time.Millisecond
 
-// The defaults of a healthcheck, as published tasks have them.
+// The defaults of a healthcheck, which are those of published tasks.
 const (
 	defaultInterval = 5 * time.Second
 	defaultTimeout  = 30 * time.Second
@@ -48,8 +48,8 @@ func (in *initProcess) setUp(ctx context.Context, cancel context.CancelCauseFunc
 	return nil
 }
 
-// serve starts a service. It is not an error that one ends well: it may have gone into the
-// background.
+// serve starts a service. It is no error if the service ends well, because it may have gone into
+// the background.
 func (in *initProcess) serve(c SetupCommand, cancel context.CancelCauseFunc) error {
 	started, out, err := in.startCommand(c, false)
 	if err != nil {
@@ -92,14 +92,14 @@ func (in *initProcess) runCommand(ctx context.Context, c SetupCommand, leader bo
 	return out.String(), err
 }
 
-// command is what starts a command, in the group of the init or as the leader of one of its own.
+// command makes the command, in the group of the init or as the leader of a group of its own.
 func (in *initProcess) command(c SetupCommand, leader bool) (*exec.Cmd, error) {
 	args := c.Args
 	if len(args) == 0 {
 		args = []string{"/bin/sh", "-c", c.Command}
 	}
 	dir := cmp.Or(c.Dir, string(in.Dir))
-	if _, err := os.Stat(dir); err != nil && dir != "" { // or it would seem to be the program that is not there
+	if _, err := os.Stat(dir); err != nil && dir != "" { // otherwise the program would seem to be missing
 		return nil, fmt.Errorf("its folder: %w", err)
 	}
 	env := append(in.env(), without(c.Env, MarkerVar)...)
@@ -132,7 +132,7 @@ func (in *initProcess) startCommand(c SetupCommand, leader bool) (*child, *captu
 	go func() {
 		defer close(out.complete)
 		defer func() { _ = r.Close() }()
-		_, _ = io.Copy(out, r) // the log fails when evalrun is gone, and then so is everything
+		_, _ = io.Copy(out, r) // the log fails when evalrun is gone, and then everything ends
 	}()
 	return started, out, nil
 }
@@ -161,7 +161,7 @@ func (c SetupCommand) String() string {
 	return c.Command
 }
 
-// ended says what is wrong with an exit status; nil for 0.
+// ended describes an exit status as an error; nil for 0.
 func ended(status syscall.WaitStatus) error {
 	switch {
 	case status.Signaled():

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// wrapTime is how long a process may have run before we no longer trust that what it started
-	// has a higher process id: all 32768 ids of a small system can have been used once.
+	// wrapTime is how long a process may have run before we no longer trust that what it started has a
+	// higher process id. By then all 32768 ids of a small system can have been used once.
 	wrapTime = 5 * time.Second
 	// maxPasses bounds the passes over the processes. A second one finds nothing, unless something
 	// forks against us.
 	maxPasses = 30
 	// cleanPasses is how many passes in a row must find nothing once something was found.
 	cleanPasses = 3
-	// maxEnviron is how much of an environment is read; the system allows no more in its default
-	// settings.
+	// maxEnviron is how much of an environment is read. With its default settings the system allows no
+	// more.
 	maxEnviron = 6 << 20
 	// execTime is how long we wait for a process that is in the middle of an exec to show its
 	// environment again.
@@ -33,10 +33,9 @@ const (
 	deathTime = time.Second
 )
 
-// Sweep ends every process that bears one of the markers, in one pass over all processes for all of
-// them, and repeats that until a pass finds none. It is for whoever takes rollouts over from an
-// evalrun that has died. It returns how many processes it ended. Processes
-// that are not ours to look into are passed over.
+// Sweep ends every process that bears one of the markers. It makes passes over all processes until
+// one finds none. It is for processes that take rollouts over from an evalrun that has died. It
+// returns how many processes it ended. It skips processes that we may not look into.
 //
 // It also removes the control groups of their processes.
 //
@@ -85,7 +84,7 @@ func sweep(after int, markers ...string) (int, error) {
 		case hidden && time.Since(began) < execTime:
 			time.Sleep(time.Millisecond) // nothing tells when an exec is over
 		default:
-			// What forks and exits all the time can be missed by a pass.
+			// A pass can miss a process that forks and exits all the time.
 			if clean++; len(s.ended) == 0 || clean == cleanPasses {
 				return len(s.ended), nil
 			}
@@ -102,8 +101,8 @@ type sweeper struct {
 	buf     []byte
 }
 
-// pass ends the processes that it finds, waits until they are dead, and reports whether there were
-// any, and whether there was one whose environment is hidden for the moment.
+// pass ends the processes that it finds and waits until they are dead. It reports whether there
+// were any, and whether there was one whose environment is hidden for the moment.
 func (s *sweeper) pass(after int) (found, hidden bool, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -144,23 +143,23 @@ func (s *sweeper) pass(after int) (found, hidden bool, err error) {
 	return found, hidden, nil
 }
 
-// kill ends one process and returns a pidfd of it. Its id may by now be that of another process, so
-// the process is held first and looked at again.
+// kill ends one process and returns a pidfd of it. By now the id may belong to another process, so
+// kill holds the process first and looks at it again.
 func (s *sweeper) kill(pid int) (fd int, ok bool) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.3, or forbidden in a container
-			_ = unix.Kill(pid, unix.SIGKILL) // gone is as good as killed
+			_ = unix.Kill(pid, unix.SIGKILL) // a process that is gone is as good as killed
 		}
 		return 0, false
 	}
 	if marked(s.environ(pid), s.markers) {
-		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // gone is as good as killed
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // a process that is gone is as good as killed
 	}
 	return fd, true
 }
 
-// awaitDeath waits for a process that was killed: while it is dying it shows its environment, and
+// awaitDeath waits for a process that was killed. While it is dying it shows its environment, and
 // the next pass would find it again.
 func awaitDeath(fd int, deadline time.Time) {
 	defer func() { _ = unix.Close(fd) }()
@@ -172,21 +171,21 @@ func awaitDeath(fd int, deadline time.Time) {
 	}
 }
 
-// environ returns the environment of a process: nil if it is gone or not ours to look into, empty
-// for a zombie, a kernel thread, or in the middle of an exec.
+// environ returns the environment of a process. It is nil if the process is gone or we may not look
+// into it, and empty for a zombie, a kernel thread, or in the middle of an exec.
 func (s *sweeper) environ(pid int) []byte { return s.read(pid, "environ") }
 
 // hides reports whether a process has an environment of more than the n bytes that could be read of
-// it: it is in the middle of an exec, and either its new memory is not set up or the old one, which
-// was looked at, is gone.
+// it. It is then in the middle of an exec, and either its new memory is not set up or the old one,
+// which was looked at, is gone.
 func (s *sweeper) hides(pid, n int) bool {
 	const (
 		flagExiting = 0x4      // PF_EXITING
 		flagKernel  = 0x200000 // PF_KTHREAD
 	)
 	stat := s.read(pid, "stat")
-	// The second field is the program's name in brackets, which may hold anything. Behind it the
-	// fields count from 3.
+	// The second field is the program's name in brackets, which may hold anything. After it the fields
+	// count from 3.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 52-3 {
 		return false
@@ -202,7 +201,7 @@ func (s *sweeper) hides(pid, n int) bool {
 	return end == 0 || end-start > uint64(n)
 }
 
-// read reads a file of a process; what it returns holds until the next call.
+// read reads a file of a process. The result is valid until the next call.
 func (s *sweeper) read(pid int, name string) []byte {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -230,7 +229,7 @@ func (s *sweeper) read(pid int, name string) []byte {
 	}
 }
 
-// lastPID returns the process or thread id that the system gave last, 0 if it does not tell.
+// lastPID returns the process or thread id that the system assigned last, 0 if it does not tell.
 func lastPID() int {
 	fd, err := unix.Open("/proc/loadavg", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -256,5 +255,5 @@ func awaitExit(cmd *exec.Cmd) {
 	}
 }
 
-// signalGroup sends a signal to a process group. There may be nobody left in it.
+// signalGroup sends a signal to a process group, which may be empty.
 func signalGroup(pgid int, sig unix.Signal) { _ = unix.Kill(-pgid, sig) }

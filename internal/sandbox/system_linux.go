@@ -15,15 +15,14 @@ import (
 // programs are the folders of this machine that hold its programs. They are shown whole.
 var programs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// local are the folders in /usr that are no programs but what this machine's administrator has put
-// there.
+// local are the folders in /usr that hold no programs but files of this machine's administrator.
 var local = []string{"/usr/local/etc", "/usr/local/var"}
 
-// secrets are what a space does not have of this machine's /etc, although many a machine lets all
-// its users read it: who this machine is and has as users, credentials, and the environments of its
-// services, in which people put tokens. Whatever else every user may read is there, as programs
-// look for their settings under names that only they know. The rest stays out, also if evalrun is
-// root, whom modes do not stop.
+// secrets are the parts of this machine's /etc that a space does not have, although many a machine
+// lets all its users read them: the identity and users of this machine, credentials, and the
+// environments of its services, in which people put tokens. Everything else that every user may
+// read is there, as programs look for their settings under names that only they know. The rest
+// stays out, also if evalrun is root, whom modes do not stop.
 var secrets = []string{
 	"machine-id", "machine-info", "passwd*", "group*", "shadow*", "gshadow*",
 	"subuid*", "subgid*", "sudoers*", "security", "polkit-1", "pam.d",
@@ -53,8 +52,8 @@ func (l layout) addSystem() {
 	l.leaveOut("/usr/local", "/usr/local", rememberedPrivate("/usr/local"))
 }
 
-// addSettings adds what of /etc is for everybody. Files and folders are those that are there when the
-// process is started; a folder in which nothing has to be left out is shown as it is at any time.
+// addSettings adds the public parts of /etc. Files and folders are those that exist when the
+// process is started. A folder in which nothing has to be left out is shown as it is at any time.
 func (l layout) addSettings(etc string) {
 	l["/etc"] = mount{kind: folder}
 	entries, _ := os.ReadDir(etc) // a system without one is fine
@@ -73,9 +72,9 @@ func secret(rel string) bool {
 	})
 }
 
-// addSetting adds a file or folder of /etc. A link remains one if it leads to what is shown too:
-// programs read the time zone's name from that of /etc/localtime. One that leads elsewhere, as
-// /etc/resolv.conf does with systemd, is replaced by what is there.
+// addSetting adds a file or folder of /etc. A link remains one if its target is shown too: programs
+// read the time zone's name from that of /etc/localtime. Any other link, as /etc/resolv.conf is
+// with systemd, is replaced by its target.
 func (l layout) addSetting(etc, name string) {
 	path, inside := filepath.Join(etc, name), filepath.Join("/etc", name)
 	real, err := filepath.EvalSymlinks(path)
@@ -108,7 +107,7 @@ func (l layout) addSetting(etc, name string) {
 	}
 }
 
-// reachable reports whether every user of this machine may go to where a file or folder is.
+// reachable reports whether every user of this machine may go to a file or folder.
 func reachable(path string) bool {
 	for path != "/" {
 		path = filepath.Dir(path)
@@ -119,7 +118,7 @@ func reachable(path string) bool {
 	return true
 }
 
-// addOptional adds those packages of /opt whose programs the process is to find: PATH names them.
+// addOptional adds those packages of /opt whose programs are in PATH.
 func (l layout) addOptional(env []string) {
 	for _, dir := range filepath.SplitList(lookup(env, "PATH")) {
 		dir = filepath.Clean(dir)
@@ -134,7 +133,7 @@ func (l layout) addOptional(env []string) {
 	}
 }
 
-// leaveOut leaves out what is private in a folder of this machine that is shown at a place.
+// leaveOut leaves out the private parts of a folder of this machine that is shown at a place.
 func (l layout) leaveOut(dir, inside string, private []string) {
 	for _, path := range private {
 		at := filepath.Join(inside, strings.TrimPrefix(path, dir))
@@ -144,10 +143,10 @@ func (l layout) leaveOut(dir, inside string, private []string) {
 	}
 }
 
-// rememberFor is how long it is remembered what is private in a folder with many files.
+// rememberFor is how long the private parts of a folder with many files are remembered.
 const rememberFor = time.Minute
 
-// remembered holds what rememberedPrivate has found.
+// remembered holds the results of rememberedPrivate.
 var remembered sync.Map
 
 type privatePaths struct {
@@ -155,7 +154,7 @@ type privatePaths struct {
 	paths []string
 }
 
-// rememberedPrivate is privateIn, looked for once a minute.
+// rememberedPrivate is privateIn, which it calls once a minute.
 func rememberedPrivate(dir string) []string {
 	if found, ok := remembered.Load(dir); ok && time.Since(found.(privatePaths).at) < rememberFor {
 		return found.(privatePaths).paths
@@ -165,18 +164,18 @@ func rememberedPrivate(dir string) []string {
 	return found.paths
 }
 
-// privateIn returns the paths in a folder that not everybody on this machine may read. Every file
-// of the folder is looked at, so each is named relative to an open folder, which costs half of a
-// walk with whole paths.
+// privateIn returns the paths in a folder that not everybody on this machine may read. It looks at
+// every file of the folder, and names each relative to an open folder, which costs half of a walk
+// with whole paths.
 func privateIn(dir string) []string {
 	f, err := os.Open(dir)
 	if err != nil {
-		return nil // gone, or forbidden to us and so to what runs in the space
+		return nil // gone, or forbidden to us and so to processes in the space
 	}
 	return appendPrivate(nil, f, dir)
 }
 
-// appendPrivate appends what is private in an open folder, and closes it.
+// appendPrivate appends the private paths in an open folder, and closes it.
 func appendPrivate(found []string, f *os.File, dir string) []string {
 	defer f.Close()
 	names, _ := f.Readdirnames(-1) // what cannot be listed is gone
@@ -205,7 +204,8 @@ func appendPrivate(found []string, f *os.File, dir string) []string {
 	return found
 }
 
-// The modes of a file that a stranger on this machine may read, and of a folder that he may use.
+// readable and usable are the modes of a file that a stranger on this machine may read, and of a
+// folder that he may use.
 const readable, usable = 0o004, 0o005
 
 // isPrivate reports whether a stranger on this machine may not read a file, or not use a folder.

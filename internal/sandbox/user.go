@@ -21,7 +21,7 @@ type account struct {
 
 // findAccount finds a user in the databases of an image, by the rules of Docker's --user: a name or
 // number, with ":" and a group if it is to have another than its own. A number need not be in a
-// database, a name must. read gives the content of a file of the image.
+// database, but a name must. read returns the content of a file of the image.
 func findAccount(spec string, read func(name string) ([]byte, error)) (account, error) {
 	user, group, withGroup := strings.Cut(spec, ":")
 	if user == "" {
@@ -102,10 +102,10 @@ func findGroup(name string, groups [][]string) (int, error) {
 	return 0, fmt.Errorf("the image has no group %q in its /etc/group", name)
 }
 
-// maxDatabase is how much is read of a user database.
+// maxDatabase is how much of a user database is read.
 const maxDatabase = 4 << 20
 
-// database reads a file of /etc by its fields. An image need not have one.
+// database reads a file of /etc by its fields. An image need not have the file.
 func database(name string, read func(string) ([]byte, error)) (out [][]string, err error) {
 	data, err := read("etc/" + name)
 	switch {
@@ -124,7 +124,7 @@ func database(name string, read func(string) ([]byte, error)) (out [][]string, e
 
 // readDatabase reads a file that processes of a space may have replaced with anything.
 func readDatabase(open func(flag int) (*os.File, error)) ([]byte, error) {
-	f, err := open(os.O_RDONLY | syscall.O_NONBLOCK) // a pipe in its place must not hold us up
+	f, err := open(os.O_RDONLY | syscall.O_NONBLOCK) // a pipe in its place must not block us
 	if err != nil {
 		return nil, err
 	}

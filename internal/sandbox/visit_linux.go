@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// visitOrder is what the first process of a space is asked to start, with the files of the process
-// beside it and behind them a socket that gets its exit status.
+// visitOrder is the order for the first process of a space to start something. The files of the
+// process come with it, and behind them a socket that gets its exit status.
 type visitOrder struct {
 	Env []string
 	// Shared is [Command].Shared.
@@ -22,9 +22,8 @@ type visitOrder struct {
 // maxVisitFiles is how many files one message can carry on Linux.
 const maxVisitFiles = 253
 
-// enter makes cmd, which is an init, one that the first process of the space starts: a process here
-// stands for it. The sockets of forwards become files of the init, so that no file of the space
-// leads to them.
+// enter lets the first process of the space start cmd, which is an init. A process here stands for
+// it. The sockets of forwards become files of the init, so that no file of the space leads to them.
 func (s *Config) enter(cmd *exec.Cmd, shared bool) error {
 	line, err := s.Space.Enter(s)
 	if err != nil {
@@ -47,7 +46,7 @@ func (s *Config) enter(cmd *exec.Cmd, shared bool) error {
 }
 
 // visit hands the files of this process to the first process of a space, which is connected to the
-// last of them, and ends as what is started there.
+// last of them. It ends with the status of the process that is started there.
 func visit(args []string) int {
 	files, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -70,7 +69,7 @@ func visit(args []string) int {
 		return initFailed
 	}
 	for _, fd := range append(given, files, pair[1]) {
-		_ = unix.Close(fd) // they are the other side's now
+		_ = unix.Close(fd) // they belong to the other side now
 	}
 	var status [1]byte
 	for {

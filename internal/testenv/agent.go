@@ -29,7 +29,7 @@ func BuiltAgent(t testing.TB) string {
 	return program
 }
 
-// RemoveAgent removes what BuiltAgent has built.
+// RemoveAgent removes the program that BuiltAgent has built.
 func RemoveAgent() {
 	if agentDir != "" {
 		_ = os.RemoveAll(agentDir) // a temporary folder

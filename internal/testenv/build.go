@@ -22,13 +22,13 @@ const (
 
 // Build puts programs of this module into a folder, each under the name of its package. Linking
 // takes most of the time, so they are built in the user's cache, where Go links only what has
-// changed, and without what only a debugger needs.
+// changed. They have no data for debuggers.
 func Build(dir string, packages ...string) error {
 	cache, err := programCache()
 	if err != nil {
 		return err
 	}
-	// Other packages' tests do the same at this moment. The lock ends with the file.
+	// Tests of other packages do the same at this moment. The lock ends with the file.
 	lock, err := os.Create(filepath.Join(cache, "lock"))
 	if err != nil {
 		return err
@@ -66,8 +66,8 @@ func programCache() (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// copyProgram never has the copy open itself: a process that is started meanwhile would keep it
-// open, and a program that somebody can write to cannot be started.
+// copyProgram copies a program without ever having the copy open itself. A process that is started
+// meanwhile would keep it open, and a program that somebody can write to cannot be started.
 func copyProgram(from, to string) error {
 	if os.Link(from, to) == nil {
 		return nil

@@ -19,7 +19,7 @@ func Mkdir(t testing.TB, elem ...string) string {
 	return dir
 }
 
-// ReadFile is what a file holds.
+// ReadFile returns the content of a file.
 func ReadFile(t testing.TB, elem ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(elem...))

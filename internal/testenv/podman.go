@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// OwnPodman gives podman, for the rest of the process, a storage in a folder in the place of the
-// user's, and settings with which it works as root on a plain Debian. TestMain calls what it
-// returns at its end, and removes the folder then.
+// OwnPodman gives podman, for the rest of the process, a storage in a folder in place of the
+// user's, and settings with which it works as root on a plain Debian. TestMain calls end at its
+// end, and then removes the folder.
 func OwnPodman(dir string) (end func(), err error) {
 	err = os.MkdirAll(dir, 0o700)
 	for variable, text := range map[string]string{

@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// Registry is a registry of images on loopback, by the OCI distribution specification as far as a
-// pull needs it.
+// Registry is a registry of images on loopback. It follows the OCI distribution specification as
+// far as a pull needs it.
 type Registry struct {
 	// Host is its host and port, with which the names of its images begin.
 	Host   string
@@ -37,7 +37,7 @@ func (r *Registry) Close() { r.server.Close() }
 // Clear removes all images.
 func (r *Registry) Clear() { r.documents.Clear() }
 
-// Trust tells the programs of whoever has this HOME that the registry speaks plain HTTP.
+// Trust tells the programs that run with this HOME that the registry speaks plain HTTP.
 func (r *Registry) Trust(home string) error {
 	config := filepath.Join(home, ".config", "containers", "registries.conf")
 	return errors.Join(os.MkdirAll(filepath.Dir(config), 0o755),
@@ -51,14 +51,14 @@ func (r *Registry) Blob(data []byte) (digest string) {
 	return digest
 }
 
-// Tag gives an image its name, of which tag is the end, and returns it.
+// Tag gives an image a name that ends with tag, and returns the name.
 func (r *Registry) Tag(tag string, manifest []byte) (name string) {
 	r.Blob(manifest)
 	r.documents.Store(tag, manifest)
 	return r.Host + "/some/image:" + tag
 }
 
-// Add adds the image of a folder that podman save --format docker-dir has written: its manifest,
+// Add adds an image from a folder that podman save --format docker-dir has written: its manifest,
 // and blobs that have their digests as names.
 func (r *Registry) Add(tag, dir string) (name string, err error) {
 	entries, err := os.ReadDir(dir)

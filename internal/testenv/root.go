@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// rootPrograms are what the root of [SmallRoot] has.
+// rootPrograms are the programs in the root of [SmallRoot].
 var rootPrograms = []string{"bash", "sh", "cat", "chmod", "echo", "env",
 	"id", "ln", "ls", "mkdir", "mv", "rm", "sleep", "stat", "whoami"}
 

@@ -1,6 +1,6 @@
 // Package testenv finds what some tests need and not every machine has: bubblewrap, the lab with
 // its real agents, published data, and time. A test that lacks something is skipped and says what
-// it lacks. In CI variables turn such a skip into a failure. CONTRIBUTING.md lists the variables.
+// it lacks. In CI, variables turn such a skip into a failure. CONTRIBUTING.md lists the variables.
 package testenv
 
 import (
@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// The variables. Each may be "required": what it names must then be there.
+// The variables. Each may be "required": the thing that it names must then be there.
 const (
 	Bwrap     = "EVALRUN_BWRAP"     // bubblewrap
 	Podman    = "EVALRUN_PODMAN"    // podman, with the user root
@@ -39,11 +39,11 @@ func Parallel(n int) {
 	}
 }
 
-// Required says whether what the variable names must be there.
+// Required reports whether the thing that the variable names must be there.
 func Required(variable string) bool { return os.Getenv(variable) == "required" }
 
-// Need goes on if err is nil. Otherwise it skips the test with the error, or fails it if what the
-// variable names is required.
+// Need goes on if err is nil. Otherwise it skips the test with the error, or fails it if the thing
+// that the variable names is required.
 func Need(t testing.TB, variable string, err error) {
 	t.Helper()
 	switch {
@@ -55,11 +55,11 @@ func Need(t testing.TB, variable string, err error) {
 	}
 }
 
-// Short says whether a test is to do the least that is worth something: with -short, and where
+// Short reports whether a test is to do the least that is worth something: with -short, and where
 // slow tests are skipped.
 func Short() bool { return testing.Short() || Quick() }
 
-// Quick says whether slow tests are skipped: unless a variable or -run asks for them.
+// Quick reports whether slow tests are skipped. They are unless a variable or -run asks for them.
 func Quick() bool {
 	return os.Getenv(Slow) == "" && os.Getenv(Long) == "" && flag.Lookup("test.run").Value.String() == ""
 }
@@ -86,7 +86,7 @@ func NeedPodman(t testing.TB) {
 	Need(t, Podman, LacksPodman())
 }
 
-// LacksPodman says why podman cannot build images here; nil if it can.
+// LacksPodman returns the reason why podman cannot build images here, or nil if it can.
 func LacksPodman() error {
 	_, err := exec.LookPath("podman")
 	if err == nil && os.Getuid() != 0 {
@@ -115,8 +115,8 @@ func Top(t testing.TB) string {
 func top() (string, error) {
 	dir, err := os.Getwd() // the package's own folder, as go test does it
 	if err == nil {
-		// The lab's scripts tell by their own path whether they were started, so there must be no
-		// link in it.
+		// The lab's scripts find out by their own path whether they were started, so it must have no link
+		// in it.
 		dir, err = filepath.EvalSymlinks(dir)
 	}
 	for err == nil {
@@ -131,7 +131,7 @@ func top() (string, error) {
 	return "", err
 }
 
-// DataDir is a folder of published data, and skips the test where it is not.
+// DataDir returns a folder of published data. It skips the test where the folder is missing.
 func DataDir(t testing.TB, name string) string {
 	t.Helper()
 	dir := filepath.Join(beside(t, "data"), name)
@@ -141,7 +141,8 @@ func DataDir(t testing.TB, name string) string {
 	return dir
 }
 
-// LabDir is the lab's folder, and skips the test where it is not or the lab is not asked for.
+// LabDir returns the lab's folder. It skips the test where the folder is missing or the lab is not
+// asked for.
 func LabDir(t testing.TB) string {
 	t.Helper()
 	needLab(t)
@@ -150,8 +151,8 @@ func LabDir(t testing.TB) string {
 	return dir
 }
 
-// LabFile is a file that the lab has installed, and skips the test where it is not or the lab is
-// not asked for.
+// LabFile returns a file that the lab has installed. It skips the test where the file is missing or
+// the lab is not asked for.
 func LabFile(t testing.TB, path string) string {
 	t.Helper()
 	needLab(t)
@@ -188,7 +189,7 @@ func labError(err error) error {
 	return errors.Join(errors.New("the lab is not installed, see CONTRIBUTING.md"), err)
 }
 
-// beside is a folder of what lies beside the checkout.
+// beside returns a folder beside the checkout.
 func beside(t testing.TB, name string) string {
 	t.Helper()
 	return filepath.Join(filepath.Dir(Top(t)), "shared", name)

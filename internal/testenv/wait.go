@@ -15,12 +15,12 @@ import (
 const (
 	// Patience is how long a test waits for what must happen before it fails.
 	Patience = time.Minute
-	// askAgain is how long to wait before asking again whether it has happened.
+	// askAgain is how long to wait before asking again.
 	askAgain = 5 * time.Millisecond
 )
 
 // Eventually asks until the answer is yes, and reports whether it came before Patience was over. It
-// is for what nothing tells of: a file, another process.
+// is for events that nothing reports: a file, another process.
 func Eventually(ask func() bool) bool {
 	for deadline := time.Now().Add(Patience); ; time.Sleep(askAgain) {
 		if ask() {
@@ -32,7 +32,8 @@ func Eventually(ask func() bool) bool {
 	}
 }
 
-// WhenWritten is what a program writes to a file when it is ready, without space around it.
+// WhenWritten returns what a program writes to a file when it is ready, without the space around
+// it.
 func WhenWritten(t testing.TB, path string) (text string) {
 	t.Helper()
 	if !Eventually(func() bool {
@@ -45,8 +46,8 @@ func WhenWritten(t testing.TB, path string) (text string) {
 	return text
 }
 
-// NoMoreGoroutines waits until there are no more goroutines than before. They end some instructions
-// after what they did can be seen.
+// NoMoreGoroutines waits until there are no more goroutines than before. Goroutines end some
+// instructions after their effects can be seen.
 func NoMoreGoroutines(t testing.TB, before int) {
 	t.Helper()
 	if !Eventually(func() bool { return runtime.NumGoroutine() <= before }) {
@@ -54,14 +55,14 @@ func NoMoreGoroutines(t testing.TB, before int) {
 	}
 }
 
-// Stacks are the stacks of all goroutines.
+// Stacks returns the stacks of all goroutines.
 func Stacks() []byte {
 	buf := make([]byte, 1<<20)
 	return buf[:runtime.Stack(buf, true)]
 }
 
-// Processes are the command lines of the processes that have a text in their environment, by their
-// ids. There are none where there is no /proc.
+// Processes returns the command lines of the processes that have a text in their environment, by
+// their ids. It returns none where there is no /proc.
 func Processes(mark string) map[int]string {
 	found := map[int]string{}
 	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -76,7 +77,7 @@ func Processes(mark string) map[int]string {
 	return found
 }
 
-// Receive takes a value from a channel, or fails the test. what says what it is, where the line
+// Receive takes a value from a channel, or fails the test. what describes the value, where the line
 // does not.
 func Receive[T any](t testing.TB, from <-chan T, what ...string) T {
 	t.Helper()

@@ -148,7 +148,7 @@ func (c *conformanceClient) readFirst(ctx context.Context) error {
 // maxConformanceRounds is how often a server may ask for input for one call.
 const maxConformanceRounds = 10
 
-// callTool calls a tool, and answers what a modern server wants to know before it answers.
+// callTool calls a tool, and answers the questions that a modern server asks before it answers.
 func (c *conformanceClient) callTool(ctx context.Context, call toolCall) error {
 	if call.Arguments == nil {
 		call.Arguments = json.RawMessage("{}")
@@ -190,8 +190,8 @@ func (c *conformanceClient) callTool(ctx context.Context, call toolCall) error {
 	return fmt.Errorf("the server asked for input %d times", maxConformanceRounds)
 }
 
-// acceptDefaults answers an elicitation with the defaults of what is asked for; a boolean without
-// one is true.
+// acceptDefaults answers an elicitation with the defaults of its fields; a boolean without one is
+// true.
 func acceptDefaults(_ context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 	if method != "elicitation/create" {
 		return nil, mcp.Errorf(mcp.CodeMethodNotFound, "the client does not support %s", method)

@@ -11,13 +11,13 @@ import (
 
 // cell is one kind of experiment.
 type cell struct {
-	// group is the table that the cell stands in, row its row there, and column its column.
+	// group is the table of the cell, row its row there, and column its column.
 	group, row, column string
 	// truth is the mean that is estimated.
 	truth float64
 	// draw makes an experiment, whose interval is computed by a method.
 	draw func(r *rand.Rand) experiment
-	// hard are clusters of unequal size and pairs of verdicts, which promise less of gates.
+	// hard marks clusters of unequal size and pairs of verdicts, which promise less of gates.
 	hard bool
 }
 
@@ -39,12 +39,12 @@ func (p *pairs) interval(method stats.Method) (low, high *float64) { return p.In
 
 var means = []float64{0.05, 0.2, 0.5, 0.8, 0.95}
 
-// cells are all that is simulated.
+// cells returns everything that is simulated.
 func cells() (out []cell) {
 	for _, kind := range []struct {
 		name string
 		draw func(r *rand.Rand, mean float64) float64
-		top  float64 // what the scores reach: their mean is that of the table times top
+		top  float64 // the maximum of the scores: their mean is that of the table times top
 	}{
 		{"0 or 1", verdict, 1},
 		{"about 0.9, or 0", func(r *rand.Rand, mean float64) float64 {

@@ -10,14 +10,14 @@ import (
 	"github.com/evalrun/evalrun/eval/stats"
 )
 
-// result is what the experiments of a cell came to, by the shipped method and by Student's t.
+// result has the outcomes of the experiments of a cell, by the shipped method and by Student's t.
 type result struct {
 	cell
 	shipped, student share
 }
 
-// share is of experiments: Covered that the truth is within the interval, FalseGreen that a gate is met
-// whose minimum is the truth, and what the width is on average.
+// share has shares of the experiments. In covered the truth is within the interval, and in
+// falseGreen a gate is met whose minimum is the truth. width is the average width.
 type share struct{ covered, falseGreen, width float64 }
 
 // simulate runs all cells. Each has random numbers of its own.
@@ -66,7 +66,7 @@ func (s *share) add(e experiment, method stats.Method, truth float64, experiment
 	s.width += one * (*high - *low)
 }
 
-// tables are in Markdown: three for each group.
+// tables returns the tables in Markdown: three for each group.
 func tables(results []result) string {
 	var out strings.Builder
 	for _, group := range []string{"Scores", "Clusters", "Differences"} {

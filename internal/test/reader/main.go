@@ -1,5 +1,5 @@
-// Command reader prints the evaluations that failed in a results document. It is what a program of
-// somebody else looks like that reads results: of this module it imports the package schemas alone.
+// Command reader prints the evaluations that failed in a results document. It is an example of
+// somebody else's program that reads results: of this module it imports only the package schemas.
 package main
 
 import (

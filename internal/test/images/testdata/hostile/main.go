@@ -1,6 +1,6 @@
-// Command hostile tries to get out of the space in which it runs, and prints a line for each way that
-// it has found. Its arguments are what the machine outside has: a private file, a word that only
-// outside is known, the address of a listener, and the name of an abstract socket.
+// Command hostile tries to get out of the space in which it runs, and prints a line for each way
+// that it has found. Its arguments are things of the machine outside: a private file, a word that
+// is known only outside, the address of a listener, and the name of an abstract socket.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 
 func found(format string, args ...any) { fmt.Printf("ESCAPED: "+format+"\n", args...) }
 
-// files looks for the private file, and for what the tests of the task know.
+// files looks for the private file, and for the secrets of the task's tests.
 func files(private string, word []byte) {
 	_ = os.Symlink("/", "/app/root")
 	places := []string{"", "/app/root", "/proc/1/root", "/proc/1/cwd", "/proc/self/root/../..", "/proc/1/task/1/root"}
@@ -76,7 +76,7 @@ func files(private string, word []byte) {
 	}
 }
 
-// processes looks at those of the machine, and at the first one here.
+// processes looks at the processes of the machine, and at the first one here.
 func processes(word []byte) {
 	for _, name := range []string{"cmdline", "environ"} {
 		of, _ := filepath.Glob("/proc/[0-9]*/" + name)
@@ -133,8 +133,8 @@ func system() {
 	}
 }
 
-// leave leaves what is to trap whoever comes after: processes that want to live on, a forged reward,
-// and in the artifacts links that lead out, and things that cannot be copied.
+// leave sets traps for later processes: processes that want to live on, a forged reward, and in the
+// artifacts links that lead out, and things that cannot be copied.
 func leave(private string) {
 	for range 2 {
 		cmd := exec.Command("/bin/bash", "-c", "trap '' TERM HUP INT; sleep 88123 & sleep 88123")

@@ -1,5 +1,5 @@
-// Command shell stands for bash in an image that has nothing else: "put FILE TEXT" writes a file,
-// "have FILE" ends it with 1 if there is none.
+// Command shell stands for bash in an image that has nothing else. "put FILE TEXT" writes a file;
+// "have FILE" ends with status 1 if the file does not exist.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Store is a service that tests reach by its name: "put WORD" adds a word to a file in /data and to
-// one in /more, "words" and "more" tell them, and "puts" tells how many this process has got. With an
-// argument it asks the one that runs.
+// Store is a service that tests reach by its name. "put WORD" adds a word to a file in /data and to
+// one in /more, "words" and "more" print them, and "puts" prints how many this process has got.
+// With an argument it asks the running service.
 package main
 
 import (
