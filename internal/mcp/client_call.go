@@ -167,7 +167,7 @@ func (c *Client) addMeta(p *clientCall) error {
 		set(MetaClientInfo, clientOr(p.Info, c.o.Info))
 		set(MetaClientCapabilities, clientOr(p.Capabilities, c.o.Capabilities))
 	} else {
-		// They are somebody else's, and would make a server of both eras take the request for a
+		// The keys belong to somebody else, and would make a server of both eras take the request for a
 		// modern one.
 		isModern := func(m jsonobj.Member) bool { return slices.Contains(clientModernMeta, m.Key) }
 		if slices.ContainsFunc(meta, isModern) {
@@ -196,8 +196,8 @@ func clientOr(value, otherwise json.RawMessage) json.RawMessage {
 	return value
 }
 
-// Notify sends a notification, and waits until it is written or, over HTTP, taken. The errors are
-// those of Call.
+// Notify sends a notification. It waits until the notification is written or, over HTTP, taken. The
+// errors are those of Call.
 func (c *Client) Notify(ctx context.Context, method string, params json.RawMessage) error {
 	err := c.Err()
 	switch {
@@ -223,7 +223,7 @@ func (p *clientCall) message() message {
 // answered reports whether the answer is there.
 func (p *clientCall) answered() bool { return len(p.answers) > 0 }
 
-// deliver hands a notification to the call. It reports false if the call wants none.
+// deliver hands a notification to the call. It returns false if the call wants none.
 func (p *clientCall) deliver(method string, params json.RawMessage) bool {
 	if p.Notified == nil {
 		return false
@@ -236,7 +236,7 @@ func (p *clientCall) deliver(method string, params json.RawMessage) bool {
 	return true
 }
 
-// await waits for the answer of a call on a stream that all share.
+// await waits for the answer of a call on a stream that all calls share.
 func (c *Client) await(ctx context.Context, p *clientCall) (json.RawMessage, error) {
 	select {
 	case a := <-p.answers:
@@ -254,8 +254,8 @@ func (c *Client) await(ctx context.Context, p *clientCall) (json.RawMessage, err
 // clientTellTimeout is how long it may take to tell a server that nobody waits for a call any more.
 const clientTellTimeout = 5 * time.Second
 
-// tellCancelled tells the server that a call is not waited for any more. The caller does not wait
-// for that either.
+// tellCancelled tells the server that nobody waits for a call any more. The caller does not wait
+// until the server is told.
 func (c *Client) tellCancelled(p *clientCall, cause error) {
 	if p.Method == MethodInitialize { // the specification forbids it
 		return
@@ -266,12 +266,12 @@ func (c *Client) tellCancelled(p *clientCall, cause error) {
 	c.life.tell(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), clientTellTimeout)
 		defer cancel()
-		_ = c.link.send(ctx, m) // a server that cannot be told is not in the way
+		_ = c.link.send(ctx, m) // a server that cannot be told does no harm
 	})
 }
 
-// sending returns the context in which a message is sent over HTTP: it ends with the connection, but
-// for what the server is to know before that.
+// sending returns the context in which a message is sent over HTTP. It ends with the connection,
+// except for messages that the server must get before that.
 func (c *Client) sending(ctx context.Context, m message) (context.Context, context.CancelFunc) {
 	if m.Method == NoteCancelled {
 		return ctx, func() {}

@@ -14,16 +14,15 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// Connect connects to a server. Where the era is not given it asks the server for the modern one
-// first, or for that of the options: over stdio a process that is started for the question, since
-// some legacy servers exit or fall silent on it; that process is kept if it is a modern one. Where
-// streamable HTTP is refused the SSE transport of 2024-11-05 is tried at the same URL, as the
-// specification says of clients that want to support older servers. The connection does not end
-// with ctx, which is for the handshake.
+// Connect connects to a server. If the era is not given, it tries the modern one first, or that of
+// the options. Over stdio it starts a process for the question, since some legacy servers exit or
+// fall silent on it; it keeps that process if it is a modern one. If streamable HTTP is refused, it
+// tries the SSE transport of 2024-11-05 at the same URL, as the specification says of clients that
+// want to support older servers. The connection does not end with ctx, which is for the handshake.
 //
-// The error wraps a [*StatusError] if the server wants credentials, an [*Error] if it refused,
-// ErrClosed if it is not there or has gone, ErrSessionLost never: a session that is gone on with is
-// not tried.
+// The error wraps a [*StatusError] if the server wants credentials, an [*Error] if it refused, and
+// ErrClosed if it is not there or has gone. It never wraps ErrSessionLost, because a session that
+// is gone on with is not tried.
 func Connect(ctx context.Context, t Target, o ClientOptions) (*Client, error) {
 	if err := checkClient(t, o); err != nil {
 		return nil, err
@@ -41,7 +40,7 @@ func Connect(ctx context.Context, t Target, o ClientOptions) (*Client, error) {
 	return c, err
 }
 
-// refusesPosts reports whether a server has answered as one does that has no streamable HTTP.
+// refusesPosts reports whether a server has answered like one that has no streamable HTTP.
 func refusesPosts(err error) bool {
 	var status *StatusError
 	return errors.As(err, &status) && slices.Contains([]int{http.StatusBadRequest,
@@ -60,7 +59,7 @@ func clientConnect(ctx context.Context, t Target, o ClientOptions) (*Client, err
 		first, second = Legacy, Modern
 	}
 	c, err := clientAttempt(ctx, t, o, first)
-	// it was refused what it says it speaks: once more
+	// The server refused a version that it says it speaks, so it is asked once more.
 	if first == Modern && slices.Contains(clientSupported(err), Version2026_07_28) {
 		c, err = clientAttempt(ctx, t, o, first)
 	}
@@ -80,8 +79,9 @@ func clientConnect(ctx context.Context, t Target, o ClientOptions) (*Client, err
 	return c, nil
 }
 
-// askAgain asks a process for the modern era once more that may have started too slowly for the
-// probe, and gives it as long as the start has taken. Otherwise the legacy client stays, or its error.
+// askAgain asks a process for the modern era once more if it may have started too slowly for the
+// probe. It gives the process as long as the start has taken. Otherwise the legacy client stays, or
+// its error.
 func askAgain(ctx context.Context, t Target, o ClientOptions,
 	took time.Duration, legacy *Client, err error) (*Client, error) {
 	o.ProbeTimeout = max(probeTimeout(o), 3*took)
@@ -136,12 +136,12 @@ type clientStartError struct{ cause error }
 func (e *clientStartError) Error() string { return "start the MCP server: " + e.cause.Error() }
 func (e *clientStartError) Unwrap() error { return e.cause }
 
-// isFinal reports whether a server that has not taken the handshake of one era need not be asked
-// for the other.
+// isFinal reports whether a server that has refused the handshake of one era need not be asked for
+// the other.
 func isFinal(t Target, err error, other Era) bool {
 	var start *clientStartError
 	if t.Start != nil {
-		return errors.As(err, &start) // whatever else a legacy server does with an unknown request
+		return errors.As(err, &start) // a legacy server may do anything else with an unknown request
 	}
 	var status *StatusError
 	if errors.As(err, &status) && status.Unauthorized() {
@@ -175,7 +175,7 @@ func clientSupported(err error) []string {
 
 // clientTexts returns the strings of a list.
 func clientTexts(list json.RawMessage) (texts []string) {
-	_ = json.Unmarshal(list, &texts) // what is no list of strings has none
+	_ = json.Unmarshal(list, &texts) // anything but a list of strings has none
 	return texts
 }
 
@@ -279,8 +279,8 @@ func (c *Client) initialize(ctx context.Context) error {
 	return nil
 }
 
-// clientResume goes on with a session. The server is not asked whether it still knows it: the first
-// call tells.
+// clientResume goes on with a session. It does not ask the server whether it still knows the
+// session, because the first call tells.
 func clientResume(ctx context.Context, t Target, o ClientOptions) (*Client, error) {
 	s := o.Session
 	c := newClient(o, s.Era, rand.Int64N(1<<52)) // ids must not come again within a session

@@ -11,8 +11,8 @@ import (
 
 var (
 	// ErrClosed says that the connection to the server has gone: its process has ended, or the HTTP
-	// connection was refused or cut in the middle of a call. Whether the server has processed a
-	// call that ends so is not known.
+	// connection was refused or cut in the middle of a call. It is not known whether the server has
+	// processed such a call.
 	ErrClosed = errors.New("the connection to the MCP server is gone")
 	// ErrSessionLost says that the server does not know the session any more, and so has not
 	// processed the request.
@@ -29,15 +29,15 @@ var (
 // 403.
 type StatusError struct {
 	Status int
-	Body   string // how it begins
-	// Challenge is the header WWW-Authenticate, which says what credentials a server wants and
-	// where they are to be had.
+	Body   string // the beginning
+	// Challenge is the header WWW-Authenticate, which says what credentials a server wants and where
+	// to get them.
 	Challenge string
 	// Answer is the JSON-RPC error that came with a 401 or 403; nil if there was none.
 	Answer *Error
 }
 
-// newStatusError is the error of a response, whose body begins so.
+// newStatusError is the error of a response whose body begins with body.
 func newStatusError(resp *http.Response, body []byte) *StatusError {
 	return &StatusError{
 		Status: resp.StatusCode, Body: clientExcerpt(body),
@@ -69,7 +69,8 @@ func (e *StatusError) Unauthorized() bool {
 	return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
 }
 
-// clientExcerpt is how a body begins, on one line and without what a terminal would obey.
+// clientExcerpt is the beginning of a body, on one line and without characters that a terminal
+// would obey.
 func clientExcerpt(body []byte) string {
 	const limit = 300
 	short := body[:min(len(body), limit)]
@@ -100,10 +101,10 @@ func clientEnded(err, cause error) error {
 	return err
 }
 
-// clientGone wraps ErrClosed around what has cut a connection.
+// clientGone wraps ErrClosed around the reason why a connection was cut.
 func clientGone(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrClosed, fmt.Errorf(format, args...))
 }
 
-// clientUnsent adds ErrUnsent to what has ended a connection.
+// clientUnsent adds ErrUnsent to the error that has ended a connection.
 func clientUnsent(err error) error { return fmt.Errorf("%w; %w", err, ErrUnsent) }

@@ -16,13 +16,13 @@ const clientMaxRetry = time.Hour
 // (https://html.spec.whatwg.org/multipage/server-sent-events.html).
 type clientEvent struct {
 	name string
-	data []byte // nil: only what is below
+	data []byte // nil if there are only the fields below
 }
 
-// clientEvents reads an SSE stream. What it knows of where the stream is goes on over the streams
-// that continue it.
+// clientEvents reads an SSE stream. It keeps its position over the streams that continue the first
+// one.
 type clientEvents struct {
-	max   int // bytes of an event
+	max   int // most bytes of an event
 	id    string
 	retry time.Duration // how long to wait before the stream is continued; -1 if the server did not say
 
@@ -40,8 +40,8 @@ func (s *clientEvents) from(r io.Reader) {
 	}
 }
 
-// next returns the next event that has data. An event that the end of the stream has cut is none.
-// The caller owns the data.
+// next returns the next event that has data. An event that the end of the stream has cut does not
+// count. The caller owns the data.
 func (s *clientEvents) next() (clientEvent, error) {
 	var e clientEvent
 	id := s.id

@@ -12,33 +12,33 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
-// clientMaxAsked is how many requests of a server are answered at once; what exceeds it gets no
+// clientMaxAsked is how many requests of a server are answered at once. Requests beyond it get no
 // answer.
 const clientMaxAsked = 256
 
 var (
-	// errClientSubscription ends the call of a subscription that the server does not want to serve
-	// any more.
+	// errClientSubscription ends the call of a subscription that the server no longer wants to serve.
 	errClientSubscription = errors.New("the MCP server has ended the subscription")
-	// errClientWithdrawn is the cause of the end of a request that the server does not want
-	// answered any more.
+	// errClientWithdrawn is the cause of the end of a request that the server no longer wants
+	// answered.
 	errClientWithdrawn = errors.New("the MCP server has withdrawn the request")
 )
 
-// clientReceiver handles what a server says: it gives answers and progress to the calls in flight,
-// hands notifications on, and has requests of the server answered.
+// clientReceiver handles the messages of a server. It gives answers and progress to the calls in
+// flight, hands notifications on, and has requests of the server answered.
 type clientReceiver struct {
 	life  *lifetime
 	calls *callTable
 	era   Era
-	// notified and asked are for what belongs to no call; see ClientOptions.
+	// notified and asked handle what belongs to no call; see ClientOptions.
 	notified func(method string, params json.RawMessage)
 	asked    askedFunc
-	// sendAnswer sends the answer to a request of the server. nil: there is no way to send one.
+	// sendAnswer sends the answer to a request of the server. It is nil if there is no way to send
+	// one.
 	sendAnswer func(m message)
 
-	silent    atomic.Bool  // while a probe may still turn out to have been in vain
-	ignored   atomic.Int64 // what came and was no message
+	silent    atomic.Bool  // set while a probe may still turn out to have been in vain
+	ignored   atomic.Int64 // counts what came and was no message
 	notifying sync.Mutex   // held while notified runs
 
 	mu      sync.Mutex
@@ -48,9 +48,9 @@ type clientReceiver struct {
 // askedFunc answers a request of the server.
 type askedFunc func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *Error)
 
-// receive handles what came in, one message or a batch of 2025-03-26, before it returns, but for
-// requests of the server. from is the call on whose stream it came; nil: on one that all share. The
-// text belongs to the client from then on.
+// receive handles what came in, one message or a batch of 2025-03-26, before it returns. Only
+// requests of the server go on after that. from is the call on whose stream it came, or nil for a
+// shared stream. The text belongs to the client from then on.
 func (r *clientReceiver) receive(from *clientCall, text []byte) {
 	text = text[jsonobj.SkipSpace(text, 0):]
 	if len(text) > 0 && text[0] == '[' {
@@ -79,12 +79,12 @@ func (r *clientReceiver) receiveOne(from *clientCall, text []byte) {
 	}
 }
 
-// receiveAnswer hands an answer to its call. One that nobody waits for came too late, or was never
-// asked for.
+// receiveAnswer hands an answer to its call. An answer without a waiting call came too late, or was
+// never asked for.
 func (r *clientReceiver) receiveAnswer(from *clientCall, m message) {
 	p := r.calls.lookup(m.ID)
 	if jsonobj.IsNull(m.ID) && m.Error != nil {
-		// The server could not read the request. It is clear which one only if there is one.
+		// The server could not read the request. Which one it was is clear only if there is just one.
 		if p = from; p == nil {
 			p = r.calls.only()
 		}
@@ -100,9 +100,9 @@ func (r *clientReceiver) receiveAnswer(from *clientCall, m message) {
 	r.calls.settle(p, a)
 }
 
-// receiveMalformed fails the call that an answer is for which is none, so that nobody waits for a
-// better one. The text need not be valid JSON, as long as its outermost members can be told: an
-// answer may be nested deeper than JSON is read here.
+// receiveMalformed fails the call of a malformed answer, so that nobody waits for a better one. The
+// text need not be valid JSON, as long as its outermost members can be told: an answer may be
+// nested deeper than JSON is read here.
 func (r *clientReceiver) receiveMalformed(from *clientCall, text []byte) {
 	o, err := jsonobj.ParseObject(text)
 	if err != nil || o.Has("method") {
@@ -156,8 +156,8 @@ func (r *clientReceiver) receiveNotification(from *clientCall, m message) {
 	r.notified(m.Method, m.Params)
 }
 
-// receiveProgress gives progress to the call that it is for, under the caller's own token. What
-// comes after the answer is dropped.
+// receiveProgress gives progress to its call, under the caller's own token. Progress that comes
+// after the answer is dropped.
 func (r *clientReceiver) receiveProgress(m message) {
 	params, err := jsonobj.ParseObject(m.Params)
 	p := r.calls.lookup(params.Get(MetaProgressToken))
@@ -168,8 +168,8 @@ func (r *clientReceiver) receiveProgress(m message) {
 	p.deliver(m.Method, params.Set(MetaProgressToken, p.token).JSON())
 }
 
-// receiveCancelled ends what the server does not want any more: a request of its own, or a
-// subscription of ours.
+// receiveCancelled ends what the server has cancelled: a request of its own, or a subscription of
+// ours.
 func (r *clientReceiver) receiveCancelled(params json.RawMessage) bool {
 	o, _ := jsonobj.ParseObject(params)
 	id := o.Get("requestId")
@@ -220,9 +220,9 @@ func (r *clientReceiver) receiveRequest(from *clientCall, m message) {
 	}
 }
 
-// serve answers a request of the server. One that the server has withdrawn gets no answer, nor does
-// one that could not be answered before its call was left: another process may go on with what the
-// server does, and then be asked again.
+// serve answers a request of the server. A request that the server has withdrawn gets no answer.
+// Neither does one that could not be answered before its call was left: another process may go on
+// with the server's work, and then be asked again.
 func (r *clientReceiver) serve(ctx context.Context, m message, asked askedFunc) {
 	answer := message{ID: m.ID}
 	switch {

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// callTable holds the calls that wait for an answer. Each gets one: from whoever takes it out
-// first.
+// callTable holds the calls that wait for an answer. Whoever takes a call out first gives it its
+// one answer.
 type callTable struct {
 	mu     sync.Mutex
 	closed bool
@@ -28,7 +28,7 @@ func (t *callTable) nextID() int64 {
 	return t.lastID
 }
 
-// add lets a call wait. It reports false if the table is closed.
+// add lets a call wait. It returns false if the table is closed.
 func (t *callTable) add(p *clientCall) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -38,7 +38,7 @@ func (t *callTable) add(p *clientCall) bool {
 	return !t.closed
 }
 
-// take takes a call out. It reports false if somebody else has done so: then an answer is there or
+// take takes a call out. It returns false if somebody else has done so; then an answer is there or
 // comes at once.
 func (t *callTable) take(p *clientCall) bool {
 	t.mu.Lock()
@@ -55,7 +55,7 @@ func (t *callTable) settle(p *clientCall, a clientAnswer) {
 	}
 }
 
-// lookup returns the call with an id that came back, nil if there is none.
+// lookup returns the call with an id that came back, or nil if there is none.
 func (t *callTable) lookup(id json.RawMessage) *clientCall {
 	n, err := strconv.ParseInt(string(id), 10, 64)
 	if err != nil {
@@ -66,7 +66,8 @@ func (t *callTable) lookup(id json.RawMessage) *clientCall {
 	return t.calls[n]
 }
 
-// only returns the one call that waits, subscriptions apart; nil if there is none or are several.
+// only returns the one call that waits, apart from subscriptions. It returns nil if there is none
+// or are several.
 func (t *callTable) only() (only *clientCall) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

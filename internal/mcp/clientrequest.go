@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// What servers ask of clients.
+// The requests that servers make of clients.
 const (
 	AskElicitation = "elicitation/create"
 	AskSampling    = "sampling/createMessage"
@@ -19,7 +19,7 @@ const MaxRounds = 10
 
 var ErrRounds = Errorf(CodeInternal, "the server asked for input %d times", MaxRounds)
 
-// AnswerOf splits an answer into what package mcp wants of a handler.
+// AnswerOf splits an answer into what a handler of package mcp returns.
 func AnswerOf(result json.RawMessage, err error) (json.RawMessage, *Error) {
 	var said *Error
 	switch {
@@ -31,7 +31,7 @@ func AnswerOf(result json.RawMessage, err error) (json.RawMessage, *Error) {
 	return result, nil
 }
 
-// DefaultAnswer answers a server where no client can: a person would decline, there are no roots,
+// DefaultAnswer answers a server where no client can. A person would decline, there are no roots,
 // and nobody samples.
 func DefaultAnswer(method string) (json.RawMessage, *Error) {
 	switch method {
@@ -56,8 +56,8 @@ func Supports(capabilities jsonobj.Object, method string) bool {
 	return false
 }
 
-// InputRequest is what a server asks, as one of inputRequests. A request of 2025-11-25 may come
-// without params, which roots/list does not need; the Go SDK's client reads them all the same.
+// InputRequest is a server's question as one of inputRequests. A request of 2025-11-25 may come
+// without params, which roots/list does not need, but the Go SDK's client reads them all the same.
 func InputRequest(method string, params json.RawMessage) json.RawMessage {
 	if params == nil {
 		params = json.RawMessage("{}")
@@ -65,8 +65,8 @@ func InputRequest(method string, params json.RawMessage) json.RawMessage {
 	return jsonobj.Object{{Key: "method", Value: jsonobj.Quote(method)}, {Key: "params", Value: params}}.JSON()
 }
 
-// WithResponses are the params of a call that is made again, with the answers to what its server
-// asked and the state that it gave.
+// WithResponses are the params of a call that is made again, with the answers to its server's
+// questions and the state that the server gave.
 func WithResponses(params, responses jsonobj.Object, state json.RawMessage) jsonobj.Object {
 	params = params.Delete("inputResponses", "requestState").Set("inputResponses", responses.JSON())
 	if state != nil {
@@ -75,10 +75,10 @@ func WithResponses(params, responses jsonobj.Object, state json.RawMessage) json
 	return params
 }
 
-// CancelAnswer is the answer to a modern server where there is none.
+// CancelAnswer is sent to a modern server when there is no answer.
 var CancelAnswer = json.RawMessage(`{"action":"cancel"}`)
 
-// AnswersTo are the answers to inputRequests, by their keys.
+// AnswersTo returns the answers to inputRequests, by their keys.
 func AnswersTo(requests jsonobj.Object,
 	answer func(key, method string, params json.RawMessage) (json.RawMessage, *Error)) (responses jsonobj.Object) {
 	for _, r := range requests {

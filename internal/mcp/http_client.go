@@ -20,14 +20,14 @@ const (
 	clientAccept = clientJSON + ", " + clientSSE
 
 	clientDeleteTimeout = 5 * time.Second
-	// What follows an answer on its stream is read up to so much and so long, so that the TCP
+	// What follows an answer on its stream is read up to this size and time, so that the TCP
 	// connection can be used again.
 	clientDrainBytes = 64 << 10
 	clientDrainTime  = time.Second
 )
 
-// httpLink is streamable HTTP: a POST a message, and each call has a stream of its own, which its
-// caller reads.
+// httpLink is streamable HTTP. Each message is a POST, and each call has a stream of its own, which
+// its caller reads.
 type httpLink struct {
 	c *Client
 	clientHTTP
@@ -60,7 +60,7 @@ func (l *httpLink) setVersion(version string) {
 	l.version = version
 }
 
-// call posts a request and reads what the server says to it until the answer is there.
+// call posts a request and reads the server's messages until the answer is there.
 func (l *httpLink) call(ctx context.Context, p *clientCall) (json.RawMessage, error) {
 	bound, detach, cancel := l.c.life.bind(ctx)
 	rest, err := l.exchange(bound, p)
@@ -79,7 +79,7 @@ func (l *httpLink) call(ctx context.Context, p *clientCall) (json.RawMessage, er
 	}
 	if ctx.Err() != nil {
 		if l.c.era == Legacy {
-			l.c.tellCancelled(p, context.Cause(ctx)) // in Modern the end of the stream says it
+			l.c.tellCancelled(p, context.Cause(ctx)) // in Modern the end of the stream says so
 		}
 		return nil, clientContextError(ctx)
 	}
@@ -89,7 +89,7 @@ func (l *httpLink) call(ctx context.Context, p *clientCall) (json.RawMessage, er
 	return nil, err
 }
 
-// exchange settles a call, or says why it could not. It returns what is still to be read of the
+// exchange settles a call, or returns why it could not. It also returns the unread rest of the
 // answer's stream.
 func (l *httpLink) exchange(ctx context.Context, p *clientCall) (rest io.ReadCloser, err error) {
 	session := l.sessionID()
@@ -159,7 +159,7 @@ func (l *httpLink) post(ctx context.Context, m message, more map[string]string) 
 	return l.do(req)
 }
 
-// addState adds what every request of the era bears.
+// addState adds the headers that every request of the era bears.
 func (l *httpLink) addState(h http.Header) {
 	if l.c.era == Modern {
 		h.Set("Mcp-Protocol-Version", Version2026_07_28)
@@ -222,14 +222,14 @@ func (l *httpLink) deleteSession(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("end the MCP session: %w", err)
 	}
-	resp.Body.Close() // a server need not support it, or has forgotten the session already
+	resp.Body.Close() // the server need not support it, or has forgotten the session already
 	return nil
 }
 
-// failure is what a status that is no success means for a request with an id; nil: a notification.
-// The body is read.
+// failure is the error for a status that is no success, of a request with an id; nil means a
+// notification. It reads the body.
 func (l *httpLink) failure(resp *http.Response, id json.RawMessage, hadSession bool) error {
-	body, _ := readClientBody(resp.Body, resp.ContentLength, l.c.o.MaxMessage) // what there is
+	body, _ := readClientBody(resp.Body, resp.ContentLength, l.c.o.MaxMessage) // the part that is there
 	status := newStatusError(resp, body)
 	answer, own := clientErrorAnswer(body, id)
 	processed := own && (answer.Code == CodeMethodNotFound || resp.StatusCode != http.StatusNotFound)
@@ -242,13 +242,13 @@ func (l *httpLink) failure(resp *http.Response, id json.RawMessage, hadSession b
 	case answer != nil:
 		return answer
 	case id != nil && resp.StatusCode == http.StatusBadRequest && bytes.HasPrefix(body, []byte("JSON RPC not handled")):
-		return Errorf(CodeMethodNotFound, "%s", status.Body) // the Go SDK's legacy server says it so
+		return Errorf(CodeMethodNotFound, "%s", status.Body) // the Go SDK's legacy server reports it so
 	}
 	return status
 }
 
-// isSessionLost tells the loss of a session from other failures of a request that named it. The
-// specification wants 404; server-everything and what is built like it answer 400.
+// isSessionLost distinguishes the loss of a session from other failures of a request that named it.
+// The specification wants 404; server-everything and servers built like it answer 400.
 func isSessionLost(status int, body []byte) bool {
 	if status == http.StatusNotFound {
 		return true
@@ -259,8 +259,8 @@ func isSessionLost(status int, body []byte) bool {
 }
 
 // clientErrorAnswer returns the JSON-RPC error in a body, nil if there is none. It may lack an id
-// where the server could not read the request, but must not bear another; own: it bears that of the
-// request.
+// if the server could not read the request, but must not bear another one. own says that it bears
+// the id of the request.
 func clientErrorAnswer(body []byte, id json.RawMessage) (answer *Error, own bool) {
 	o, err := jsonobj.ParseObject(body)
 	if err != nil || !jsonobj.Valid(body) || !clientIsObject(o.Get("error")) {
@@ -274,7 +274,7 @@ func clientErrorAnswer(body []byte, id json.RawMessage) (answer *Error, own bool
 	return ParseError(o.Get("error")), own
 }
 
-// readClientBody reads a body up to a length. The part that was read comes with an error too.
+// readClientBody reads a body up to a length. It returns the part that was read with an error too.
 func readClientBody(r io.Reader, length int64, limit int) ([]byte, error) {
 	body, err := readAll(io.LimitReader(r, int64(limit)+1), length)
 	if err == nil && len(body) > limit {

@@ -12,19 +12,19 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// clientTool is what the headers of a tool's calls are made of (SEP-2243).
+// clientTool describes the headers of a tool's calls (SEP-2243).
 type clientTool struct {
 	headers []clientParamHeader
-	invalid error // not nil: what is wrong with its annotations
+	invalid error // if not nil, the error in its annotations
 }
 
-// clientParamHeader says which argument goes into a header too.
+// clientParamHeader says which argument is repeated in a header.
 type clientParamHeader struct {
 	path []string
 	name string // without Mcp-Param-
 }
 
-// addStandard adds the headers of Modern that tell what is in the body.
+// addStandard adds the headers of Modern that repeat parts of the body.
 func (l *httpLink) addStandard(h http.Header, m message) error {
 	if m.Method == "" {
 		return nil
@@ -61,8 +61,8 @@ func (l *httpLink) addStandard(h http.Header, m message) error {
 	return nil
 }
 
-// value returns what a header says of the arguments of a call. There is none for an argument that
-// is missing or null.
+// value returns the value of a header for the arguments of a call. There is none for an argument
+// that is missing or null.
 func (p clientParamHeader) value(arguments jsonobj.Object) (string, bool) {
 	last := len(p.path) - 1
 	for _, key := range p.path[:last] {
@@ -95,8 +95,8 @@ func clientInteger(raw json.RawMessage) (string, bool) {
 	return fmt.Sprint(n), true
 }
 
-// clientHeaderValue writes a text so that it survives in a header. The empty text is encoded too,
-// since an empty header is as good as none to many a server and proxy.
+// clientHeaderValue encodes a text so that it survives in a header. It encodes the empty text too,
+// since to many a server and proxy an empty header is as good as none.
 func clientHeaderValue(text string) string {
 	const prefix, suffix = "=?base64?", "?="
 	encoded := strings.HasPrefix(text, prefix) && strings.HasSuffix(text, suffix)
@@ -110,7 +110,7 @@ func clientHeaderValue(text string) string {
 	return prefix + base64.StdEncoding.EncodeToString([]byte(text)) + suffix
 }
 
-// rememberTools keeps what the calls of the tools in a result of tools/list need.
+// rememberTools keeps what calls need of the tools in a result of tools/list.
 func (l *httpLink) rememberTools(result json.RawMessage) {
 	list, _ := jsonobj.ParseObject(result)
 	var tools []json.RawMessage

@@ -11,25 +11,25 @@ import (
 	"github.com/evalrun/evalrun/internal/retry"
 )
 
-// How long to wait before a stream that ended is continued, where the server does not say: doubled
-// each time that nothing came.
+// How long to wait before a stream that ended is continued, if the server does not say. The wait is
+// doubled each time that nothing came.
 const (
 	clientFirstDelay = time.Second
 	clientLastDelay  = 30 * time.Second
 )
 
-// clientListenWait is how long Connect waits for the stream of what belongs to no call: what a
-// server wants to say on it earlier may be lost. Not every server answers the request for it before
-// there is something to say.
+// clientListenWait is how long Connect waits for the stream of messages that belong to no call.
+// Messages that the server sends earlier may be lost. Not every server answers the request for the
+// stream before it has something to send.
 const clientListenWait = 500 * time.Millisecond
 
-// clientDelay is how long to wait after so many streams on which nothing came.
+// clientDelay is how long to wait after this many streams on which nothing came.
 func clientDelay(fruitless int) time.Duration {
 	return retry.Backoff(clientFirstDelay, clientLastDelay, fruitless)
 }
 
-// stream reads the stream of a call until its answer is there. A stream of Legacy that ends earlier
-// is resumed where its events bear ids: the server may have closed it on purpose and go on later
+// stream reads the stream of a call until its answer is there. If a stream of Legacy ends earlier
+// and its events bear ids, it is resumed: the server may have closed it on purpose and go on later
 // (SEP-1699).
 func (l *httpLink) stream(ctx context.Context, p *clientCall, body io.ReadCloser) (rest io.ReadCloser, err error) {
 	events := newClientEvents(l.c.o.MaxMessage)
@@ -71,8 +71,7 @@ func (l *httpLink) stream(ctx context.Context, p *clientCall, body io.ReadCloser
 	}
 }
 
-// events handles the messages on a stream until it ends or there should be no more, which is no
-// error.
+// events handles the messages on a stream until it ends or no more are wanted, which is no error.
 func (l *httpLink) events(s *clientEvents, body io.Reader, handle func(data []byte) (more bool)) error {
 	s.from(body)
 	for {
@@ -91,8 +90,8 @@ func (l *httpLink) events(s *clientEvents, body io.Reader, handle func(data []by
 	}
 }
 
-// get opens a stream; last is the id of the last event that was seen on the one that it continues,
-// empty if there is none.
+// get opens a stream. last is the id of the last event that was seen on the stream that it
+// continues, empty if there is none.
 func (l *httpLink) get(ctx context.Context, last string) (io.ReadCloser, error) {
 	req, err := l.request(ctx, http.MethodGet, l.url, nil)
 	if err != nil {
@@ -112,7 +111,7 @@ func (l *httpLink) get(ctx context.Context, last string) (io.ReadCloser, error) 
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
-	body, _ := readClientBody(resp.Body, resp.ContentLength, clientDrainBytes) // what there is
+	body, _ := readClientBody(resp.Body, resp.ContentLength, clientDrainBytes) // the part that is there
 	if resp.StatusCode/100 == 2 {
 		return nil, fmt.Errorf("%w: HTTP %d with content type %q instead of a stream: %s",
 			errClientMalformed, resp.StatusCode, kind, clientExcerpt(body))
@@ -129,9 +128,9 @@ func (l *httpLink) startListening(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// listen reads the stream of what belongs to no call, and opens it again until the connection ends
-// or the server does not have one. It calls answered when the server has answered for the first
-// time.
+// listen reads the stream of messages that belong to no call. It opens the stream again until the
+// connection ends or the server does not have one. It calls answered when the server has answered
+// for the first time.
 func (l *httpLink) listen(answered func()) {
 	events := newClientEvents(l.c.o.MaxMessage)
 	for fruitless := 0; ; fruitless++ {
@@ -162,8 +161,8 @@ func (l *httpLink) listen(answered func()) {
 }
 
 // mayChange reports whether an error is a status that may be another the next time. There is a
-// conflict where the server has not noticed yet that the stream of whom we take the session over
-// from has ended.
+// conflict while the server has not noticed that the stream of the session's earlier owner has
+// ended.
 func mayChange(err error) bool {
 	var status *StatusError
 	return errors.As(err, &status) && retry.Temporary(status.Status)

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// clientHTTP is what both HTTP transports have in common.
+// clientHTTP is the common part of both HTTP transports.
 type clientHTTP struct {
 	url    string
 	header http.Header
 	client *http.Client
-	own    *http.Transport // nil if the client was given
+	own    *http.Transport // nil if the client was given to us
 }
 
 func newClientHTTP(t Target) clientHTTP {
@@ -28,15 +28,15 @@ func newClientHTTP(t Target) clientHTTP {
 		h.own = &http.Transport{
 			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 32,
 			TLSHandshakeTimeout: 10 * time.Second,
-			// Node closes idle connections after 5 s. A request that meets that fails, and whether
-			// it was processed nobody knows.
+			// Node closes idle connections after 5 s. A request that meets that fails, and nobody knows
+			// whether it was processed.
 			IdleConnTimeout: 4 * time.Second,
 		}
 		h.client = &http.Client{Transport: h.own}
 	}
 	callersCheck := h.client.CheckRedirect
 	h.client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
-		// Headers and sessions are this server's, and a POST that becomes a GET says nothing.
+		// Headers and sessions are for this server only, and a POST that becomes a GET says nothing.
 		if len(via) >= 10 || req.Method != via[0].Method || !sameServer(via[0].URL, req.URL) {
 			return http.ErrUseLastResponse
 		}
@@ -90,7 +90,7 @@ func (h *clientHTTP) do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// withoutURL takes the URL out of an error: it may hold a key.
+// withoutURL removes the URL from an error, because it may hold a key.
 func withoutURL(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

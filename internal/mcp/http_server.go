@@ -45,26 +45,26 @@ type HTTPHandler struct {
 	// ctx ends with Close; every session's context is below it.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// serving counts the requests of HTTP that have been read, and what ends sessions.
+	// serving counts the requests of HTTP that have been read, and the goroutines that end sessions.
 	serving sync.WaitGroup
 
-	// restoring is held by who looks for a session outside of sessions, so that each is restored
+	// restoring is held while a session is looked for outside of sessions, so that each is restored
 	// once.
 	restoring sync.Mutex
 
 	mu     sync.Mutex
 	closed bool
-	// sessions are the legacy ones that are open, and those that have ended and whose end the
-	// handler has not dealt with.
+	// sessions are the legacy sessions that are open, and the ended ones whose end the handler has not
+	// dealt with.
 	sessions map[string]*httpSession
 }
 
-// httpSession is a session with what its idleness is told by.
+// httpSession is a session and the facts that tell whether it is idle.
 type httpSession struct {
 	*Session
 	users    int // requests of HTTP, streams included
 	lastUsed time.Time
-	over     bool // it is not found any more, and must not be restored
+	over     bool // the session is not found any more, and must not be restored
 }
 
 // NewHTTPHandler serves both eras over streamable HTTP on one path. It does not authenticate.
@@ -91,8 +91,8 @@ func NewHTTPHandler(h Handler, o ServerOptions) *HTTPHandler {
 	return x
 }
 
-// Close ends all sessions and streams, and waits for the handlers and for what is being written,
-// for two seconds at most if a client does not read. Requests are refused from then on.
+// Close ends all sessions and streams. It waits for the handlers and for pending writes, but for
+// two seconds at most if a client does not read. Requests are refused from then on.
 func (x *HTTPHandler) Close() {
 	x.mu.Lock()
 	x.closed = true
@@ -134,8 +134,8 @@ func (s *Session) isServing() bool {
 	return len(s.running) > 0
 }
 
-// newSession makes a legacy session that is closed by us. It is entered when it has been
-// initialized.
+// newSession makes a legacy session that this handler closes. The session is entered when it has
+// been initialized.
 func (x *HTTPHandler) newSession(id string) *Session {
 	s := newSession(x.ctx, id, Legacy, "", x.handler)
 	s.ended = func(s *Session) {
@@ -163,7 +163,7 @@ func (x *HTTPHandler) newSession(id string) *Session {
 func (x *HTTPHandler) enter(s *Session) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.closed && s.ctx.Err() == nil { // else it has ended before it was open
+	if !x.closed && s.ctx.Err() == nil { // otherwise it has ended before it was open
 		x.sessions[s.id] = &httpSession{Session: s, lastUsed: x.opts.Now()}
 	}
 }
@@ -192,7 +192,7 @@ func (x *HTTPHandler) find(ctx context.Context, id string) *httpSession {
 	return s
 }
 
-// use finds a session, unless it has ended; known says that it must not be restored.
+// use finds a session, unless it has ended. known says that it must not be restored.
 func (x *HTTPHandler) use(id string) (s *httpSession, known bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -222,7 +222,7 @@ func (x *HTTPHandler) begin() bool {
 	return true
 }
 
-// BoundBody sets how long the body of a request may take, also if it is never read: the HTTP server
+// BoundBody limits the time for the body of a request, also if it is never read: the HTTP server
 // wants the rest of it before it goes on with the connection. The bound ends with the body.
 func BoundBody(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit)) // a writer that knows no deadline is a test's
@@ -278,8 +278,8 @@ func (x *HTTPHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.serveGet(w, r, s.Session)
 }
 
-// sessionOf finds the session that a request names; nil if it has answered that there is none. The
-// caller releases it.
+// sessionOf finds the session that a request names. If there is none, sessionOf answers that and
+// returns nil. The caller releases the session.
 func (x *HTTPHandler) sessionOf(w http.ResponseWriter, r *http.Request) *httpSession {
 	id := r.Header.Get(headerSession)
 	if id == "" {
@@ -287,15 +287,15 @@ func (x *HTTPHandler) sessionOf(w http.ResponseWriter, r *http.Request) *httpSes
 		return nil
 	}
 	s := x.find(r.Context(), id)
-	if s == nil { // in plain text: the Go SDK does not take a JSON-RPC error for a lost session
+	if s == nil { // in plain text, because the Go SDK does not take a JSON-RPC error for a lost session
 		http.Error(w, "session not found", http.StatusNotFound)
 	}
 	return s
 }
 
-// CheckHost refuses a request that was meant for another host, or comes from another site: a web
-// site that has its name resolve to this machine could otherwise use a server on loopback (DNS
-// rebinding). Loopback hosts are always right; own are the others, and "*" is all.
+// CheckHost refuses a request that was meant for another host, or comes from another site.
+// Otherwise a web site that has its name resolve to this machine could use a server on loopback
+// (DNS rebinding). Loopback hosts are always right. own are the others; "*" means all.
 func CheckHost(r *http.Request, own ...string) error {
 	if !isOwn(r.Host, own) {
 		return fmt.Errorf("the header Host names %q, which is not this server", r.Host)
@@ -320,8 +320,8 @@ func isOwn(host string, own []string) bool {
 	return slices.ContainsFunc(own, func(own string) bool { return own == "*" || strings.EqualFold(own, host) })
 }
 
-// accepts says which answers a request allows. One that does not say allows all, and so do types
-// with a star.
+// accepts returns which answers a request allows. A request that does not say allows all, and so do
+// types with a star.
 func accepts(r *http.Request) (json, stream bool) {
 	values := r.Header.Values("Accept")
 	if len(values) == 0 {

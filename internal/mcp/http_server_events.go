@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
-// serveGet serves the standalone stream of a session, or what is left of a stream that was cut. A
+// serveGet serves the standalone stream of a session, or the rest of a stream that was cut. A
 // second connection replaces the first.
 func (x *HTTPHandler) serveGet(w http.ResponseWriter, r *http.Request, s *Session) {
 	st, after, ok := s.resume(r.Header.Get(headerLastEvent))
@@ -24,8 +24,8 @@ func (x *HTTPHandler) serveGet(w http.ResponseWriter, r *http.Request, s *Sessio
 	x.writeEvents(w, r, st, connection, after)
 }
 
-// writeEvents writes what comes on a stream as events, until it is complete or its session or the
-// connection ends. It reports whether it is complete.
+// writeEvents writes the messages of a stream as events, until it is complete or its session or the
+// connection ends. It reports whether the stream is complete.
 func (x *HTTPHandler) writeEvents(w http.ResponseWriter,
 	r *http.Request, st *stream, connection int, after int64) bool {
 	s := st.session
@@ -33,7 +33,7 @@ func (x *HTTPHandler) writeEvents(w http.ResponseWriter,
 	cut := make(chan struct{})
 	stop := context.AfterFunc(s.ctx, func() {
 		defer close(cut)
-		// a writer that knows no deadline is not waited for in vain: it is a test's
+		// A writer without deadlines belongs to a test, and the wait for it is not in vain.
 		_ = control.SetWriteDeadline(time.Now().Add(lingering))
 	})
 	defer func() {
@@ -100,7 +100,7 @@ func (x *HTTPHandler) writeEvents(w http.ResponseWriter,
 	}
 }
 
-// flush flushes. That a writer cannot is the fault of who has wrapped it, and no reason to send
+// flush flushes. If a writer cannot, its wrapper is at fault, and that is no reason to send
 // nothing.
 func flush(control *http.ResponseController) error {
 	if err := control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {

@@ -15,8 +15,8 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
-// streamListenAfter is how long subscriptions/listen may stay without an event stream: what is
-// wrong with it can still be told as the status.
+// streamListenAfter is how long subscriptions/listen may stay without an event stream. Until then
+// an error can still be sent as the status.
 const streamListenAfter = 20 * time.Millisecond
 
 // servePost serves the messages of a client.
@@ -44,7 +44,7 @@ func (x *HTTPHandler) servePost(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body cannot be read", http.StatusBadRequest)
 		return
 	}
-	if !x.begin() { // not before the body is there: Close does not wait for what clients may never send
+	if !x.begin() { // only once the body is there: Close does not wait for what clients may never send
 		http.Error(w, ErrShutdown.Error(), http.StatusServiceUnavailable)
 		return
 	}
@@ -63,15 +63,15 @@ type post struct {
 	r *http.Request
 	// json and stream say which answers the client accepts.
 	json, stream bool
-	// streamAfter is how long there may be no answer before the response becomes an event stream.
+	// streamAfter is how long the response may wait for an answer before it becomes an event stream.
 	streamAfter time.Duration
-	// opening is the session that the POST opens, if it does, batch says that it is an array of
+	// opening is the session that the POST opens, if it does. batch says that it is an array of
 	// messages.
 	opening *Session
 	batch   bool
 }
 
-// refuse answers with an error by which HTTP says what is wrong, too.
+// refuse answers with an error and with the HTTP status for it.
 func (p *post) refuse(status int, id json.RawMessage, e *Error) {
 	writeJSON(p.w, status, errorMessage(id, e).Encode())
 }
@@ -205,14 +205,14 @@ func (p *post) serveBatch(texts []json.RawMessage) {
 	p.serveLegacy(s.Session, requests, refused)
 }
 
-// serveLegacy serves the requests of a POST in a session. refused are the answers to what were
-// none.
+// serveLegacy serves the requests of a POST in a session. refused are the answers to messages that
+// were none.
 func (p *post) serveLegacy(s *Session, requests []message, refused []*message) {
 	st := p.newStream(s, len(requests)+len(refused))
 	for _, m := range refused {
 		_ = st.put(kindAnswer, m) // we are its connection
 	}
-	// What a lost connection leaves over waits in the session.
+	// Answers that a lost connection leaves over wait in the session.
 	p.respond(st, func() {}, func() {
 		var others sync.WaitGroup
 		defer others.Wait()
@@ -241,10 +241,10 @@ func (p *post) newStream(s *Session, answers int) *stream {
 	return st
 }
 
-// respond has serve answer the requests of a POST, and writes what comes on their stream to the
-// response: as its body if there is nothing but answers and they come soon, else as events. It
-// calls gone if the client goes before, and reports whether that has got everything, as far as one
-// can know.
+// respond has serve answer the requests of a POST, and writes the messages on their stream to the
+// response. They become its body if there are only answers and they come soon, and events
+// otherwise. It calls gone if the client goes before, and reports whether the client has got
+// everything, as far as one can know.
 func (p *post) respond(st *stream, gone, serve func()) bool {
 	connection := st.attach()
 	defer st.detach(connection)
@@ -288,25 +288,25 @@ func (p *post) respond(st *stream, gone, serve func()) bool {
 	return true
 }
 
-// hangUp closes the connection of a client that has gone, or goes on with its stream on another:
-// the request may take long to end.
+// hangUp closes the connection of a client that has gone, or goes on with its stream on another
+// connection, because the request may take long to end.
 func (p *post) hangUp() {
 	conn, _, err := http.NewResponseController(p.w).Hijack()
 	if err == nil {
 		_ = conn.Close()
-	} // else it is no connection of its own, as in HTTP/2
+	} // otherwise it is no connection of its own, as in HTTP/2
 }
 
-// postEvents are the response to a POST as events, from when it becomes that.
+// postEvents writes the response to a POST as events, once it becomes an event stream.
 type postEvents struct {
 	write func() (complete bool)
 
 	mu      sync.Mutex
 	over    bool
-	written chan bool // what write has returned; nil before it has begun
+	written chan bool // the result of writeEvents; nil before it has begun
 }
 
-// begin has the events written, unless they are already or the response has become something else.
+// begin has the events written, unless that has begun or the response has become something else.
 func (e *postEvents) begin() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -317,7 +317,7 @@ func (e *postEvents) begin() {
 	go func() { e.written <- e.write() }()
 }
 
-// end waits for what has begun, and lets nothing begin any more.
+// end waits for the writer if it has begun. Nothing can begin after that.
 func (e *postEvents) end() (complete, begun bool) {
 	e.mu.Lock()
 	e.over = true
@@ -336,7 +336,7 @@ func (p *post) nameSession() {
 	}
 }
 
-// status is the status of answers that are the whole response: Modern shows some errors in it.
+// status is the status of answers that are the whole response. Modern shows some errors in it.
 func (p *post) status(answers [][]byte) int {
 	if p.r.Header.Get(headerVersion) != Version2026_07_28 || len(answers) != 1 {
 		return http.StatusOK
@@ -353,7 +353,7 @@ func (p *post) status(answers [][]byte) int {
 // writeAnswers writes answers as the body of the response.
 func (p *post) writeAnswers(answers [][]byte) {
 	status := p.status(answers)
-	if p.opening == nil || p.opening.Version() != "" { // else it is over
+	if p.opening == nil || p.opening.Version() != "" { // otherwise it is over
 		p.nameSession()
 	}
 	if p.batch {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// lifetime is how long a connection lasts, and what runs within that time.
+// lifetime is the life of a connection, and of the goroutines within it.
 type lifetime struct {
 	ctx    context.Context // ends with the connection; the cause says why
 	cancel context.CancelCauseFunc
@@ -13,7 +13,7 @@ type lifetime struct {
 	mu      sync.Mutex
 	ended   bool // no goroutine may be started any more
 	running sync.WaitGroup
-	telling sync.WaitGroup // what is running for the server to know before the connection ends
+	telling sync.WaitGroup // what the server has to learn before the connection ends
 }
 
 func newLifetime() *lifetime {
@@ -33,10 +33,11 @@ func (l *lifetime) end(cause error) {
 	l.cancel(cause)
 }
 
-// spawn runs f on a goroutine that wait waits for. It reports false once the connection has ended.
+// spawn runs f on a goroutine that wait waits for. It returns false once the connection has ended.
 func (l *lifetime) spawn(f func()) bool { return l.spawnIn(&l.running, f) }
 
-// tell is spawn for what the server is to know before the connection ends. f must end by itself.
+// tell is like spawn, for what the server has to learn before the connection ends. f must end by
+// itself.
 func (l *lifetime) tell(f func()) { l.spawnIn(&l.telling, f) }
 
 func (l *lifetime) spawnIn(group *sync.WaitGroup, f func()) bool {

@@ -1,5 +1,5 @@
 // Package mcp is the Model Context Protocol on the wire, in every version from 2024-11-05 to
-// 2026-07-28 and on both sides, with everything that goes over it kept as it came: params, results
+// 2026-07-28 and on both sides. It keeps everything that goes over it unchanged: params, results
 // and errors are raw JSON.
 //
 // [Connect] makes a [Client] of a server; [ServeStdio] and [NewHTTPHandler] serve clients with a
@@ -58,8 +58,8 @@ func EraOf(version string) (Era, bool) {
 	return "", false
 }
 
-// The keys of _meta that describe one hop. They must not be passed on to the next: they would speak
-// for somebody else.
+// The keys of _meta that describe one hop. They must not be passed on, because on the next hop they
+// would speak for somebody else.
 const (
 	MetaProtocolVersion    = "io.modelcontextprotocol/protocolVersion"
 	MetaClientInfo         = "io.modelcontextprotocol/clientInfo"
@@ -78,7 +78,7 @@ const (
 	// with the same key as one before starts nothing. Both are evalrun's own (docs/gateway.md).
 	MetaIdempotency    = "evalrun.dev/idempotency"
 	MetaIdempotencyKey = "evalrun.dev/idempotencyKey"
-	// ExtensionTasks is the extension of Modern that takes the place of the tasks of 2025-11-25.
+	// ExtensionTasks is the extension of Modern that replaces the tasks of 2025-11-25.
 	ExtensionTasks = "io.modelcontextprotocol/tasks"
 )
 
@@ -120,18 +120,19 @@ const (
 	CodeUnsupportedVersion = -32022
 )
 
-// HeaderCallingJob is the header by which a rollout says on whose behalf it calls a server: its own
-// id. MCP Mesh has it for the same.
+// HeaderCallingJob is the header in which a rollout that calls a server names itself by its own id.
+// MCP Mesh uses it in the same way.
 const HeaderCallingJob = "X-Mesh-Calling-Job-Id"
 
-// message is what goes over every transport.
+// message is a message on any transport.
 type message = jsonrpc.Message
 
 // Error is a JSON-RPC error. It is an error of the other side, not of the connection.
 type Error struct {
 	Code    int64
 	Message string
-	// Raw is the whole error object as it came; nil for one that was made here without data.
+	// Raw is the whole error object as it came. It is nil for an error that was made here without
+	// data.
 	Raw json.RawMessage
 }
 
@@ -167,7 +168,7 @@ func (e *Error) JSON() json.RawMessage {
 		{Key: "message", Value: jsonobj.Quote(e.Message)}}.JSON()
 }
 
-// ParseError reads an error object. One that is none is kept all the same.
+// ParseError reads an error object. It keeps a malformed one all the same.
 func ParseError(raw json.RawMessage) *Error {
 	e := &Error{Code: CodeInternal, Message: "the error is no JSON-RPC error object", Raw: raw}
 	o, err := jsonobj.ParseObject(raw)

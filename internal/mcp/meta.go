@@ -13,13 +13,13 @@ var EmptyObject = json.RawMessage("{}")
 // Acknowledged is the modern answer to a request that has no result.
 var Acknowledged = json.RawMessage(`{"resultType":"complete"}`)
 
-// MetaOf are the members of the _meta of params or a result.
+// MetaOf returns the members of the _meta of params or a result.
 func MetaOf(doc json.RawMessage) jsonobj.Object {
 	meta, _ := jsonobj.ParseObject(jsonobj.Get(doc, "_meta"))
 	return meta
 }
 
-// WithoutMeta takes keys out of the _meta of a document, and an empty _meta with the last of them.
+// WithoutMeta removes keys from the _meta of a document, and an empty _meta with the last of them.
 // A document without them stays as it is.
 func WithoutMeta(doc json.RawMessage, keys ...string) json.RawMessage {
 	meta := MetaOf(doc)

@@ -23,26 +23,26 @@ type Handler interface {
 	// The result of initialize says in protocolVersion which version the session has; an error ends
 	// the session.
 	Serve(ctx context.Context, r *Request) (json.RawMessage, error)
-	// Notified is told of the notifications of a session one after another, as they came; it must
-	// not block for long. notifications/cancelled is acted on by the package and not told. A modern
-	// notification over HTTP has a session of its own.
+	// Notified is called with the notifications of a session one after another, as they came; it must
+	// not block for long. The package itself acts on notifications/cancelled and does not pass it on.
+	// A modern notification over HTTP has a session of its own.
 	Notified(s *Session, method string, params json.RawMessage)
-	// Closed is told that a legacy session or a stdio connection has ended, also one whose
+	// Closed is called when a legacy session or a stdio connection has ended, also one whose
 	// initialize failed. No request of it runs any more.
 	Closed(s *Session)
 }
 
-// ServerOptions are what a server may be given. The zero value works.
+// ServerOptions are settings of a server. The zero value works.
 type ServerOptions struct {
-	// MaxMessage is how long a message of a client may be, in bytes; 0 means 64 MiB.
+	// MaxMessage is the greatest length of a client's message, in bytes; 0 means 64 MiB.
 	MaxMessage int
-	// IdleTimeout is after how long a legacy HTTP session ends that has no request and no stream; 0
-	// means never.
+	// IdleTimeout is how long a legacy HTTP session may have no request and no stream before it ends;
+	// 0 means never.
 	IdleTimeout time.Duration
-	// Restore is asked for the version of a legacy HTTP session that is not known here, such as one
-	// of an earlier process, whatever its client sends first. If ok is false, or Restore is nil,
-	// there is no such session. Until it returns the session is not served: it may be given a
-	// Value, and its client be told something. Restore is also asked after a session has ended, but
+	// Restore returns the version of a legacy HTTP session that is not known here, such as one of an
+	// earlier process. It is called whatever the client sends first. If ok is false, or Restore is
+	// nil, there is no such session. Until it returns the session is not served: it may be given a
+	// Value, and its client be told something. Restore is also called after a session has ended, but
 	// not before Closed has returned.
 	Restore func(ctx context.Context, s *Session) (version string, ok bool)
 	// Hosts are the names that the headers Host and Origin may have beside loopback ones; "*"
@@ -74,7 +74,7 @@ func (o ServerOptions) withDefaults() ServerOptions {
 // answer any more.
 var ErrCancelled = errors.New("the client has cancelled the request")
 
-// What sending to a client fails with.
+// The errors of sending to a client.
 var (
 	errAnswered = errors.New("the request has been answered")
 	errFull     = errors.New("the client does not read what it is sent")
@@ -108,7 +108,7 @@ type Request struct {
 	answered bool
 }
 
-// requestContext is the context of a session with the values of the HTTP request besides.
+// requestContext is the context of a session that also has the values of the HTTP request.
 type requestContext struct {
 	context.Context
 	values context.Context
@@ -122,19 +122,19 @@ func (c requestContext) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// messageSink is where the messages go that belong to a request, or to no request. It never waits
-// for the client.
+// messageSink takes the messages that belong to a request, or to no request. It never waits for the
+// client.
 type messageSink interface {
 	put(k messageKind, m *message) error
 }
 
-// messageKind is what a message is for an messageSink.
+// messageKind says how a messageSink treats a message.
 type messageKind int
 
 const (
 	kindNote   messageKind = iota // is refused if the client does not read
 	kindAsk                       // likewise, and if there is no stream
-	kindAnswer                    // is always taken; nil stands for one that must not be sent
+	kindAnswer                    // is always taken; nil stands for an answer that must not be sent
 )
 
 // Meta is the _meta of the params; nil if there is none. It is shared and must not be changed.
@@ -144,7 +144,7 @@ func (r *Request) Meta() jsonobj.Object { return r.meta }
 // answered.
 func (r *Request) Cancel(cause error) { r.cancel(cause) }
 
-// finish notes that the request has its answer, and reports whether the client still wants it. A
+// finish records that the request has its answer, and reports whether the client still wants it. A
 // client that has cancelled a request does not, but a POST must be answered.
 func (r *Request) finish() (wanted bool) {
 	r.mu.Lock()
@@ -185,7 +185,7 @@ func (r *Request) put(k messageKind, m *message) error {
 	return r.out.put(k, m)
 }
 
-// run has the handler answer the request.
+// run lets the handler answer the request.
 func (r *Request) run(ctx context.Context, h Handler) (answer message) {
 	answer.ID = r.ID
 	defer func() {
@@ -214,7 +214,7 @@ func (r *Request) run(ctx context.Context, h Handler) (answer message) {
 	return answer
 }
 
-// errorJSON is what a handler's error looks like on the wire.
+// errorJSON is a handler's error as it is sent.
 func errorJSON(err error) json.RawMessage {
 	var e *Error
 	if !errors.As(err, &e) || e == nil {
@@ -235,7 +235,7 @@ func serverMeta(params json.RawMessage) jsonobj.Object {
 	return meta
 }
 
-// checkMeta checks what every modern request must say of itself.
+// checkMeta checks the members that every modern request must have in its _meta.
 func checkMeta(method string, meta jsonobj.Object) *Error {
 	version := meta.Text(MetaProtocolVersion)
 	switch {
@@ -262,7 +262,7 @@ func unsupportedVersion(requested string) *Error {
 		}.JSON())
 }
 
-// invalidMessage says what is wrong with text that is refused as a message.
+// invalidMessage is the error for text that is refused as a message.
 func invalidMessage(b []byte) *Error {
 	if !jsonobj.Valid(b) {
 		return Errorf(CodeParse, "the message is not valid JSON")
@@ -275,7 +275,7 @@ func validID(id json.RawMessage) bool {
 	return len(id) > 0 && (id[0] == '"' || id[0] == '-' || '0' <= id[0] && id[0] <= '9')
 }
 
-// errorMessage is a response that was made here. An id that is missing or no id becomes null.
+// errorMessage makes an error response. An id that is missing or invalid becomes null.
 func errorMessage(id json.RawMessage, e *Error) *message {
 	if !validID(id) {
 		id = json.RawMessage("null")

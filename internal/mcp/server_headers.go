@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// nameParams are the params that the header Mcp-Name repeats. Of those in tasks the Go SDK does not
-// send it, so it is not missed there.
+// nameParams are the params that the header Mcp-Name repeats. The Go SDK does not send the header
+// for those of tasks, so it is not required there.
 var nameParams = map[string]struct {
 	param    string
 	required bool
@@ -49,7 +49,7 @@ func checkHeaders(header http.Header, m message, meta jsonobj.Object) *Error {
 		stated := header.Values(headerName)
 		switch {
 		case len(stated) == 0 && (!isText || !named.required):
-			return nil // what the params lack is the handler's to say
+			return nil // the handler reports missing params
 		case len(stated) == 0:
 			return Errorf(CodeHeaderMismatch, "the header %s is missing", headerName)
 		}
@@ -68,7 +68,7 @@ const (
 	sentinelEnd   = "?="
 )
 
-// decodeHeader is the value that a header stands for. It is false if the sentinel is there but no
+// decodeHeader decodes the value of a header. It returns false if the sentinel is there but no
 // base64 in it.
 func decodeHeader(value string) (string, bool) {
 	inner, ok := strings.CutPrefix(value, sentinelStart)
@@ -91,7 +91,7 @@ func CheckParamHeaders(header http.Header, inputSchema, arguments json.RawMessag
 	}
 	schema, err := jsonobj.ParseObject(inputSchema)
 	if err != nil {
-		return nil // the server's fault, and not to be told by a header
+		return nil // the server's fault, which no header should report
 	}
 	args, _ := jsonobj.ParseObject(arguments)
 	return checkParams(header, schema.Object("properties"), args, "")
@@ -141,7 +141,7 @@ func checkParam(header http.Header, name, param string, value json.RawMessage) *
 	return nil
 }
 
-// plainText is how a header writes an argument: strings, booleans and integers that every client
+// plainText is an argument as a header writes it: strings, booleans and integers that every client
 // can represent have a plain text.
 func plainText(value json.RawMessage) (string, bool) {
 	switch {
@@ -155,7 +155,7 @@ func plainText(value json.RawMessage) (string, bool) {
 	return safeInteger(string(value))
 }
 
-// safeInteger writes an integer in the one way, 1.0 and 1e0 as 1.
+// safeInteger writes an integer in its only spelling, 1.0 and 1e0 as 1.
 func safeInteger(text string) (string, bool) {
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53-1 {

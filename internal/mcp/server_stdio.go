@@ -15,12 +15,12 @@ import (
 
 // ServeStdio serves one connection of messages on lines, of either era, until r ends or ctx is
 // done; it returns when all handlers have. Requests are served concurrently and answered in any
-// order. The error is nil if r has ended, else the cause of ctx, a line that is longer than
-// MaxMessage, or what r or w failed with. Only MaxMessage of the options counts.
+// order. The error is nil if r has ended. Otherwise it is the cause of ctx, the error for a line
+// that is longer than MaxMessage, or that of r or w. Of the options it uses only MaxMessage.
 //
 // Unless r has ended, r and w are closed if they are closers; a Read or a Write that does not
-// return from that is left behind. Give it a stdin that does not block: a read that blocks may stop
-// the garbage collector for a minute.
+// return then is left behind. Give it a stdin that does not block: a read that blocks may stop the
+// garbage collector for a minute.
 func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o ServerOptions) error {
 	o = o.withDefaults()
 	c := &stdioConn{broken: make(chan struct{})}
@@ -54,9 +54,9 @@ func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o Serv
 	return err
 }
 
-// maxQueue is how much may wait for a client that does not read, in bytes, before notifications are
-// refused. How long a message is does not count: a client that reads must not be cut for the first
-// long one.
+// maxQueue is how many bytes may wait for a client that does not read before notifications are
+// refused. The length of a single message does not count: a client that reads must not be cut for
+// the first long one.
 const maxQueue = 8 << 20
 
 // stdioConn is the messageSink of a connection.
@@ -67,7 +67,7 @@ type stdioConn struct {
 	closed  atomic.Bool   // nothing is taken any more
 }
 
-// put has a message written. An answer is taken in any case: there are not more of them than
+// put has a message written. It takes an answer in any case, since there are not more answers than
 // requests.
 func (c *stdioConn) put(k messageKind, m *message) error {
 	switch {
@@ -88,7 +88,7 @@ func (c *stdioConn) write(text []byte) error {
 	return nil
 }
 
-// failure is what writing has failed with, for people.
+// failure is the error of writing, for people.
 func (c *stdioConn) failure() error {
 	if err := c.out.Err(); err != nil {
 		return fmt.Errorf("writing to the MCP client: %w", err)
@@ -120,7 +120,7 @@ func (c *stdioConn) receive(line []byte) {
 	}
 }
 
-// receiveOne acts on one message. What it puts fails only if the connection has.
+// receiveOne acts on one message. Its puts fail only if the connection has failed.
 func (c *stdioConn) receiveOne(text []byte, out messageSink, inBatch bool) {
 	refuse := func(id []byte, e *Error) { _ = out.put(kindAnswer, errorMessage(id, e)) }
 	m, err := jsonrpc.Parse(text)
@@ -163,7 +163,7 @@ func (c *stdioConn) receiveOne(text []byte, out messageSink, inBatch bool) {
 	}
 }
 
-// meet notes the era of a connection's first request.
+// meet records the era of a connection's first request.
 func (s *Session) meet(era Era) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,12 +186,13 @@ func (b *stdioBatch) expect() {
 	b.open++
 }
 
-// close counts one that needs no answer, and sends the answers if all have been counted.
+// close counts a message that needs no answer, and sends the answers if all messages have been
+// counted.
 func (b *stdioBatch) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open--; b.open == 0 && len(b.answers) > 0 {
-		_ = b.conn.write(jsonrpc.JoinBatch(b.answers)) // fails if the connection has
+		_ = b.conn.write(jsonrpc.JoinBatch(b.answers)) // fails if the connection has failed
 	}
 }
 

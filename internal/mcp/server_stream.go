@@ -7,24 +7,23 @@ import (
 	"strings"
 )
 
-// historySize is how much a legacy session keeps of what was sent on its streams, or waits for a
-// client to come back, in bytes.
+// historySize is how many bytes a legacy session keeps of what was sent on its streams, or waits
+// for a client to come back.
 const historySize = 1 << 20
 
 // sessionStreams are the event streams of an HTTP session. The session's mu guards them and
 // everything in them.
 type sessionStreams struct {
-	// nonce is the first part of the ids of events. It tells them from those of the same session in
-	// another process.
+	// nonce is the first part of the ids of events. It distinguishes them from those of the same
+	// session in another process.
 	nonce  string
 	byID   map[string]*stream
 	lastID int
-	// history is everything that is kept of all streams, the oldest first; kept is its length in
-	// bytes.
+	// history has the kept events of all streams, the oldest first. kept is its length in bytes.
 	history []*event
 	kept    int
-	// maxAnswers is how much may be kept in order not to lose an answer that has not been written,
-	// in bytes.
+	// maxAnswers is how many bytes may be kept in order not to lose an answer that has not been
+	// written.
 	maxAnswers int
 	// standalone is the stream that a client opens with GET.
 	standalone *stream
@@ -38,12 +37,12 @@ type event struct {
 	data   []byte
 }
 
-// stream is what is sent in answer to a POST, or on the standalone stream of a session. Messages
-// are kept in it; a connection of HTTP writes those that it has not written, one connection at a
-// time, and another may go on where it was cut. So nothing that is sent waits for the client.
+// stream has the messages that are sent in answer to a POST, or on the standalone stream of a
+// session. It keeps them, and one connection of HTTP at a time writes those that were not written.
+// Another connection may go on where one was cut. So no sender waits for the client.
 type stream struct {
 	session *Session
-	// id is what the ids of events begin with; empty if a stream that is cut cannot be resumed.
+	// id begins the ids of events; empty if a stream that is cut cannot be resumed.
 	id string
 	// open is how many answers are still to come. On the standalone stream it never becomes 0.
 	open int
@@ -55,13 +54,13 @@ type stream struct {
 	// length in bytes of those after it.
 	written int64
 	queued  int
-	// connection counts the connections; attached says that the last one is still there, or will
-	// be. A stream that is over takes nothing.
+	// connection counts the connections. attached says that the last one is still there, or will be. A
+	// stream that is over takes nothing.
 	connection int
 	attached   bool
 	over       bool
-	// noted is called with what is no answer; nil if nobody wants to know. It must not block, and
-	// not use the session.
+	// noted is called with messages that are no answers; nil if nobody wants them. It must not block,
+	// and not use the session.
 	noted func()
 	// wake is closed when something has changed; nil if nobody waits for that.
 	wake chan struct{}
@@ -71,7 +70,7 @@ func newStream(s *Session, open int) *stream {
 	return &stream{session: s, open: open}
 }
 
-// openStreams makes a session one that has resumable streams, and a standalone one.
+// openStreams gives a session resumable streams, and a standalone one.
 func (s *Session) openStreams(nonce string, maxAnswers int) {
 	s.streams.nonce, s.streams.maxAnswers, s.streams.byID = nonce, maxAnswers, map[string]*stream{}
 	s.streams.standalone = newStream(s, 1)
@@ -99,7 +98,7 @@ func (st *stream) put(k messageKind, m *message) error {
 		return errNoStream
 	case k != kindAnswer && st.attached && st.queued >= maxQueue:
 		if s.id == "" {
-			s.cancel(errFull) // as if it had gone, which Modern takes for cancelling
+			s.cancel(errFull) // as if the client had gone, which Modern takes for cancelling
 		}
 		return errFull
 	}
@@ -116,7 +115,7 @@ func (st *stream) put(k messageKind, m *message) error {
 	return nil
 }
 
-// answers are what was put, if there were only answers.
+// answers returns the messages, if there were only answers.
 func (st *stream) answers() (answers [][]byte) {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
@@ -134,9 +133,10 @@ func (st *stream) changed() {
 	}
 }
 
-// trim drops the oldest events if there are too many: first what was written and notifications,
-// then answers that nobody has come for, never what a connection has still to write. It makes room
-// for some more at once, as it has to look at them all. The caller holds mu.
+// trim drops the oldest events if there are too many: first those that were written and
+// notifications, then answers that nobody has come for. It never drops events that a connection has
+// still to write. It makes room for some more at once, as it has to look at them all. The caller
+// holds mu.
 func (s *Session) trim() {
 	h := &s.streams
 	drop := func(limit int, unreadAnswers bool) {
@@ -160,8 +160,8 @@ func (s *Session) trim() {
 	drop(h.maxAnswers, true)
 }
 
-// forget takes an event out of its stream, which goes with the last one. The caller holds the
-// session's mu, and takes it out of the history.
+// forget removes an event from its stream, which goes with the last one. The caller holds the
+// session's mu, and removes the event from the history.
 func (e *event) forget() {
 	st := e.stream
 	st.session.streams.kept -= len(e.data)
@@ -176,15 +176,15 @@ func (e *event) forget() {
 	st.dropIfUseless()
 }
 
-// dropIfUseless forgets a stream on which nothing was left and nothing will come. The caller holds
-// the session's mu.
+// dropIfUseless forgets a stream that has nothing left and will get nothing. The caller holds the
+// session's mu.
 func (st *stream) dropIfUseless() {
 	if len(st.events) == 0 && st.open <= 0 && !st.attached {
 		delete(st.session.streams.byID, st.id)
 	}
 }
 
-// attach makes the caller the one connection of the stream; another one ends. It returns the number
+// attach makes the caller the only connection of the stream; any other ends. It returns the number
 // of the connection.
 func (st *stream) attach() int {
 	st.session.mu.Lock()
@@ -235,15 +235,15 @@ func (st *stream) makeResumable() bool {
 	return st.id != ""
 }
 
-// streamState is what a connection sees of its stream.
+// streamState is a stream as a connection sees it.
 type streamState struct {
-	events   []*event // after what it has written
+	events   []*event // after those that it has written
 	complete bool     // nothing will come after them
 	replaced bool     // by another connection
 	wake     <-chan struct{}
 }
 
-// stateFor is the stream as a connection sees it that has written up to a number.
+// stateFor is the stream as seen by a connection that has written up to a number.
 func (st *stream) stateFor(connection int, after int64) streamState {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
@@ -257,7 +257,7 @@ func (st *stream) stateFor(connection int, after int64) streamState {
 	return state
 }
 
-// wrote notes what a connection has written.
+// wrote records what a connection has written.
 func (st *stream) wrote(connection int, seq int64) {
 	s := st.session
 	s.mu.Lock()
@@ -276,12 +276,12 @@ func (st *stream) wrote(connection int, seq int64) {
 	}
 }
 
-// eventID is the id of an event by which a client resumes after it.
+// eventID is the id of an event, with which a client resumes after it.
 func (st *stream) eventID(seq int64) string { return fmt.Sprintf("%s_%d", st.id, seq) }
 
 // resume finds the stream of the last event that a client has seen, and the number of that event.
-// Without an event, or with one of the standalone stream in another process, it is the standalone
-// stream, after what was written to it.
+// Without an event, or with one of the standalone stream in another process, it returns the
+// standalone stream, after what was written to it.
 func (s *Session) resume(lastEvent string) (st *stream, after int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

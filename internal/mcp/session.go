@@ -20,19 +20,19 @@ import (
 type Session struct {
 	id      string
 	handler Handler
-	// out is where messages go that belong to no request; nil if there is no such place.
+	// out takes messages that belong to no request; nil if there is no place for them.
 	out messageSink
-	// opened is called when initialize has succeeded and before it is answered, ended when the
-	// session ends; it has close called.
+	// opened is called when initialize has succeeded and before it is answered. ended is called when
+	// the session ends; it makes sure that close is called.
 	opened, ended func(s *Session)
 
 	ctx     context.Context // ends with the session; the cause says why
 	cancel  context.CancelCauseFunc
 	serving sync.WaitGroup // the requests that have begun
 	gone    chan struct{}  // closed when close has returned
-	next    chan *Request  // is taken from by a goroutine that has served a request
-	waiting atomic.Bool    // there is one
-	// notifying keeps notifications apart.
+	next    chan *Request  // a goroutine that has served a request takes the next one from it
+	waiting atomic.Bool    // set while there is such a goroutine
+	// notifying serializes notifications.
 	notifying sync.Mutex
 
 	mu      sync.Mutex
@@ -48,11 +48,11 @@ type Session struct {
 	streams  sessionStreams // of HTTP
 }
 
-// What a session ends with.
+// The causes of the end of a session.
 var (
 	errEnded = errors.New("the MCP session has ended")
-	// ErrShutdown is what [Session.Err] wraps if the server has been closed or its context has
-	// ended: a client may go on with the session in another process, if that restores it.
+	// ErrShutdown is wrapped by [Session.Err] if the server has been closed or its context has ended.
+	// A client may go on with the session in another process, if that restores it.
 	ErrShutdown = errors.New("the MCP server is shutting down")
 )
 
@@ -64,8 +64,8 @@ func newSession(ctx context.Context, id string, era Era, version string, h Handl
 		id: id, era: era, version: version, handler: h,
 		gone: make(chan struct{}), next: make(chan *Request),
 		running: map[string]*Request{}, asked: map[string]chan message{},
-		// Ids go on from anywhere, so that the late answer to a question of an earlier process
-		// answers none of ours.
+		// Ids begin anywhere, so that a late answer to a question of an earlier process answers none of
+		// ours.
 		lastID: rand.Int64N(1 << 48),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
@@ -76,8 +76,8 @@ func newSession(ctx context.Context, id string, era Era, version string, h Handl
 // session of a modern HTTP request has none.
 func (s *Session) ID() string { return s.id }
 
-// Era is that of the client: on stdio that of its first request, unless it has sent initialize
-// since then.
+// Era is the era of the client. On stdio it is that of its first request, unless it has sent
+// initialize since then.
 func (s *Session) Era() Era {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,14 +91,14 @@ func (s *Session) Version() string {
 	return s.version
 }
 
-// SetValue keeps something for the handler.
+// SetValue keeps a value for the handler.
 func (s *Session) SetValue(v any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.value = v
 }
 
-// Value is what SetValue was last given.
+// Value returns the last value given to SetValue.
 func (s *Session) Value() any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,8 +127,8 @@ func (s *Session) Ask(ctx context.Context, method string, params json.RawMessage
 // may call it.
 func (s *Session) Close() { s.end(errEnded) }
 
-// Err is why the session has ended, nil before that. It wraps [ErrShutdown] if the client had no
-// part in it.
+// Err says why the session has ended; it is nil before that. It wraps [ErrShutdown] if the client
+// had no part in it.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 
 func (s *Session) put(k messageKind, m *message) error {
@@ -182,7 +182,7 @@ func (s *Session) receive(m message) {
 		answers := s.asked[string(m.ID)]
 		delete(s.asked, string(m.ID))
 		s.mu.Unlock()
-		if answers != nil { // else it came too late, or nobody has asked
+		if answers != nil { // otherwise it came too late, or nobody has asked
 			answers <- m
 		}
 	case m.Method == NoteCancelled:
@@ -190,7 +190,7 @@ func (s *Session) receive(m message) {
 		s.mu.Lock()
 		r := s.running[string(o.Get("requestId"))]
 		s.mu.Unlock()
-		if r != nil { // else it has been answered: some clients always cancel
+		if r != nil { // otherwise it has been answered: some clients always cancel
 			r.Cancel(ErrCancelled)
 		}
 	default:
@@ -202,7 +202,7 @@ func (s *Session) receive(m message) {
 	}
 }
 
-// start has a request served on another goroutine. An error has not been sent.
+// start has a request served on another goroutine. It returns an error without sending it.
 func (s *Session) start(r *Request) *Error {
 	if err := s.begin(r); err != nil {
 		return err
@@ -215,8 +215,8 @@ func (s *Session) start(r *Request) *Error {
 	return nil
 }
 
-// answerAll answers a request, and then waits for another: a goroutine that has served before has
-// the stack for it, and growing one takes longer than a small call. One goroutine at most waits.
+// answerAll answers a request, and then waits for another. A goroutine that has served before has
+// the stack for it, and growing one takes longer than a small call. At most one goroutine waits.
 func (s *Session) answerAll(r *Request) {
 	for {
 		s.answer(r)
@@ -251,7 +251,7 @@ func (s *Session) answer(r *Request) {
 	_ = r.out.put(kindAnswer, &answer) // a client that has gone needs no answer
 }
 
-// begin enters a request, which must be answered then. An error has not been sent.
+// begin enters a request, which must be answered then. It returns an error without sending it.
 func (s *Session) begin(r *Request) *Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +274,7 @@ func (s *Session) begin(r *Request) *Error {
 	return nil
 }
 
-// serve answers a request: by itself, or with the handler.
+// serve answers a request, either by itself or with the handler.
 func (s *Session) serve(ctx context.Context, r *Request) message {
 	switch {
 	case r.Era == Modern, r.Method == MethodInitialize:
@@ -297,7 +297,7 @@ func (s *Session) serve(ctx context.Context, r *Request) message {
 	return r.run(ctx, s.handler)
 }
 
-// initialized notes the version that was agreed on.
+// initialized records the version that was agreed on.
 func (s *Session) initialized(version string) {
 	s.mu.Lock()
 	s.era, s.version = Legacy, version
@@ -325,7 +325,7 @@ func (s *Session) end(cause error) {
 	}
 }
 
-// close waits for what runs in a session that has ended, and tells the handler.
+// close waits for the goroutines of a session that has ended, and tells the handler.
 func (s *Session) close() {
 	defer close(s.gone)
 	s.serving.Wait()

@@ -10,8 +10,8 @@ import (
 	"net/url"
 )
 
-// sseLink is the HTTP+SSE transport of 2024-11-05: one stream for all that the server says, and a
-// POST for each message to it, to an address that the stream begins with.
+// sseLink is the HTTP+SSE transport of 2024-11-05. One stream has everything that the server says.
+// Each message to it is a POST to an address that the stream begins with.
 type sseLink struct {
 	c *Client
 	clientHTTP
@@ -21,7 +21,7 @@ type sseLink struct {
 
 // openSSE opens the stream and waits for the address.
 func openSSE(ctx context.Context, c *Client, t Target) error {
-	// Not bound to c.life: it is close that ends the stream, and with it the session.
+	// The context is not bound to c.life, because close ends the stream and with it the session.
 	bound, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := &sseLink{c: c, clientHTTP: newClientHTTP(t), cancel: cancel}
 	c.link, c.detach = l, context.AfterFunc(ctx, cancel)
@@ -68,7 +68,7 @@ func (l *sseLink) open(ctx context.Context) (io.ReadCloser, *url.URL, error) {
 		return resp.Body, resp.Request.URL, nil
 	}
 	defer resp.Body.Close()
-	text, _ := readClientBody(resp.Body, resp.ContentLength, l.c.o.MaxMessage) // what there is
+	text, _ := readClientBody(resp.Body, resp.ContentLength, l.c.o.MaxMessage) // the part that is there
 	if resp.StatusCode == http.StatusOK {
 		return nil, nil, fmt.Errorf("%w: content type %q instead of a stream: %s",
 			errClientMalformed, kind, clientExcerpt(text))
@@ -76,8 +76,8 @@ func (l *sseLink) open(ctx context.Context) (io.ReadCloser, *url.URL, error) {
 	return nil, nil, newStatusError(resp, text)
 }
 
-// resolveEndpoint returns where messages go. Another server than that of the stream would get what
-// is meant for this one.
+// resolveEndpoint returns the address for messages. It must be at the server of the stream, or
+// another server would get what is meant for this one.
 func resolveEndpoint(base *url.URL, endpoint string) (string, error) {
 	u, err := base.Parse(endpoint)
 	if err != nil {
@@ -89,7 +89,7 @@ func resolveEndpoint(base *url.URL, endpoint string) (string, error) {
 	return u.String(), nil
 }
 
-// read handles the stream until it ends, and the connection with it.
+// read handles the stream until it ends. The connection ends with it.
 func (l *sseLink) read(events *clientEvents, body io.ReadCloser) {
 	defer body.Close()
 	for {

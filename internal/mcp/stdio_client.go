@@ -14,7 +14,7 @@ import (
 // read.
 const clientBrokenGrace = 2 * time.Second
 
-// stdioLink is the connection to a process: a message a line.
+// stdioLink is the connection to a process. Each message is a line.
 type stdioLink struct {
 	c       *Client
 	rwc     io.ReadWriteCloser
@@ -24,8 +24,8 @@ type stdioLink struct {
 
 // openStdio starts the process of a server.
 func openStdio(ctx context.Context, c *Client, t Target) error {
-	// Not bound to c.life: who starts processes with exec.CommandContext would have this one killed
-	// before it is asked to end.
+	// The context is not bound to c.life: if the process is started with exec.CommandContext, it would
+	// be killed before it is asked to end.
 	life, release := context.WithCancel(context.WithoutCancel(ctx))
 	c.detach = context.AfterFunc(ctx, release)
 	rwc, err := t.Start(life)
@@ -46,7 +46,7 @@ func (l *stdioLink) close(bool) error {
 	return l.rwc.Close()
 }
 
-// broken ends the connection a little later: what was sent before may still be answered.
+// broken ends the connection a little later, because earlier messages may still be answered.
 func (l *stdioLink) broken(err error) {
 	l.c.life.spawn(func() {
 		if l.c.o.wait(l.c.life.ctx, clientBrokenGrace) == nil {
@@ -55,12 +55,12 @@ func (l *stdioLink) broken(err error) {
 	})
 }
 
-// clientUnread is the error of who writes to a server that does not read any more.
+// clientUnread is the error of writing to a server that does not read any more.
 func clientUnread(err error) error { return clientGone("it does not read: %w", err) }
 
 // clientUnwritten is the error for a message of which only a part was written, if any.
 func clientUnwritten(sent int, err error) error {
-	if !errors.Is(err, ErrClosed) { // else the connection has ended before
+	if !errors.Is(err, ErrClosed) { // otherwise the connection has ended before
 		err = clientUnread(err)
 	}
 	if sent == 0 {
@@ -85,8 +85,8 @@ func (l *stdioLink) request(p *clientCall) *jsonrpc.Line {
 	return line
 }
 
-// end has nothing written any more, and gives the calls that were open the connection's error.
-// Whether anything of them was sent is known.
+// end stops all writing, and gives the open calls the connection's error. It knows whether anything
+// of them was sent.
 func (l *stdioLink) end(calls map[int64]*clientCall) {
 	l.out.Close(l.c.Err())
 	for _, p := range calls {
@@ -141,7 +141,7 @@ func (l *stdioLink) read() {
 		line, err := lines.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			_ = l.c.end(clientGone("it has closed its stdout"), false) // an exit status is of no interest to callers
+			_ = l.c.end(clientGone("it has closed its stdout"), false) // callers have no use for an exit status
 			return
 		case errors.Is(err, jsonrpc.ErrTooLong):
 			_ = l.c.end(clientGone("%w: more than %d bytes", errClientTooLong, l.c.o.MaxMessage), false)

@@ -20,14 +20,14 @@ const acceptPause = 100 * time.Millisecond
 type visits struct {
 	over      chan struct{} // closed when the space ends
 	listeners []net.Listener
-	running   sync.WaitGroup // what accepts connections and attends to programs
+	running   sync.WaitGroup // goroutines that accept connections and attend to programs
 }
 
 // admit begins to accept the connections into the space. Until then they wait.
 func (in *initProcess) admit() *SetupError {
 	for _, e := range in.Exposes {
 		if failed := in.visits.accept(e.Socket, func(c *net.UnixConn) {
-			// for as long as the init lives, as a forward does
+			// It runs for as long as the init lives, as a forward does.
 			go join(c, func() (net.Conn, error) { return dialInside(e.Port) })
 		}); failed != nil {
 			return failed
@@ -71,8 +71,8 @@ func (v *visits) accept(socket string, serve func(*net.UnixConn)) *SetupError {
 	return nil
 }
 
-// dismiss tells everything that has to do with connections into the space to end. The channel is
-// closed when it has.
+// dismiss ends everything that serves connections into the space. The channel is closed when it has
+// ended.
 func (v *visits) dismiss() <-chan struct{} {
 	close(v.over)
 	for _, l := range v.listeners {

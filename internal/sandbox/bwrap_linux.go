@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Available says why bubblewrap cannot be used here; nil if it can. It tries once.
+// Available returns the reason why bubblewrap cannot be used here, or nil if it can. It tries once.
 func Available() error { return available() }
 
 var available = sync.OnceValue(func() error {
@@ -46,7 +46,7 @@ var available = sync.OnceValue(func() error {
 	return nil
 })
 
-// userNamespaces says what stands in the way of a user who is not root.
+// userNamespaces says what prevents a user who is not root from using bubblewrap.
 func userNamespaces() string {
 	for _, s := range []struct{ setting, forbidden string }{
 		{"kernel/unprivileged_userns_clone", "0"},             // Debian before 11
@@ -62,8 +62,8 @@ func userNamespaces() string {
 	return ": in a container, it must be started with the right to make namespaces (docker run --security-opt seccomp=unconfined --cap-add SYS_ADMIN)"
 }
 
-// wrap makes cmd, which is an init, one that runs in the space. The file descriptors of cmd stay
-// what they are.
+// wrap changes cmd, which is an init, to run in the space. The file descriptors of cmd stay the
+// same.
 func (s *Config) wrap(cmd *exec.Cmd, env []string) error {
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil {
@@ -113,15 +113,15 @@ func addFilter(cmd *exec.Cmd) ([]string, error) {
 	return []string{"--seccomp", strconv.Itoa(2 + len(cmd.ExtraFiles))}, nil
 }
 
-// capabilities are what root in a space may do: what Docker grants (its default list), without what
-// would open the rest of this system, as there are no user namespace and no device rules here:
-// MKNOD, NET_RAW, SETFCAP, AUDIT_WRITE, SYS_CHROOT.
+// capabilities are those of root in a space. They are the ones that Docker grants (its default
+// list), except those that would open the rest of this system, as there are no user namespace and
+// no device rules here: MKNOD, NET_RAW, SETFCAP, AUDIT_WRITE, SYS_CHROOT.
 var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER",
 	"FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE"}
 
 // namespaces are the options that say what is shared with this system. The init is process 1, and
-// bwrap ends when all of its PID namespace has: with a process 1 of bwrap's own it would end
-// before, and leave that one to be reaped by others.
+// bwrap ends when its whole PID namespace has. With a process 1 of bwrap's own it would end before,
+// and leave that process to be reaped by others.
 func (s *Config) namespaces() []string {
 	args := []string{"--die-with-parent", "--new-session", "--as-pid-1",
 		"--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"}
@@ -145,8 +145,8 @@ func capabilityArgs() (args []string) {
 	return args
 }
 
-// userFiles are an /etc/passwd and an /etc/group in which the user of the space is, with its HOME:
-// programs ask there who they are.
+// userFiles are an /etc/passwd and an /etc/group that have the user of the space, with its HOME,
+// because programs look themselves up there.
 func (s *Config) userFiles(env []string) ([]*os.File, error) {
 	who, home := s.identity(), "/"
 	for _, e := range env {
@@ -168,8 +168,8 @@ func (s *Config) userFiles(env []string) ([]*os.File, error) {
 	return files, nil
 }
 
-// replaceEntry returns a user database in which an id has an entry, and no other one has its name.
-// An unnamed one keeps the name it has.
+// replaceEntry returns a user database in which an id has an entry, and no other entry has its
+// name. An unnamed entry keeps the name it has.
 func replaceEntry(file, name string, id int, entry string) string {
 	old, _ := os.ReadFile(file) // a system without one is fine
 	var kept []string

@@ -7,14 +7,14 @@ import (
 	"os/exec"
 )
 
-// Available says why bubblewrap cannot be used here: it is a program for Linux.
+// Available returns the reason why bubblewrap cannot be used here: it is a program for Linux.
 func Available() error {
 	return errors.New("bubblewrap works on Linux only")
 }
 
 func (s *Config) wrap(*exec.Cmd, []string) error { return Available() }
 
-// ImageAvailable says why no space over the root of an image can be had here.
+// ImageAvailable returns the reason why a space over the root of an image cannot be made here.
 func ImageAvailable() error {
 	return errors.New("isolation \"image\" works on Linux only: choose isolation \"process\"")
 }

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// children starts the processes of an init and reaps them, and whatever else becomes a child of
-// process 1.
+// children starts the processes of an init. It reaps them, and everything else that becomes a child
+// of process 1.
 type children struct {
 	mu      sync.Mutex
 	running map[int]*child
@@ -38,7 +38,7 @@ func newChildren() *children {
 	return c
 }
 
-// start starts a process. Its files must be files, so that nothing but this has to wait for it.
+// start starts a process. Its files must be files, so that nothing else has to wait for it.
 func (c *children) start(cmd *exec.Cmd) (*child, error) {
 	c.mu.Lock() // the process is not reaped before it is known
 	defer c.mu.Unlock()

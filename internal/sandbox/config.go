@@ -16,8 +16,8 @@ import (
 
 // The isolations of a [Config].
 const (
-	// IsolationProcess isolates nothing: the processes are ordinary ones of this system, in folders
-	// of their own.
+	// IsolationProcess isolates nothing. The processes are ordinary ones of this system, in folders of
+	// their own.
 	IsolationProcess = "process"
 	// IsolationBwrap is bubblewrap: own root, process ids, users and, unless wanted, no network.
 	IsolationBwrap = "bwrap"
@@ -28,11 +28,11 @@ const (
 	IsolationDocker = "docker"
 )
 
-// InsideExecutable is where [Command].Executable is found inside bwrap.
+// InsideExecutable is the path of [Command].Executable inside bwrap.
 const InsideExecutable = insideRun + "/evalrun"
 
-// InsidePrograms and InsideHost are where programs of this machine, and what belongs to them, are put
-// in the root of an image, which has other things at their own places.
+// InsidePrograms and InsideHost are the places in the root of an image for programs of this
+// machine, and for what belongs to them. The image has other things at their own places.
 const (
 	InsidePrograms = insideRun + "/bin"
 	InsideHost     = insideRun + "/host"
@@ -41,21 +41,21 @@ const (
 // insideRun is the folder of evalrun's own things inside bwrap.
 const insideRun = "/run/evalrun"
 
-// insideSocket is where the socket of a forward is found inside bwrap.
+// insideSocket is the path of the socket of a forward inside bwrap.
 func insideSocket(i int) string { return fmt.Sprintf("%s/forward-%d.sock", insideRun, i) }
 
 // Config says where processes live: which files they see and where, which network, and who they
 // are.
 //
-// In bwrap the root, unless a Bind puts a folder there that may be written to, is read-only. It
-// holds the system's programs, what is for everybody in /etc, those packages of /opt that the
-// PATH of the process names, fresh /proc, /dev, /tmp, /var/tmp and /run, and what is named here;
+// In bwrap the root is read-only, unless a Bind puts a folder there that may be written to. It
+// holds the system's programs, the public part of /etc, those packages of /opt that the PATH of the
+// process names, fresh /proc, /dev, /tmp, /var/tmp and /run, and the paths named here. It holds
 // nothing else of this machine, and nothing that a stranger may not read. In process isolation only
 // Binds (for Path and HostPath), Forwards, Exposes and Spawns are heeded, and a forwarded or
 // exposed port is one of this machine's.
 //
 // In image isolation the root is Root, all of which may be written to, with fresh /proc and /dev
-// and what is named here.
+// and the paths named here.
 type Config struct {
 	// Isolation is IsolationProcess, IsolationBwrap or IsolationImage.
 	Isolation string
@@ -64,16 +64,15 @@ type Config struct {
 	// Space is the container in isolation by an engine. It is made with the Root, the Binds and the
 	// Visible paths of the first process that is started in it.
 	Space Space
-	// Binds are the files and folders of this machine that are given, and where.
+	// Binds are the files and folders of this machine that the processes get, and their places.
 	Binds []Bind
 	// Visible are paths of this machine that are seen read-only at the same place, such as an
 	// agent's installation.
 	Visible []string
-	// Hidden are paths of this machine of which nothing is seen, wherever they lie, but for what
-	// Binds and Visible give of them by name. One that does not exist when the process is started
-	// is not hidden.
+	// Hidden are paths of this machine that are not seen, wherever they lie, except for parts that
+	// Binds and Visible name. A path that does not exist when the process is started is not hidden.
 	Hidden []string
-	// Network gives the processes this machine's network. Without it there is a loopback of their
+	// Network gives the processes this machine's network. Without it they have a loopback of their
 	// own, and Forwards.
 	Network bool
 	// Forwards are the ports of the inner loopback that lead out.

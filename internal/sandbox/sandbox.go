@@ -272,7 +272,7 @@ func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
 	cmd := &exec.Cmd{
 		Path: c.Executable, Args: []string{c.Executable, initCommand}, Env: c.Env[:1:1], ExtraFiles: own.theirs,
 	}
-	for _, name := range []string{"GODEBUG", "GORACE"} { // the init is evalrun, and its runtime is to be as ours
+	for _, name := range []string{"GODEBUG", "GORACE"} { // the init is evalrun, so its runtime gets the same settings
 		if value, ok := os.LookupEnv(name); ok {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}

@@ -154,7 +154,7 @@ type privatePaths struct {
 	paths []string
 }
 
-// rememberedPrivate is privateIn, which it calls once a minute.
+// rememberedPrivate is privateIn, called at most once a minute for a folder.
 func rememberedPrivate(dir string) []string {
 	if found, ok := remembered.Load(dir); ok && time.Since(found.(privatePaths).at) < rememberFor {
 		return found.(privatePaths).paths

@@ -9,19 +9,19 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// Backend has tasks. r is the request that names one, so that it can be told whose they are. An
-// error that is an [*mcp.Error] is answered as it is; [NotFound] is the one for a task that the
-// client does not have.
+// Backend has tasks. r is the request that names a task, so that its owner can be told. An error
+// that is an [*mcp.Error] is answered as it is; [NotFound] is the one for a task that the client
+// does not have.
 type Backend interface {
 	// Task returns a task.
 	Task(ctx context.Context, r *mcp.Request, id string) (Task, error)
 	// Tasks returns the page of the client's tasks at a cursor, which is nil for the first one, and
 	// the cursor of the next page, which is empty if there is none.
 	Tasks(ctx context.Context, r *mcp.Request, cursor *string) (page []Task, next string, err error)
-	// Await waits for the end of a task, and asks a legacy client meanwhile what the task wants to
-	// know.
+	// Await waits for the end of a task, and meanwhile asks a legacy client the questions of the task.
 	Await(ctx context.Context, r *mcp.Request, id string) (Task, error)
-	// Answer hands in what a modern client answers. What was not asked is ignored.
+	// Answer hands in the answers of a modern client. Answers to questions that were not asked are
+	// ignored.
 	Answer(ctx context.Context, r *mcp.Request, id string, responses jsonobj.Object) error
 	// Cancel cancels a task, and returns it as it is then. did is false if it had ended before.
 	Cancel(ctx context.Context, r *mcp.Request, id string) (t Task, did bool, err error)
@@ -40,13 +40,13 @@ func Declares(capabilities jsonobj.Object) bool {
 	return capabilities.Object("extensions").Has(mcp.ExtensionTasks)
 }
 
-// Undeclared is the error for a modern client that has not.
+// Undeclared is the error for a modern client that has not declared that it knows tasks.
 func Undeclared() error {
 	return mcp.Errorf(mcp.CodeMissingCapability, "the client has not declared the extension %s", mcp.ExtensionTasks).
 		WithData(json.RawMessage(`{"requiredCapabilities":{"extensions":{"` + mcp.ExtensionTasks + `":{}}}}`))
 }
 
-// Serve answers what clients ask about tasks. ok is false for all else.
+// Serve answers the requests of clients about tasks. ok is false for all other requests.
 func Serve(ctx context.Context, b Backend, r *mcp.Request) (result json.RawMessage, ok bool, err error) {
 	s := server{b, r}
 	answer, ok := map[string]func(context.Context, jsonobj.Object) (json.RawMessage, error){
@@ -96,7 +96,7 @@ func (s server) get(ctx context.Context, params jsonobj.Object) (json.RawMessage
 	return append(jsonobj.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}}, t.Modern()...).JSON(), nil
 }
 
-// cancel cancels a task. In Legacy the answer is the task, and one that has ended is an error.
+// cancel cancels a task. In Legacy the answer is the task, and cancelling an ended one is an error.
 func (s server) cancel(ctx context.Context, params jsonobj.Object) (json.RawMessage, error) {
 	t, did, err := s.b.Cancel(ctx, s.r, params.Text("taskId"))
 	switch {

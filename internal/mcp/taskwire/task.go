@@ -1,6 +1,6 @@
 // Package taskwire is the server's side of MCP tasks on the wire: how a task looks in each protocol
 // era, and which requests there are about it. [Serve] answers those for a [Backend], which has the
-// tasks. The package knows nothing of what works on a task and of where it is kept.
+// tasks. The package does not know who works on a task and where it is kept.
 package taskwire
 
 import (
@@ -24,15 +24,15 @@ const (
 // Task is a task as its client sees it.
 type Task struct {
 	ID string
-	// Status is the status in Legacy. Message is what is said of it, if anything.
+	// Status is the status in Legacy. Message describes it, if there is anything to say.
 	Status, Message      string
 	CreatedAt, UpdatedAt time.Time
 	// TTL is how long after CreatedAt the task is forgotten; 0 means that it is kept. Poll is how
 	// often a client should ask.
 	TTL, Poll time.Duration
-	// InputRequests is what the task wants to know, an object; nil for nothing.
+	// InputRequests has the questions of the task, an object; nil for none.
 	InputRequests json.RawMessage
-	// Result is the result of the call, and Error its error, raw; one of them is there when the
+	// Result is the result of the call, and Error its error, both raw. One of them is there when the
 	// task is completed or failed.
 	Result, Error json.RawMessage
 }
@@ -58,10 +58,10 @@ func (t Task) Modern() jsonobj.Object {
 	return o
 }
 
-// Created is the answer to a call that has become the task. into has what else is to be said of the
-// task, and meta the _meta of the answer; both may be nil.
+// Created is the answer to a call that has become the task. into has further members of the task,
+// and meta the _meta of the answer; both may be nil.
 func (t Task) Created(era mcp.Era, into, meta jsonobj.Object) json.RawMessage {
-	t.Status = working // as every task begins; what came since then is told otherwise
+	t.Status = working // every task begins so; later statuses are reported otherwise
 	o := jsonobj.Object{{Key: "task", Value: nil}}
 	if era == mcp.Legacy {
 		o[0].Value = t.set(into, era).JSON()
@@ -74,8 +74,8 @@ func (t Task) Created(era mcp.Era, into, meta jsonobj.Object) json.RawMessage {
 	return o.JSON()
 }
 
-// Payload is what the task has ended with, as the protocol of the client wants it. related says
-// that the result names the task.
+// Payload is the outcome of the task, as the protocol of the client wants it. related says that the
+// result names the task.
 func (t Task) Payload(era mcp.Era, related bool) (json.RawMessage, error) {
 	switch {
 	case t.Error != nil:
@@ -121,7 +121,7 @@ func (t Task) set(o jsonobj.Object, era mcp.Era) jsonobj.Object {
 		Set(ttl, kept).Set(poll, Millis(t.Poll))
 }
 
-// isoMillis is how tasks write times.
+// isoMillis is the layout of times in tasks.
 const isoMillis = "2006-01-02T15:04:05.000Z07:00"
 
 func isoTime(t time.Time) json.RawMessage { return jsonobj.Quote(t.UTC().Format(isoMillis)) }

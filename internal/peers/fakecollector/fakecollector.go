@@ -1,5 +1,5 @@
-// Package fakecollector is an OpenTelemetry collector in memory: it takes OTLP over HTTP in Protocol
-// Buffers and keeps what it got. Whoever uses it may have it fail.
+// Package fakecollector is an OpenTelemetry collector in memory. It takes OTLP over HTTP in
+// Protocol Buffers and keeps what it got. Its user can make it fail.
 package fakecollector
 
 import (
@@ -32,35 +32,35 @@ type Span struct {
 	Resource map[string]string
 }
 
-// Fail has the collector answer with a status from now on; 0 has it take everything.
+// Fail makes the collector answer with a status from now on; 0 makes it take everything.
 func (c *Collector) Fail(status int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.status = status
 }
 
-// Spans are those that have arrived, in their order.
+// Spans returns the spans that have arrived, in their order.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]Span(nil), c.spans...)
 }
 
-// Metrics are those that have arrived, in their order.
+// Metrics returns the metrics that have arrived, in their order.
 func (c *Collector) Metrics() []*metrics.Metric {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]*metrics.Metric(nil), c.metrics...)
 }
 
-// Headers are those of all requests, in their order.
+// Headers returns the headers of all requests, in their order.
 func (c *Collector) Headers() []http.Header {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]http.Header(nil), c.headers...)
 }
 
-// Arrived is closed at the next request, whatever becomes of it.
+// Arrived is closed at the next request, whatever its outcome.
 func (c *Collector) Arrived() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,23 +17,23 @@ import (
 // Batch is a batch that the server has got.
 type Batch struct {
 	ID string
-	// API is that of its requests. Metadata is what the client has written into it (OpenAI only).
+	// API is the API of its requests. Metadata is what the client has written into it (OpenAI only).
 	API      string
 	Metadata map[string]any
 	Requests int
-	// Asked counts how often it was asked for, Fetched how often its results were.
+	// Asked counts how often its status was asked for, Fetched how often its results were fetched.
 	Asked, Fetched int
 	Cancelled      bool
 }
 
-// batch is one with its requests.
+// batch is a batch with its requests.
 type batch struct {
 	Batch
 	requests []batched
 	created  time.Time
 	answered []entry
 	ended    bool
-	// endpoint and inputFile are of OpenAI's.
+	// endpoint and inputFile are for OpenAI only.
 	endpoint, inputFile string
 }
 
@@ -44,16 +44,16 @@ type batched struct {
 	body json.RawMessage
 }
 
-// entry is what has become of a request.
+// entry is the outcome of a request.
 type entry struct {
 	id     string
 	status int
 	body   object
-	// why is how it has ended without an answer.
+	// why is the reason if it has ended without an answer.
 	why string
 }
 
-// batches are the batches of a server, and the files that they are made of.
+// batches are the batches of a server, and the files from which they are made.
 type batches struct {
 	s *Server
 
@@ -65,16 +65,16 @@ type batches struct {
 	files   map[string][]byte
 }
 
-// HoldBatches makes batches go on until they are not held any more. Others end as soon as they are
-// asked for.
+// HoldBatches makes batches go on until they are not held any more. Other batches end as soon as
+// they are asked for.
 func (s *Server) HoldBatches(held bool) {
 	s.batches.mu.Lock()
 	defer s.batches.mu.Unlock()
 	s.batches.held = held
 }
 
-// LoseBatches makes the next n batches be made without an answer to whoever makes them, as where
-// that process dies.
+// LoseBatches makes the next n batches without an answer to the client, as if the client's process
+// died.
 func (s *Server) LoseBatches(n int) {
 	s.batches.mu.Lock()
 	defer s.batches.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *Server) RefuseBatches() {
 	s.batches.refused = true
 }
 
-// Batches are those that the server has got so far, in their order.
+// Batches returns the batches that the server has got so far, in their order.
 func (s *Server) Batches() (out []Batch) {
 	s.batches.mu.Lock()
 	defer s.batches.mu.Unlock()
@@ -98,7 +98,8 @@ func (s *Server) Batches() (out []Batch) {
 	return out
 }
 
-// serve serves what is about batches and files; false if the path is about something else.
+// serve serves requests about batches and files. It returns false if the path is about something
+// else.
 func (b *batches) serve(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	for _, route := range []struct {
 		method, path string
@@ -140,7 +141,7 @@ func (b *batches) find(id string) (*batch, error) {
 	return nil, fmt.Errorf("there is no batch %s", id)
 }
 
-// one tells how far a batch is. One that is not held ends when it is first asked for.
+// one reports the state of a batch. A batch that is not held ends when it is first asked for.
 func (b *batches) one(w http.ResponseWriter, _ *http.Request, id string, _ []byte) error {
 	one, err := b.find(id)
 	if err != nil {
@@ -168,7 +169,8 @@ func (b *batches) cancel(w http.ResponseWriter, _ *http.Request, id string, _ []
 	return answerJSON(w, b.show(one))
 }
 
-// end answers all requests of a batch by the rule, the last one first: nobody is promised an order.
+// end answers all requests of a batch by the rule, the last one first, because no order is
+// promised.
 func (b *batches) end(one *batch) {
 	one.ended = true
 	for _, r := range slices.Backward(one.requests) {
@@ -201,7 +203,7 @@ func errorBody(message string) object {
 	return object{"error": object{"message": message, "type": "invalid_request_error", "param": nil, "code": nil}}
 }
 
-// add makes a batch. Its id is unlike any other's.
+// add makes a batch, with a unique id.
 func (b *batches) add(w http.ResponseWriter, one *batch) error {
 	if b.refused {
 		return errors.New("this project may have no batches")
@@ -232,7 +234,7 @@ func (b *batches) show(one *batch) object {
 	return showOpenAI(one)
 }
 
-// page gives the newest batches of one kind after a cursor.
+// page returns the newest batches of one kind after a cursor.
 func (b *batches) page(openai bool, after string, limit int) (out []*batch, more bool) {
 	skip := after != ""
 	for _, one := range slices.Backward(b.list) {
@@ -251,7 +253,7 @@ func (b *batches) page(openai bool, after string, limit int) (out []*batch, more
 	return out, false
 }
 
-// pageSize is smaller than what clients ask for, so that they have to page.
+// pageSize is smaller than the pages that clients ask for, so that they need several.
 const pageSize = 2
 
 func lines(all []object) []byte {
@@ -270,7 +272,7 @@ func sendLines(w http.ResponseWriter, data []byte) error {
 
 func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// id makes an id of the kind that a provider makes.
+// id makes an id in the form of a provider.
 func (b *batches) id(prefix string) string {
 	return fmt.Sprintf("%s%02d%s", prefix, len(b.list)+len(b.files)+1, strings.Repeat("0", 6))
 }

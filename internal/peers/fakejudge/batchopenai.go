@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// upload takes a file of requests, a form of which body is the rest.
+// upload takes a file of requests, from a form of which body is the rest.
 func (b *batches) upload(w http.ResponseWriter, r *http.Request, _ string, body []byte) error {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	file, header, err := r.FormFile("file")
@@ -44,8 +44,8 @@ func (b *batches) download(w http.ResponseWriter, _ *http.Request, id string, _ 
 	return sendLines(w, data)
 }
 
-// makeOpenAI makes a batch of an uploaded file. As at OpenAI, all of its requests are to one endpoint
-// and one model.
+// makeOpenAI makes a batch from an uploaded file. As at OpenAI, all of its requests are to one
+// endpoint and one model.
 func (b *batches) makeOpenAI(w http.ResponseWriter, _ *http.Request, _ string, body []byte) error {
 	var in struct {
 		InputFileID      string         `json:"input_file_id"`

@@ -1,7 +1,7 @@
-// Package fakejudge is a model that judges by a rule: an HTTP server on loopback that speaks
-// OpenAI's chat completions and responses and Anthropic's messages, and the batches of both, as far as
-// judges use them. It calls the tool that it is forced to call, with what the rule says, and can be
-// told to fail in every way in which a provider fails. It knows nothing of evaluators.
+// Package fakejudge is a model that judges by a rule. It is an HTTP server on loopback that speaks
+// OpenAI's chat completions and responses and Anthropic's messages, and the batches of both, as far
+// as judges use them. It calls the tool that it is forced to call, with the rule's arguments, and
+// can fail in every way in which a provider fails. It knows nothing of evaluators.
 package fakejudge
 
 import (
@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// What every answer claims to have used.
+// The usage that every answer claims.
 const (
 	InputTokens  = 200
 	OutputTokens = 20
@@ -29,30 +29,31 @@ type Request struct {
 	// API is chat, responses or messages.
 	API   string
 	Model string
-	// System and Prompt are what the model is told and asked. Tool is the name of the tool that it
-	// must call, empty if the answer is to be JSON.
+	// System and Prompt are the instructions and the question for the model. Tool is the name of the
+	// tool that it must call, empty if the answer is to be JSON.
 	System, Prompt string
 	Tool           string
 	// Body is the whole request.
 	Body map[string]any
-	// Batch is the batch that it was in, empty if it was made by itself.
+	// Batch is the batch that contained it, empty if it was made by itself.
 	Batch string
 }
 
-// Reply is what the server answers. The zero value is a call of the tool without arguments.
+// Reply is an answer of the server. The zero value is a call of the tool without arguments.
 type Reply struct {
-	// Arguments are those of the tool.
+	// Arguments are the arguments of the tool.
 	Arguments any
-	// Text, if it is not empty, is said instead of calling the tool.
+	// Text, if not empty, is the answer instead of a call of the tool.
 	Text string
-	// Refusal, if it is not empty, is why the model does not answer, Truncated that it was cut off.
+	// Refusal, if not empty, is the reason why the model does not answer. Truncated says that the
+	// answer was cut off.
 	Refusal   string
 	Truncated bool
-	// Status, if it is not 0, is an HTTP error with the message Error. RetryAfter is its header.
+	// Status, if not 0, is an HTTP error with the message Error. RetryAfter is its header.
 	Status     int
 	Error      string
 	RetryAfter string
-	// Raw, if it is not empty, is the whole answer, also of an error.
+	// Raw, if not empty, is the whole answer, also of an error.
 	Raw string
 	// Hang never answers: the server waits until the client has gone, and in a batch the request
 	// expires.
@@ -92,37 +93,38 @@ func Start(rule func(Request) Reply) (*Server, error) {
 	return s, nil
 }
 
-// URL is where the server is, without a path.
+// URL is the address of the server, without a path.
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() }
 
-// Environ are the variables by which evalrun finds the server for every model.
+// Environ are the variables with which evalrun finds the server for every model.
 func (s *Server) Environ() map[string]string {
 	return map[string]string{"OPENAI_BASE_URL": s.URL() + "/v1",
 		"OPENAI_API_KEY": Key, "ANTHROPIC_BASE_URL": s.URL(), "ANTHROPIC_API_KEY": Key}
 }
 
-// Close ends the server and whatever it still serves.
+// Close ends the server and everything that it still serves.
 func (s *Server) Close() error {
 	err := s.server.Close()
 	s.serving.Wait()
 	return err
 }
 
-// Requests are those that the server has got so far, in their order.
+// Requests returns the requests that the server has got so far, in their order.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Request(nil), s.requests...)
 }
 
-// Bodies are those of all HTTP requests that the server has got, the files of batches among them.
+// Bodies returns the bodies of all HTTP requests that the server has got, the files of batches
+// among them.
 func (s *Server) Bodies() [][]byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([][]byte(nil), s.bodies...)
 }
 
-// MostAtOnce is how many requests were under way at once.
+// MostAtOnce is the greatest number of requests that were under way at once.
 func (s *Server) MostAtOnce() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +190,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// noteRequest notes a request, and returns its number.
+// noteRequest records a request, and returns its number.
 func (s *Server) noteRequest(q Request) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +198,7 @@ func (s *Server) noteRequest(q Request) int {
 	return len(s.requests)
 }
 
-// ofAnthropic tells a request to Anthropic's API from one to OpenAI's.
+// ofAnthropic distinguishes a request to Anthropic's API from one to OpenAI's.
 func ofAnthropic(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/messages") }
 
 // requestID is the name of the header with the id of a request.
@@ -207,7 +209,7 @@ func requestID(r *http.Request) string {
 	return "x-request-id"
 }
 
-// fail answers with an error, in the shape of whose API was asked.
+// fail answers with an error, in the shape of the API that was asked.
 func fail(w http.ResponseWriter, r *http.Request, status int, message string) {
 	body := errorBody(message)
 	if ofAnthropic(r) {
@@ -240,7 +242,7 @@ func text(v any) string {
 	return s
 }
 
-// at follows keys and indexes into a decoded JSON value; nil if something is not there.
+// at follows keys and indexes into a decoded JSON value. It returns nil if something is missing.
 func at(v any, path ...any) any {
 	for _, step := range path {
 		switch step := step.(type) {

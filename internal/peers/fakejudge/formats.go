@@ -132,7 +132,7 @@ func answerMessages(q Request, r Reply) object {
 			"service_tier": "standard", "inference_geo": nil, "speed": nil}}
 }
 
-// words is a text, which all three APIs take as it is or in blocks.
+// words is a text, which all three APIs take directly or in blocks.
 func words(v any) string {
 	blocks, _ := v.([]any)
 	out := text(v)
@@ -142,7 +142,8 @@ func words(v any) string {
 	return out
 }
 
-// arguments are those of the tool as text. A string is taken as it is, so that it may be broken.
+// arguments returns the arguments of the tool as text. A string is taken as it is, so that it may
+// be broken.
 func arguments(r Reply) string {
 	if s, ok := r.Arguments.(string); ok {
 		return s

@@ -39,7 +39,7 @@ type HTTPServer struct {
 	changed chan struct{}
 }
 
-// StartHTTP starts a server on 127.0.0.1, whose first answer to a client, that to initialize, takes
+// StartHTTP starts a server on 127.0.0.1. Its first answer to a client, that to initialize, takes
 // delay. It must be closed.
 func StartHTTP(delay time.Duration) (*HTTPServer, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -65,7 +65,7 @@ func newMarker(transport string) string { return "marker-" + transport + "-" + r
 func (s *HTTPServer) streamable() http.Handler {
 	get := func(*http.Request) *mcp.Server { return s.overHTTP }
 	stateful := mcp.NewStreamableHTTPHandler(get, nil)
-	// Without the second option a call whose client has gone would go on.
+	// Without the second option a call would go on after its client has gone.
 	stateless := mcp.NewStreamableHTTPHandler(get,
 		&mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -77,8 +77,8 @@ func (s *HTTPServer) streamable() http.Handler {
 	})
 }
 
-// sse serves clients of 2024. opencode tries streamable HTTP first, and wants to be told at once
-// that this is none.
+// sse serves clients of 2024. opencode tries streamable HTTP first, and wants to learn at once that
+// this is something else.
 func (s *HTTPServer) sse() http.Handler {
 	handler := mcp.NewSSEHandler(func(r *http.Request) *mcp.Server {
 		return served{transport: SSE, marker: s.markers[SSE], delay: s.delay,
@@ -94,7 +94,7 @@ func (s *HTTPServer) sse() http.Handler {
 	})
 }
 
-// guard asks for the token.
+// guard checks the token.
 func (s *HTTPServer) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+s.token)) == 1 {
@@ -120,7 +120,7 @@ func (s *HTTPServer) SSEURL() string { return s.url("/sse") }
 
 func (s *HTTPServer) url(path string) string { return "http://" + s.listener.Addr().String() + path }
 
-// Token is what a client must send as Authorization: Bearer.
+// Token is the token that a client must send as Authorization: Bearer.
 func (s *HTTPServer) Token() string { return s.token }
 
 // Marker is what the tool of a transport returns.
@@ -133,7 +133,7 @@ func (s *HTTPServer) Log() []Entry {
 	return slices.Clone(s.entries)
 }
 
-// Wait waits until the log is as it should be. The error is that of the context.
+// Wait waits until until accepts the log. The error is that of the context.
 func (s *HTTPServer) Wait(ctx context.Context, until func([]Entry) bool) error {
 	for {
 		s.mu.Lock()

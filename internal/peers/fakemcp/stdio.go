@@ -43,9 +43,9 @@ func StdioMain(args []string) error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
-	// A read of stdin that blocks in the system can hold up Go's garbage collector for a minute: of
-	// a pipe that does not block, the runtime waits by other means (seen with Go 1.26.8, about once
-	// in 30,000 calls).
+	// A read of stdin that blocks in the system can hold up Go's garbage collector for a minute. For a
+	// pipe that does not block, the runtime waits by other means (seen with Go 1.26.8, about once in
+	// 30,000 calls).
 	if err := syscall.SetNonblock(syscall.Stdin, true); err != nil {
 		return fmt.Errorf("stdin: %w", err)
 	}
@@ -63,8 +63,8 @@ func StdioMain(args []string) error {
 	return errors.Join(err, l.close())
 }
 
-// fileLog is a log in a file, one JSON object a line, each written at once: the process may be
-// killed.
+// fileLog is a log in a file, one JSON object a line. Each is written at once, because the process
+// may be killed.
 type fileLog struct {
 	mu   sync.Mutex
 	file *os.File
@@ -87,8 +87,7 @@ func (l *fileLog) close() error {
 	return errors.Join(l.err, l.file.Close())
 }
 
-// ReadLog reads the log of a server on stdio. A last line that was not written to its end is left
-// out.
+// ReadLog reads the log of a server on stdio. It leaves out an incomplete last line.
 func ReadLog(path string) ([]Entry, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package fakemcp is the MCP servers with which it is found out what an agent can use: one for each
-// transport, each with a tool that returns a text which nobody could guess, and one that takes as
-// long as it is told. They keep a log of what the agent asked.
+// Package fakemcp has MCP servers that show what an agent can use. There is one for each transport.
+// Each has a tool that returns a text which nobody could guess, and one that takes as long as it is
+// told. They keep a log of the agent's requests.
 //
 // [StartHTTP] serves streamable HTTP and SSE on loopback. [StdioMain] is a program that serves
 // stdin and stdout; the log is a file there, which [ReadLog] reads. The package knows nothing of
@@ -37,15 +37,14 @@ const (
 type Entry struct {
 	Time      time.Time `json:"time"`
 	Transport string    `json:"transport"`
-	// Method is that of MCP, or one of the Method constants.
+	// Method is the method of MCP, or one of the Method constants.
 	Method string `json:"method"`
-	// Tool is which tool was called.
+	// Tool is the tool that was called.
 	Tool string `json:"tool,omitempty"`
-	// Params are the request's, as the server has understood them; with the _meta of the client,
-	// such as a progress token.
+	// Params are those of the request, as the server has understood them. They include the _meta of
+	// the client, such as a progress token.
 	Params json.RawMessage `json:"params,omitempty"`
-	// Header is what came over HTTP with the request, or over SSE with the connection. Credentials
-	// are left out.
+	// Header is the header of the HTTP request, or of the connection over SSE, without credentials.
 	Header http.Header `json:"header,omitempty"`
 	// Answered is set in the second entry of a request, with TookMs. Cancelled says that the client
 	// had cancelled it by then.
@@ -55,12 +54,12 @@ type Entry struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// What is logged beside requests.
+// The entries that are no requests.
 const (
-	// MethodStart and MethodEnd are the beginning and the end of a stdio server.
+	// MethodStart and MethodEnd mark the beginning and the end of a stdio server.
 	MethodStart = "start"
 	MethodEnd   = "end"
-	// MethodRefused is an HTTP request without the right token.
+	// MethodRefused marks an HTTP request without the right token.
 	MethodRefused = "refused"
 )
 
@@ -70,14 +69,14 @@ type served struct {
 	marker    string
 	// delay is how long the first answer takes.
 	delay time.Duration
-	// header is that of the connection, where requests have none of their own.
+	// header is that of the connection, if requests have none of their own.
 	header http.Header
 	log    func(Entry)
-	// done is closed when the server ends: the SDK waits for the calls that run.
+	// done is closed when the server ends, because the SDK waits for the calls that run.
 	done <-chan struct{}
 }
 
-// waitSchema is an object and not text, for the SDK decodes it.
+// waitSchema is an object and not text, because the SDK decodes it.
 var (
 	noArguments = map[string]any{"type": "object", "properties": map[string]any{}}
 	waitSchema  = map[string]any{
@@ -88,7 +87,7 @@ var (
 
 func (s served) server() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "evalrun-probe-" + s.transport, Version: "1"}, nil)
-	// Read-only, for some agents ask a person, or another model, about tools that are not.
+	// The tools are read-only, because some agents ask a person, or another model, about others.
 	harmless := &mcp.ToolAnnotations{ReadOnlyHint: true}
 	server.AddTool(&mcp.Tool{Name: ToolPrefix + s.transport,
 		Description: "Returns a marker.", InputSchema: noArguments, Annotations: harmless},
@@ -143,7 +142,7 @@ func (s served) record(next mcp.MethodHandler) mcp.MethodHandler {
 		if call, ok := req.(*mcp.CallToolRequest); ok && call.Params != nil {
 			e.Tool = call.Params.Name
 		}
-		// Where the client sends none, they are a nil pointer of their type, and become null.
+		// If the client sends none, they are a nil pointer of their type, and become null.
 		if params, err := json.Marshal(req.GetParams()); err == nil && string(params) != "null" {
 			e.Params = params
 		}

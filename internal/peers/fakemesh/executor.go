@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// defaultLease is that of a job without max_duration.
+// defaultLease is the lease of a job without max_duration.
 const defaultLease = 5 * time.Minute
 
 func (j *Job) ownedBy(instance string) bool {
@@ -26,7 +26,7 @@ func (r *Registry) renew(j *Job) {
 	j.LeaseExpiresAt = &until
 }
 
-// Agents are the ids of the agents that are there.
+// Agents returns the ids of the agents that are there.
 func (r *Registry) Agents() (ids []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -36,7 +36,7 @@ func (r *Registry) Agents() (ids []string) {
 	return ids
 }
 
-// Sweep takes the jobs from their owners whose leases have lapsed by a time. Those that may not be
+// Sweep takes jobs from their owners if their leases have lapsed by a time. Those that may not be
 // tried again fail.
 func (r *Registry) Sweep(by time.Time) {
 	r.mu.Lock()
@@ -137,7 +137,7 @@ type change struct {
 	RecvCursor      json.RawMessage `json:"recv_cursor"`
 }
 
-// batch takes what an agent tells of its jobs.
+// batch applies what an agent reports of its jobs.
 func (r *Registry) batch(w http.ResponseWriter, q *http.Request) {
 	var in struct {
 		InstanceID string `json:"instance_id"`
@@ -158,7 +158,7 @@ func (r *Registry) batch(w http.ResponseWriter, q *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"accepted": accepted, "rejected": rejected})
 }
 
-// apply changes a job, or says why not.
+// apply changes a job, or returns the reason why not.
 func (r *Registry) apply(instance string, c change) (reason string) {
 	j := r.find(c.ID)
 	switch {

@@ -1,6 +1,6 @@
-// Package fakemesh is a registry of MCP Mesh as its clients see it, in memory: it answers what a
-// real registry was seen to answer (v3.6). Whoever uses it plays the worker, or lets agents claim
-// jobs. Leases lapse when it is told to sweep.
+// Package fakemesh is a registry of MCP Mesh as its clients see it, in memory. Its answers are
+// those that a real registry was seen to give (v3.6). Its user plays the worker, or lets agents
+// claim jobs. Leases lapse when it is told to sweep.
 package fakemesh
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Job is a job as the registry tells it.
+// Job is a job as the registry reports it.
 type Job struct {
 	ID               string          `json:"id"`
 	Capability       string          `json:"capability"`
@@ -40,8 +40,8 @@ type Job struct {
 	Result           json.RawMessage `json:"result"`
 	Error            *string         `json:"error"`
 	RecvCursor       json.RawMessage `json:"recv_cursor"`
-	// Events are the events of the job; Headers are those of the request that submitted it. Neither
-	// is in its row.
+	// Events are the events of the job. Headers are those of the request that submitted it. Neither is
+	// in its row.
 	Events  []Event     `json:"-"`
 	Headers http.Header `json:"-"`
 }
@@ -59,7 +59,7 @@ type Event struct {
 
 // Registry is a registry. Its zero value has no jobs. It is safe for concurrent use.
 type Registry struct {
-	// Now is the time, nil means the real one.
+	// Now returns the time; nil means the real one.
 	Now func() time.Time
 
 	mu   sync.Mutex
@@ -70,7 +70,7 @@ type Registry struct {
 	changed chan struct{}
 }
 
-// Jobs are copies of all jobs, in the order in which they were submitted.
+// Jobs returns copies of all jobs, in the order in which they were submitted.
 func (r *Registry) Jobs() (out []Job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +201,8 @@ func (r *Registry) submit(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// list gives jobs, the last one first. The cursor is where in that order the page before has ended.
+// list returns jobs, the last one first. The cursor is the place in that order where the page
+// before has ended.
 func (r *Registry) list(w http.ResponseWriter, q *http.Request) {
 	query := q.URL.Query()
 	limit, err := strconv.Atoi(cmp.Or(query.Get("limit"), "50"))
@@ -272,8 +273,8 @@ func (r *Registry) post(w http.ResponseWriter, q *http.Request, j *Job) {
 	answer(w, http.StatusOK, map[string]any{"job_id": j.ID, "seq": e.Seq, "created_at": e.CreatedAt})
 }
 
-// events gives the events after a sequence number. With a filter next_after may not advance, as
-// the registry's does not.
+// events returns the events after a sequence number. With a filter next_after may not advance, as
+// with the real registry.
 func (r *Registry) events(w http.ResponseWriter, q *http.Request, j *Job) {
 	query := q.URL.Query()
 	after, err := strconv.ParseInt(cmp.Or(query.Get("after"), "0"), 10, 64)
@@ -309,7 +310,7 @@ func (r *Registry) events(w http.ResponseWriter, q *http.Request, j *Job) {
 	}
 }
 
-// await lets others use the registry until there is another event, and reports whether there is.
+// await lets others use the registry until there is another event. It reports whether there is.
 func (r *Registry) await(ctx context.Context, timeout <-chan time.Time) bool {
 	if r.changed == nil {
 		r.changed = make(chan struct{})

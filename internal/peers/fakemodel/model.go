@@ -29,7 +29,7 @@ import (
 	"time"
 )
 
-// What every answer claims to have used.
+// The usage that every answer claims.
 const (
 	InputTokens  = 100
 	OutputTokens = 10
@@ -43,13 +43,12 @@ const (
 	Gemini            = "gemini"
 )
 
-// maxBody is how long a request may be.
+// maxBody is the greatest length of a request.
 const maxBody = 64 << 20
 
-// Options are what a server may be given.
+// Options are settings of a server.
 type Options struct {
-	// Key, if it is not empty, is asked of every request, wherever clients of the four formats put
-	// it.
+	// Key, if not empty, is required of every request, wherever clients of the four formats put it.
 	Key string
 }
 
@@ -57,11 +56,11 @@ type Options struct {
 type Request struct {
 	Time   time.Time
 	Method string
-	// Path is the path without the query, Header what came with it.
+	// Path is the path without the query. Header is that of the request.
 	Path   string
 	Header http.Header
-	// API is the wire format, empty if the request is no call of a model. What follows is of calls
-	// only.
+	// API is the wire format, empty if the request is no call of a model. The fields below are for
+	// calls only.
 	API    string
 	Model  string
 	Stream bool
@@ -69,8 +68,8 @@ type Request struct {
 	// offered.
 	Messages []Message
 	Tools    []string
-	// Status is what was answered, 0 if nothing was yet. Aborted is set when the client did not
-	// wait for it.
+	// Status is the status of the answer, 0 if there was none yet. Aborted is set when the client did
+	// not wait for it.
 	Status  int
 	Aborted bool
 }
@@ -92,7 +91,7 @@ type Call struct {
 	Args json.RawMessage
 }
 
-// Result is what became of one.
+// Result is the result of a call.
 type Result struct {
 	// ID is that of the call; Gemini's clients may leave it out.
 	ID   string
@@ -128,14 +127,14 @@ func Start(o Options) (*Server, error) {
 // URL is the base URL, without a path. OpenAI's clients want /v1 after it.
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() }
 
-// Requests returns what the server has been asked so far, in the order in which it came.
+// Requests returns the requests that the server has got so far, in their order.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// Wait waits until the requests are as they should be. The error is that of the context.
+// Wait waits until until accepts the requests. The error is that of the context.
 func (s *Server) Wait(ctx context.Context, until func([]Request) bool) error {
 	for {
 		s.mu.Lock()
@@ -152,7 +151,7 @@ func (s *Server) Wait(ctx context.Context, until func([]Request) bool) error {
 	}
 }
 
-// Close ends the server and what it answers.
+// Close ends the server and its answers.
 func (s *Server) Close() error {
 	err := s.server.Close()
 	s.serving.Wait()
@@ -180,7 +179,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.settle(n, status, r.Context().Err() != nil)
 }
 
-// answer answers a request and returns the status, 0 if there was nobody to answer to.
+// answer answers a request and returns the status, 0 if nobody was there to be answered.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, f *format, req Request, wrong error) int {
 	switch {
 	case !s.admits(r):
@@ -210,7 +209,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, f *format, req R
 	return http.StatusOK
 }
 
-// other answers what clients ask beside calls.
+// other answers requests that are no calls.
 func other(w http.ResponseWriter, r *http.Request) int {
 	switch p := r.URL.Path; {
 	case strings.HasSuffix(p, "/models"):
@@ -253,7 +252,7 @@ func (s *Server) settle(n, status int, aborted bool) {
 	s.wake()
 }
 
-// wake wakes those who wait. It needs the lock.
+// wake wakes those who wait. The caller holds the lock.
 func (s *Server) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})

@@ -24,7 +24,7 @@ type scriptedCall struct {
 	args json.RawMessage
 }
 
-// answer is what the model says next: a tool call if there is one, else the text.
+// answer is the model's next output: a tool call if there is one, otherwise the text.
 type answer struct {
 	text string
 	call *Call
@@ -68,7 +68,7 @@ func (s *script) parse(text string) error {
 	}
 }
 
-// parseCall reads a tool and its arguments, which may hold ]] themselves.
+// parseCall reads a tool and its arguments, which may themselves hold ]].
 func (s *script) parseCall(text string) (rest string, err error) {
 	text = strings.TrimLeft(text, " \t\r\n")
 	end := strings.IndexAny(text, " \t\r\n")
@@ -101,8 +101,8 @@ func (s *script) parseCall(text string) (rest string, err error) {
 
 var serverAndTool = regexp.MustCompile(`^([\w-]+)\.([\w-]+)$`)
 
-// compileTool compiles what a tool's name has to match. server.tool is found under whatever name an
-// agent makes of the two.
+// compileTool compiles the pattern for a tool's name. server.tool matches whatever name an agent
+// makes of the two.
 func compileTool(pattern string) (*regexp.Regexp, error) {
 	if m := serverAndTool.FindStringSubmatch(pattern); m != nil {
 		pattern = m[1] + `[\W_]*` + m[2] + "$"

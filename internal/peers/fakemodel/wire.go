@@ -10,7 +10,7 @@ import (
 // format is one of the four wire formats.
 type format struct {
 	api string
-	// matches says whether a path is this format's.
+	// matches reports whether a path belongs to this format.
 	matches func(path string) bool
 	// read reads a request, write answers it.
 	read  func(body []byte, r *Request) error
@@ -29,7 +29,7 @@ func suffix(end string) func(string) bool {
 	return func(p string) bool { return strings.HasSuffix(p, end) }
 }
 
-// recognise returns the format of a request, nil if it is no call.
+// recognise returns the format of a request, or nil if it is no call.
 func recognise(r *http.Request) *format {
 	for _, f := range formats {
 		if r.Method == http.MethodPost && f.matches(r.URL.Path) {
@@ -44,9 +44,9 @@ type reply struct {
 	w      http.ResponseWriter
 	req    Request
 	answer answer
-	// id makes the ids of this answer unlike those of others.
+	// id distinguishes the ids of this answer from those of others.
 	id int
-	// array is set where Gemini streams a JSON array.
+	// array is set if Gemini streams a JSON array.
 	array bool
 }
 
@@ -55,7 +55,7 @@ func (r *reply) name(prefix string) string { return fmt.Sprintf("%s_%06d", prefi
 // args are a call's arguments as JSON text.
 func (r *reply) args() string { return string(r.answer.call.Args) }
 
-// halves are the text in two pieces, so that a stream is one.
+// halves are the text in two pieces, so that a stream has several.
 func (r *reply) halves() []string {
 	runes := []rune(r.answer.text)
 	return []string{string(runes[:len(runes)/2]), string(runes[len(runes)/2:])}
@@ -82,14 +82,14 @@ func (r *reply) event(name string, data any) {
 // send writes and flushes a piece.
 func (r *reply) send(contentType, text string) {
 	r.w.Header().Set("Content-Type", contentType)
-	// Who has gone reads nothing.
+	// A client that has gone reads nothing.
 	_, _ = r.w.Write([]byte(text))
 	_ = http.NewResponseController(r.w).Flush()
 }
 
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // who has gone reads nothing
+	_ = json.NewEncoder(w).Encode(v) // a client that has gone reads nothing
 }
 
 // writeError answers in a shape that the clients of all formats read, and returns the status.
@@ -103,10 +103,10 @@ func writeError(w http.ResponseWriter, status int, message string) int {
 	return status
 }
 
-// content is what all formats allow in the place of a text: a string, or a list of parts.
+// content is what all formats allow in place of a text: a string, or a list of parts.
 type content string
 
-// UnmarshalJSON implements json.Unmarshaler. What is no text is left out.
+// UnmarshalJSON implements json.Unmarshaler. Parts that are no text are left out.
 func (c *content) UnmarshalJSON(raw []byte) error {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
