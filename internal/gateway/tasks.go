@@ -9,10 +9,10 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// Tasks gives the clients of an access tasks to wait for. It is told of the sessions of clients,
-// and of everything that names a task.
+// Tasks gives the clients of an access tasks to wait for. It learns of the sessions of clients, and
+// of everything that names a task.
 type Tasks interface {
-	// Policy is that of an endpoint; nil leaves the endpoint its own.
+	// Policy is the policy of an endpoint; if nil, the endpoint keeps its own.
 	Policy(e *Endpoint) Policy
 	// Start is called when all endpoints are there. access names the access in a store.
 	Start(access string) error
@@ -20,15 +20,15 @@ type Tasks interface {
 	Leave()
 	Close()
 
-	// ServerOptions are those of the handler of an endpoint. open makes the upstreams of a session
-	// of an earlier process.
+	// ServerOptions are the options of an endpoint's handler. open makes the upstreams of a session of
+	// an earlier process.
 	ServerOptions(endpoint string, open Opener) mcp.ServerOptions
-	// Opened is told of each legacy session that initialize has opened, Closed of its end.
+	// Opened is called for each legacy session that initialize has opened, Closed for its end.
 	Opened(ctx context.Context, endpoint string, s *mcp.Session,
 		initializeResult json.RawMessage, capabilities jsonobj.Object, info json.RawMessage) error
 	Closed(s *mcp.Session)
 
-	// Offer puts tasks into the capabilities of a server.
+	// Offer adds tasks to the capabilities of a server.
 	Offer(era mcp.Era, capabilities jsonobj.Object) jsonobj.Object
 	// Serve answers requests about tasks, which need no connection to a server. ok is false for all
 	// other requests.
@@ -40,10 +40,10 @@ type Tasks interface {
 	// Linger keeps a subscription open for the tasks in it when its server has no more to tell.
 	Linger(ctx context.Context, r *mcp.Request)
 
-	// Notification changes what a server says. ok is false if its client is not told.
+	// Notification changes a notification of a server. ok is false if the client does not get it.
 	Notification(l *Upstream, method string, params json.RawMessage) (forward json.RawMessage, ok bool)
-	// Question finds who answers what a legacy server asks outside of calls; ask is nil for whoever
-	// has made the call.
+	// Question finds who answers a question that a legacy server asks outside of calls. ask is nil if
+	// that is whoever has made the call.
 	Question(l *Upstream, params json.RawMessage) (ask mcptask.Asker, forward json.RawMessage)
 }
 

@@ -16,11 +16,12 @@ import (
 // Tool is what the gateway remembers of a tool.
 type Tool struct {
 	Description string
-	// TaskSupport is that of 2025-11-25: forbidden, optional or required; empty means forbidden.
+	// TaskSupport is the support of 2025-11-25: forbidden, optional or required; empty means
+	// forbidden.
 	TaskSupport string
-	// ReadOnly and idempotent are the hints of its annotations.
+	// ReadOnly and Idempotent are the hints of its annotations.
 	ReadOnly, Idempotent bool
-	// hidden says that the filters keep it from the client.
+	// hidden says that the filters keep the tool from the client.
 	hidden      bool
 	inputSchema json.RawMessage
 }
@@ -41,8 +42,8 @@ func (t Tool) HasArgument(name string) bool {
 	return schema.Object("properties").Has(name)
 }
 
-// Takes reports whether arguments can be those of the tool: an object with every member that the
-// tool requires and no other than it names, where it names any.
+// Takes reports whether arguments fit the tool. They must be an object with every member that the
+// tool requires and no other than it names, if it names any.
 func (t Tool) Takes(arguments json.RawMessage) bool {
 	given, err := jsonobj.ParseObject(arguments)
 	if err != nil {
@@ -66,7 +67,7 @@ type ToolList struct {
 	known map[string]Tool
 }
 
-// Lookup is what is known of a tool; ok is false if it was not listed.
+// Lookup returns what is known of a tool. ok is false if it was not listed.
 func (t *ToolList) Lookup(name string) (tool Tool, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,7 +75,7 @@ func (t *ToolList) Lookup(name string) (tool Tool, ok bool) {
 	return tool, ok
 }
 
-// Shown are the tools that the client may see, by their names, as far as they were listed.
+// Shown returns the tools that the client may see, by their names, as far as they were listed.
 func (t *ToolList) Shown() map[string]Tool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,14 +94,15 @@ func (t *ToolList) note(name string, tool Tool) {
 	t.known[name] = tool
 }
 
-// Forget forgets all tools, since the server's list may be another one now.
+// Forget forgets all tools, since the server's list may have changed.
 func (t *ToolList) Forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.known)
 }
 
-// answer answers tools/list: the server's tools that the client may see, as the policy shows them.
+// answer answers tools/list with the server's tools that the client may see, as the policy shows
+// them.
 func (t *ToolList) answer(ctx context.Context, l *Upstream, r *mcp.Request) (json.RawMessage, error) {
 	result, err := l.Pass(ctx, r, r.Params)
 	if err != nil {
@@ -120,14 +122,14 @@ func (t *ToolList) answer(ctx context.Context, l *Upstream, r *mcp.Request) (jso
 	return l.ToClient(r, result), nil
 }
 
-// Show remembers the tools of a list, and gives those that the client may see. changed is false if
-// that is the list itself.
+// Show remembers the tools of a list, and returns those that the client may see. changed is false
+// if that is the list itself.
 func (t *ToolList) Show(l *Upstream, list json.RawMessage) (shown json.RawMessage, changed bool) {
 	var all []json.RawMessage
 	if json.Unmarshal(list, &all) != nil {
-		return list, false // the client will say what it thinks of it
+		return list, false // the client decides what to do with it
 	}
-	for _, raw := range all { // how one is shown may depend on which others there are
+	for _, raw := range all { // a tool may be shown differently depending on the others
 		if o, err := jsonobj.ParseObject(raw); err == nil {
 			tool := ToolOf(o)
 			tool.hidden = !t.server.shows(o)
@@ -169,7 +171,7 @@ func (f *Filter) shows(t jsonobj.Object) bool {
 	return (len(f.IncludeTags) == 0 || slices.ContainsFunc(f.IncludeTags, has)) && !slices.ContainsFunc(f.ExcludeTags, has)
 }
 
-// tagsOf are the tags of a tool: MCP has none of its own, and FastMCP puts them into _meta.
+// tagsOf returns the tags of a tool. MCP has none of its own, and FastMCP puts them into _meta.
 func tagsOf(t jsonobj.Object) (tags []string) {
 	meta := t.Object("_meta")
 	for _, from := range []json.RawMessage{meta.Get("tags"),
@@ -185,7 +187,7 @@ func tagsOf(t jsonobj.Object) (tags []string) {
 // MaxPages is how many pages of a list a server may have.
 const MaxPages = 100
 
-// Find is what is known of a tool. Tools that have not been listed yet are listed now.
+// Find returns what is known of a tool. It lists tools that have not been listed yet.
 func (t *ToolList) Find(ctx context.Context, l *Upstream, name string) Tool {
 	if tool, ok := t.Lookup(name); ok {
 		return tool
@@ -213,13 +215,13 @@ func (t *ToolList) Find(ctx context.Context, l *Upstream, name string) Tool {
 	return tool
 }
 
-// takesAll reports whether there is nothing to check about a call.
+// takesAll reports whether a call needs no checks.
 func (s *Server) takesAll(r *mcp.Request) bool {
 	return len(s.Tools)+len(s.IncludeTags)+len(s.ExcludeTags) == 0 && (r.Era == mcp.Legacy || r.Header == nil)
 }
 
-// check refuses calls of tools that are not shown, and of modern clients whose headers do not fit
-// what they send.
+// check refuses calls of tools that are not shown, and calls of modern clients whose headers do not
+// match their content.
 func (t *ToolList) check(ctx context.Context, l *Upstream, r *mcp.Request) error {
 	if t.server.takesAll(r) {
 		return nil
@@ -231,7 +233,7 @@ func (t *ToolList) check(ctx context.Context, l *Upstream, r *mcp.Request) error
 	}
 	name := params.Text("name")
 	tool, ok := t.Lookup(name)
-	if !ok && byTag { // its tags are not known before it has been listed
+	if !ok && byTag { // the tags are not known before the tool has been listed
 		tool = t.Find(ctx, l, name)
 	}
 	if tool.hidden || len(t.server.Tools) > 0 && !slices.Contains(t.server.Tools, name) {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// turn is a mutex for which one can wait until a context ends. Connecting to a server that does not
-// answer takes long. The zero value is free.
+// turn is a mutex for which one can wait until a context ends, because connecting to a server that
+// does not answer takes long. The zero value is free.
 type turn struct {
 	once sync.Once
 	held chan struct{} // has an element while somebody holds the turn

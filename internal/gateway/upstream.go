@@ -10,12 +10,12 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// Upstream is one legacy session of a client at the server, or what modern requests share. It
-// passes requests on over its connection.
+// Upstream is one legacy session of a client at the server, or the shared one of modern requests.
+// It passes requests on over its connection.
 type Upstream struct {
 	*connection
 	e *Endpoint
-	// session is nil for modern clients; key is how they spell their capabilities.
+	// session is nil for modern clients. key is their spelling of their capabilities.
 	session *mcp.Session
 	key     string
 	// version, capabilities and info are those of the client.
@@ -38,16 +38,16 @@ func newUpstream(e *Endpoint, session *mcp.Session, capabilities jsonobj.Object,
 	return l
 }
 
-// Endpoint is that of the upstream.
+// Endpoint returns the endpoint of the upstream.
 func (l *Upstream) Endpoint() *Endpoint { return l.e }
 
 // Session is the legacy session of the client, nil for modern clients.
 func (l *Upstream) Session() *mcp.Session { return l.session }
 
-// Capabilities are those of the client.
+// Capabilities are the client's capabilities.
 func (l *Upstream) Capabilities() jsonobj.Object { return l.capabilities }
 
-// Info is what the client calls itself.
+// Info is the client's name for itself.
 func (l *Upstream) Info() json.RawMessage { return l.info }
 
 // ErrorText is an error of a connection, for people.
@@ -55,7 +55,7 @@ func (l *Upstream) ErrorText(err error) string {
 	return fmt.Sprintf("MCP server %q: %v", l.e.server.Name, err)
 }
 
-// serves reports whether the upstream, which is connected, serves modern requests with this _meta.
+// serves reports whether the connected upstream serves modern requests with this _meta.
 func (l *Upstream) serves(meta jsonobj.Object) bool {
 	return l.Client().Era() == mcp.Modern || l.key == string(meta.Get(mcp.MetaClientCapabilities))
 }
@@ -70,7 +70,7 @@ func (l *Upstream) dial(ctx context.Context) (*mcp.Client, error) {
 		o.Version = l.version
 	}
 	if !l.e.policy.WantsTasks() && l.session != nil {
-		// What need not be translated loses nothing. But a policy that suspends wants the tasks of
+		// Messages that need no translation lose nothing. But a policy that suspends wants the tasks of
 		// modern servers.
 		o.First = mcp.Legacy
 	}
@@ -90,7 +90,7 @@ func (l *Upstream) connected(ctx context.Context, c, old *mcp.Client) {
 	}
 	if c.Era() == mcp.Legacy {
 		if level := l.logs.get(); level != "" {
-			// if it fails the server is another one now
+			// If this fails, the server has been replaced by another one.
 			_, _ = c.Call(ctx, mcp.Call{Method: mcp.MethodSetLevel, Params: levelParams(level)})
 		}
 		uris := append(l.follower.uris(), l.listeners.uris()...)

@@ -8,7 +8,7 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// maxShared is how many sets of capabilities are told apart at a legacy server.
+// maxShared is how many sets of capabilities are kept apart at a legacy server.
 const maxShared = 8
 
 // Upstreams are the upstreams of an endpoint: one for each legacy session, and those that modern
@@ -23,7 +23,7 @@ type Upstreams struct {
 	shared []*Upstream
 }
 
-// Adopt enters the upstream of a legacy session.
+// Adopt adds the upstream of a legacy session.
 func (u *Upstreams) Adopt(l *Upstream) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -39,7 +39,7 @@ func (u *Upstreams) Adopt(l *Upstream) error {
 	return nil
 }
 
-// Release takes an upstream out.
+// Release removes an upstream.
 func (u *Upstreams) Release(l *Upstream) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -61,7 +61,7 @@ func (u *Upstreams) Shared(meta jsonobj.Object, first bool) (*Upstream, error) {
 		}
 	}
 	if len(u.shared) == maxShared {
-		return u.shared[0], nil // each request says again what its client can do
+		return u.shared[0], nil // each request repeats the client's capabilities
 	}
 	l := u.newShared(meta)
 	u.shared = append(u.shared, l)
@@ -69,9 +69,9 @@ func (u *Upstreams) Shared(meta jsonobj.Object, first bool) (*Upstream, error) {
 	return l, nil
 }
 
-// connectShared is the connected upstream for a modern request. Modern requests share one, since
-// their capabilities come with each request. A legacy server is told of capabilities only once, and
-// so each set of capabilities has an upstream of its own there.
+// connectShared returns the connected upstream for a modern request. Modern requests share one,
+// since their capabilities come with each request. A legacy server is told of capabilities only
+// once, and so each set of capabilities has an upstream of its own there.
 func (u *Upstreams) connectShared(ctx context.Context, r *mcp.Request) (*Upstream, error) {
 	meta := r.Meta()
 	first, err := u.Shared(meta, true)
@@ -91,7 +91,7 @@ func (u *Upstreams) connectShared(ctx context.Context, r *mcp.Request) (*Upstrea
 	return l, l.Connect(ctx)
 }
 
-// Connected is the upstream of a modern request if it is connected, else nil.
+// Connected returns the upstream of a modern request if it is connected, else nil.
 func (u *Upstreams) Connected(r *mcp.Request) *Upstream {
 	find := func(first bool) *Upstream {
 		l, err := u.Shared(r.Meta(), first)
@@ -107,14 +107,14 @@ func (u *Upstreams) Connected(r *mcp.Request) *Upstream {
 	return find(false)
 }
 
-// count is how many upstreams there are, and how many of them are those of legacy sessions.
+// count returns how many upstreams there are, and how many of them belong to legacy sessions.
 func (u *Upstreams) count() (all, sessions int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.open), len(u.open) - len(u.shared)
 }
 
-// close closes all upstreams. No further one is opened.
+// close closes all upstreams. No more can be opened.
 func (u *Upstreams) close() {
 	u.mu.Lock()
 	open := u.open

@@ -1,5 +1,6 @@
-// Package grace gives requests that are on their way a little time after a stop. If one that starts
-// something were broken off, nobody could tell whether it has. The package knows contexts only.
+// Package grace gives requests that are on their way a little time after a stop. If a request that
+// starts something were broken off, nobody could tell whether it has. The package knows contexts
+// only.
 package grace
 
 import (
@@ -11,7 +12,7 @@ import (
 // it has asked a process to end.
 const Stop = 5 * time.Second
 
-// Outlast returns a context that ends so long after the other. Its end must be called.
+// Outlast returns a context that ends grace after the other one. The caller must call end.
 func Outlast(ctx context.Context, grace time.Duration) (longer context.Context, end func()) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	release := context.AfterFunc(ctx, func() {

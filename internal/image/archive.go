@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// archive is an image as docker save and skopeo write it, taken apart in a folder.
+// archive is an image as docker save and skopeo write it, extracted into a folder.
 type archive struct {
 	root *os.Root
 	// id is the digest of config. layers are the names of files, the lowest first.
@@ -26,7 +26,7 @@ type archive struct {
 	layers []string
 }
 
-// openArchive takes an archive apart.
+// openArchive extracts an archive.
 func openArchive(file, to string) (*archive, error) {
 	root, err := makeRoot(to)
 	if err != nil {
@@ -73,7 +73,7 @@ func unpackPart(root *os.Root, h *tar.Header, r io.Reader) error {
 		}
 		_, err = io.Copy(f, r)
 		return errors.Join(err, f.Close())
-	case tar.TypeSymlink: // of layers that are there under several names
+	case tar.TypeSymlink: // links for layers that have several names
 		return root.Symlink(h.Linkname, name)
 	}
 	return nil
@@ -98,7 +98,7 @@ func (a *archive) readManifest() error {
 	return nil
 }
 
-// unpack unpacks a layer, given by its number, with a function, until ctx is done.
+// unpack unpacks the layer with a number by calling entry, until ctx is done.
 func (a *archive) unpack(ctx context.Context, n int, entry func(*tar.Header, io.Reader) error) error {
 	f, err := a.root.Open(a.layers[n])
 	if err != nil {
@@ -119,7 +119,7 @@ func (a *archive) unpack(ctx context.Context, n int, entry func(*tar.Header, io.
 			return nil
 		}
 		if err == nil {
-			err = entry(h, whileWanted{ctx, layer}) // of a hole nothing is read below
+			err = entry(h, whileWanted{ctx, layer}) // nothing reads the data below a hole
 		}
 		if err != nil {
 			return fmt.Errorf("layer %d of the image: %w", n+1, err)
@@ -140,19 +140,20 @@ func (w whileWanted) Read(p []byte) (int, error) {
 	return w.r.Read(p)
 }
 
-// The names by which a layer takes away a file of those below it, or all that a folder has there.
+// The names by which a layer removes a file of the layers below it, or everything that a folder has
+// there.
 const (
 	whiteout = ".wh."
 	opaque   = ".wh..wh..opq"
 )
 
-// fileTypes are the types of entries that are files. Others, such as a header for the whole archive,
-// say something of it.
+// fileTypes are the types of entries that are files. Others, such as a header for the whole
+// archive, describe the archive.
 var fileTypes = string([]byte{tar.TypeReg, tar.TypeGNUSparse, tar.TypeDir,
 	tar.TypeSymlink, tar.TypeLink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo})
 
-// flatten unpacks all layers into one folder. What leads out of it is refused. For another user than
-// root everything belongs to that user, and there are no devices.
+// flatten unpacks all layers into one folder. It refuses entries that lead out of it. For another
+// user than root everything belongs to that user, and there are no devices.
 func (a *archive) flatten(ctx context.Context, to string) error {
 	root, err := makeRoot(to)
 	if err != nil {
@@ -204,7 +205,7 @@ func removeBelow(root *os.Root, dir string, made map[string]bool) error {
 	return err
 }
 
-// place puts one entry of a layer over what the layers below have in its place.
+// place puts one entry of a layer in place of what the layers below have there.
 func place(root *os.Root, name string, h *tar.Header, r io.Reader) error {
 	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
@@ -226,7 +227,7 @@ func place(root *os.Root, name string, h *tar.Header, r io.Reader) error {
 		if h.Mode&0o1000 != 0 {
 			mode |= fs.ModeSticky
 		}
-		return root.Chmod(name, mode|0o700) // else nobody could remove it
+		return root.Chmod(name, mode|0o700) // otherwise nobody could remove it
 	case tar.TypeReg, tar.TypeGNUSparse:
 		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
@@ -238,17 +239,17 @@ func place(root *os.Root, name string, h *tar.Header, r io.Reader) error {
 	case tar.TypeLink:
 		return root.Link(strings.TrimPrefix(path.Clean("/"+h.Linkname), "/"), name)
 	}
-	return nil // a device or a pipe, which the sandbox has of its own
+	return nil // a device or a pipe; the sandbox has its own
 }
 
-// copySparse copies into a new file, and leaves holes in the place of zeros: a layer of some bytes
-// may have a file that is larger than the disk.
+// copySparse copies into a new file, and leaves holes for zeros. A layer of some bytes may have a
+// file that is larger than the disk.
 func copySparse(f *os.File, r io.Reader) error {
 	part := make([]byte, 64<<10)
 	for size := int64(0); ; {
 		n, err := io.ReadFull(r, part)
 		if bytes.Equal(part[:n], zeros[:n]) {
-			// The last is written by its size.
+			// A hole at the end is written by the file's size.
 		} else if _, err := f.WriteAt(part[:n], size); err != nil {
 			return err
 		}
@@ -264,8 +265,8 @@ func copySparse(f *os.File, r io.Reader) error {
 
 var zeros [64 << 10]byte
 
-// asRoot gives an entry its owner, its whole mode and its attributes, in the order in which none
-// takes another away.
+// asRoot gives an entry its owner, its whole mode and its attributes, in an order in which none
+// removes another.
 func asRoot(root *os.Root, name string, h *tar.Header) error {
 	if h.Typeflag == tar.TypeLink {
 		return nil // it is another name

@@ -34,7 +34,7 @@ func attributes(root *os.Root, name string, h *tar.Header) error {
 	}
 	for key, value := range h.PAXRecords {
 		attribute, ok := strings.CutPrefix(key, "SCHILY.xattr.")
-		if !ok || strings.HasPrefix(attribute, "trusted.overlay.") { // what an overlay says of its own layers
+		if !ok || strings.HasPrefix(attribute, "trusted.overlay.") { // an overlay's own description of its layers
 			continue
 		}
 		f, err := root.OpenFile(name, os.O_RDONLY, 0)

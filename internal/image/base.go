@@ -21,8 +21,8 @@ var (
 	stageNo  = regexp.MustCompile(`^\d+$`)
 )
 
-// baseNames are the names of the images on which a Dockerfile builds. One that cannot be told is
-// left out: then nothing notices that it has changed.
+// baseNames are the names of the images on which a Dockerfile builds. It leaves out names that
+// cannot be known; then nothing notices that such an image has changed.
 func baseNames(dockerfile string) (names []string, err error) {
 	f, err := os.Open(dockerfile)
 	if err != nil {
@@ -52,7 +52,7 @@ func baseNames(dockerfile string) (names []string, err error) {
 	return names, lines.Err()
 }
 
-// bases are the images, with their ids, on which a Dockerfile has been built just now.
+// bases are the images, with their ids, on which a Dockerfile has just been built.
 func (s storage) bases(dockerfile string) ([]base, error) {
 	names, err := baseNames(dockerfile)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s storage) bases(dockerfile string) ([]base, error) {
 	return all, nil
 }
 
-// changed reports whether one of the names is that of another image by now. An image that is not
+// changed reports whether one of the names belongs to another image by now. An image that is not
 // there any more has not changed.
 func (s storage) changed(bases []base) bool {
 	for _, b := range bases {

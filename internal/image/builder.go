@@ -15,23 +15,23 @@ import (
 
 // builder makes images. It is called under the lock of the folder, so never twice at once.
 type builder interface {
-	// build makes the image of a folder; dockerfile need not be in it. What the build says goes to
+	// build makes the image of a folder; dockerfile need not be in it. The output of the build goes to
 	// log.
 	build(ctx context.Context, contextDir, dockerfile string, log io.Writer) (id string, err error)
-	// find gives the id of an image that this machine has under a name; empty if it has none.
+	// find returns the id of an image that this machine has under a name, empty if it has none.
 	find(ctx context.Context, name string) (id string, err error)
 	// pull fetches an image from its registry.
 	pull(ctx context.Context, name string, log io.Writer) (id string, err error)
-	// content gives the configuration of an image, as its digest has it, and its layers, the lowest
-	// first.
+	// content returns the configuration of an image, unchanged so that it has the image's digest, and
+	// its layers, the lowest first.
 	content(ctx context.Context, id string) (config []byte, layers []layer, err error)
-	// bases are the images on which a Dockerfile has been built just now, as far as that can be told.
+	// bases are the images on which a Dockerfile has just been built, as far as that is known.
 	bases(dockerfile string) ([]base, error)
 	// places are the folders of the storages in which changed looks for newer bases.
 	places() []string
-	// layersDir is a folder to which a build and a pull add what they make.
+	// layersDir is a folder to which a build and a pull add their layers.
 	layersDir() string
-	// recover removes what a build has left that was killed.
+	// recover removes what a killed build has left.
 	recover(ctx context.Context, log io.Writer) error
 	// String is the program's name.
 	String() string
@@ -40,12 +40,12 @@ type builder interface {
 // builders are the programs that can build, in the order in which they are looked for.
 var builders = []string{"podman", "buildah", "docker"}
 
-// errBuilding is why an ordinary user's Dockerfiles are not built.
+// errBuilding is the reason why an ordinary user's Dockerfiles are not built.
 var errBuilding = fault.New(fault.NotRunnable,
 	"images are built only by root, or with docker (EVALRUN_BUILDER=docker): what podman makes for another user belongs to ids that no overlay of that user takes; build as root, or let the task name an image that can be pulled")
 
-// program finds the program that makes an image: that of the builder that is asked for, or of the
-// first that this machine has.
+// program finds the program that makes an image: that of the requested builder, or of the first
+// that this machine has.
 func (im *Images) program(s Spec) (string, error) {
 	names := builders
 	switch {
@@ -68,7 +68,7 @@ func (im *Images) program(s Spec) (string, error) {
 		strings.Join(names, ", "), names[0])
 }
 
-// newBuilder starts with the builder that is asked for, or the first that this machine has.
+// newBuilder starts with the requested builder, or the first that this machine has.
 func (im *Images) newBuilder(ctx context.Context, s Spec, lock *os.File, tmp string) (builder, error) {
 	program, err := im.program(s)
 	if err != nil {
@@ -88,8 +88,8 @@ func (im *Images) newBuilder(ctx context.Context, s Spec, lock *os.File, tmp str
 	return newPodman(ctx, c, im.dir.path("storage"))
 }
 
-// Missing says what this machine lacks to give an image; nil if it is there or can be made. Whether
-// a name is to be had in its registry is known when it is asked.
+// Missing says what this machine lacks to provide an image; nil if the image is there or can be
+// made. Whether a registry has a name is known only when it is asked.
 func (im *Images) Missing(s Spec) error {
 	if err := s.check(); err != nil {
 		return err
@@ -109,11 +109,11 @@ func (im *Images) Missing(s Spec) error {
 }
 
 // command is a program of a builder. It keeps the lock under which it works open, so that nobody
-// else has it before the program and all that it has started are gone.
+// else gets it before the program and everything that it has started are gone.
 type command struct {
 	program string
 	lock    *os.File
-	// tmp is where the program puts its temporary files.
+	// tmp is the folder for the program's temporary files.
 	tmp string
 }
 
@@ -129,7 +129,7 @@ func (c command) run(ctx context.Context, stdout, stderr io.Writer, args ...stri
 	cmd := exec.CommandContext(ctx, c.program, args...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = stdout, stderr, []*os.File{c.lock}
 	cmd.Env = append(os.Environ(), "TMPDIR="+c.tmp)
-	cmd.WaitDelay = 10 * time.Second // what has escaped may hold the output
+	cmd.WaitDelay = 10 * time.Second // an escaped process may hold the output
 	if err := alone(cmd); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -18,7 +18,7 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 )
 
-// key is the digest of everything that is asked for: the name, and the build context as the builder
+// key is the digest of everything in the request: the name, and the build context as the builder
 // sees it. Times and owners do not count, as they do not for Docker's own cache.
 func (s Spec) key() (string, error) {
 	h := sha256.New()
@@ -58,7 +58,7 @@ func hashFile(h hash.Hash, path, title string) error {
 	return nil
 }
 
-// stage copies the context to a folder, without what no build may see.
+// stage copies the context to a folder, without the files that no build may see.
 func (s Spec) stage(to string) error {
 	if err := os.Mkdir(to, 0o755); err != nil {
 		return err
@@ -93,8 +93,8 @@ func copyFile(from, to string, info fs.FileInfo) error {
 	return errors.Join(err, out.Chmod(info.Mode().Perm()), out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
 }
 
-// walk visits what belongs to the build context, folders before what is in them. Links are not
-// followed; sockets, pipes and devices are left out.
+// walk visits the files of the build context, folders before their content. It does not follow
+// links, and leaves out sockets, pipes and devices.
 func (s Spec) walk(visit func(path, rel string, info fs.FileInfo) error) error {
 	ignored, err := s.ignored()
 	if err != nil {
@@ -110,7 +110,7 @@ func (s Spec) walk(visit func(path, rel string, info fs.FileInfo) error) error {
 	if err != nil {
 		return err
 	}
-	// The folders above something that is wanted again, by a pattern with !, come with it.
+	// If a pattern with ! includes a file again, the folders above it are included, too.
 	var above []string
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || path == root {
@@ -125,7 +125,7 @@ func (s Spec) walk(visit func(path, rel string, info fs.FileInfo) error) error {
 			return err
 		}
 		if slices.ContainsFunc(hidden, func(h fs.FileInfo) bool { return os.SameFile(h, info) }) {
-			return filepath.SkipDir // which is all of them, for they are folders
+			return filepath.SkipDir // this is all of them, because they are folders
 		}
 		for len(above) > 0 && !strings.HasPrefix(rel, above[len(above)-1]+string(filepath.Separator)) {
 			above = above[:len(above)-1]
@@ -160,7 +160,7 @@ func (s Spec) walk(visit func(path, rel string, info fs.FileInfo) error) error {
 	})
 }
 
-// ignored are the patterns of what is no part of the context.
+// ignored are the patterns of the files that are no part of the context.
 func (s Spec) ignored() (*patternmatcher.PatternMatcher, error) {
 	var patterns []string
 	for _, file := range []string{s.dockerfile() + ".dockerignore", filepath.Join(s.Context, ".dockerignore")} {

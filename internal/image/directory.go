@@ -15,15 +15,15 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 )
 
-// directory is the folder in which images are kept, as it lies on the disk: their layers and
-// records, the requests that were answered, and what is locked and pinned.
+// directory is the folder on the disk in which images are kept: their layers and records, the
+// requests that were answered, and the locks and pins.
 type directory string
 
 func (d directory) path(elem ...string) string {
 	return filepath.Join(append([]string{string(d)}, elem...)...)
 }
 
-// prepare makes the folders in which something is made.
+// prepare makes the folders for unfinished work.
 func (d directory) prepare() (err error) {
 	for _, sub := range []string{"layers", "images", "keys", "locks", "logs", "pins", "services", "tmp"} {
 		err = errors.Join(err, os.MkdirAll(d.path(sub), 0o700))
@@ -31,7 +31,7 @@ func (d directory) prepare() (err error) {
 	return err
 }
 
-// write keeps a value as JSON, durable when this returns.
+// write stores a value as JSON. The file is durable when write returns.
 func (d directory) write(value any, elem ...string) error {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -43,7 +43,7 @@ func (d directory) write(value any, elem ...string) error {
 	})
 }
 
-// records are all images that are there.
+// records are the records of all images that are there.
 func (d directory) records() ([]record, error) { return readAll[record](d.path("images")) }
 
 // requests are the answered requests by the names of their files.
@@ -60,7 +60,7 @@ func (d directory) requests() (map[string]made, error) {
 	return all, err
 }
 
-// pins are those whose paths exist. The others are removed.
+// pins returns the pins whose paths exist. It removes the others.
 func (d directory) pins() ([]pin, error) {
 	all, err := readAll[pin](d.path("pins"))
 	for i := len(all) - 1; i >= 0; i-- {
@@ -73,7 +73,7 @@ func (d directory) pins() ([]pin, error) {
 	return all, err
 }
 
-// readDir lists a folder; one that is not there has nothing.
+// readDir lists a folder. A missing folder counts as empty.
 func readDir(dir string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -87,7 +87,7 @@ func readAll[T any](dir string) ([]T, error) {
 	var all []T
 	for _, e := range entries {
 		if filepath.Ext(e.Name()) != ".json" {
-			continue // what is being written
+			continue // a file that is being written
 		}
 		var one T
 		if err := readJSON(filepath.Join(dir, e.Name()), &one); err != nil {

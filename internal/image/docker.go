@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// docker builds and pulls with Docker's daemon, which has a storage that nobody else reads. What it
-// makes is unpacked into one folder, for root with its owners and devices, else for the user alone.
+// docker builds and pulls with Docker's daemon, which has a storage that nobody else reads. The
+// images are unpacked into one folder, for root with their owners and devices, otherwise for the
+// user alone.
 type docker struct{ command }
 
-// reachable says why there is no daemon to talk to.
+// reachable returns the reason why no daemon can be reached.
 func (d *docker) reachable(ctx context.Context) error {
 	var said strings.Builder
 	if err := d.run(ctx, io.Discard, &said, "version", "--format", "{{.Server.Version}}"); err != nil {

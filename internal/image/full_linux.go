@@ -2,7 +2,7 @@ package image
 
 import "golang.org/x/sys/unix"
 
-// free is how many bytes the disk of a folder has left for this user.
+// free is how many bytes this user can still write to the disk of a folder.
 func free(dir string) uint64 {
 	var s unix.Statfs_t
 	if unix.Statfs(dir, &s) != nil {

@@ -17,12 +17,12 @@ import (
 // Entry is an image in the list of images.
 type Entry struct {
 	Digest string `json:"digest"`
-	// Of are the Dockerfiles and names for which it was made.
+	// Of are the Dockerfiles and names for which the image was made.
 	Of []string `json:"of"`
-	// Made and Used are when it was made and when it was last opened.
+	// Made and Used are when the image was made and when it was last opened.
 	Made time.Time `json:"made"`
 	Used time.Time `json:"used"`
-	// Bytes is what its layers take on the disk, OwnBytes what would be free without it.
+	// Bytes is the size of its layers on the disk. OwnBytes is what would be free without it.
 	Bytes    int64 `json:"bytes"`
 	OwnBytes int64 `json:"ownBytes"`
 	// InUse says that a process uses it now. Kept are the folders of runs and rollouts that need it.
@@ -30,7 +30,7 @@ type Entry struct {
 	Kept  []string `json:"kept"`
 }
 
-// List gives all images, the one that was used last first.
+// List returns all images, the last used first.
 func (im *Images) List() ([]Entry, error) {
 	records, err := im.dir.records()
 	if err != nil {
@@ -80,18 +80,18 @@ func (im *Images) List() ([]Entry, error) {
 	return all, nil
 }
 
-// CacheBytes is what the storages of the builders take.
+// CacheBytes is the size of the builders' storages.
 func (im *Images) CacheBytes() int64 { return diskUse(im.dir.path("storage"), "merged") }
 
 // pin says that something needs an image for as long as a path exists.
 type pin struct {
-	// Digest is the name instead of an image of a service.
+	// Digest is the name in the case of an image of a service.
 	Digest string `json:"digest"`
 	Path   string `json:"path"`
 }
 
-// Keep keeps the image from being collected for as long as a path exists, such as the folder of a
-// suspended rollout.
+// Keep protects the image from being collected for as long as a path exists, such as the folder of
+// a suspended rollout.
 func (i *Image) Keep(path string) error {
 	return i.dir.pin(i.Digest, path)
 }
@@ -106,8 +106,9 @@ func (d directory) pin(digest, path string) error {
 }
 
 // Collect removes the images that nobody uses and that were not used since a time, with the layers
-// and logs that belong to no other image, and everything half-made. It returns them, and how many
-// bytes that frees. With dryRun it only says so. The cache of the builders goes with the last image.
+// and logs that belong to no other image, and everything half-made. It returns the images, and how
+// many bytes that frees. With dryRun it removes nothing. The cache of the builders goes with the
+// last image.
 func (im *Images) Collect(ctx context.Context, unusedSince time.Time,
 	dryRun bool, waiting func()) (removed []Entry, bytes int64, err error) {
 	lock, err := im.dir.lock(ctx, waiting)
@@ -156,8 +157,8 @@ func (d directory) layerBytes(records []record) (sum int64) {
 	return sum
 }
 
-// forget removes the record of an image, unless somebody has it open: whoever comes now finds that
-// there is no such image.
+// forget removes the record of an image, unless somebody has it open. Later callers find that there
+// is no such image.
 func (d directory) forget(digest string, dryRun bool) bool {
 	use, err := durable.TryLock(d.path("locks", id(digest)), 0o600)
 	if err != nil {
@@ -167,10 +168,10 @@ func (d directory) forget(digest string, dryRun bool) bool {
 	return dryRun || os.Remove(d.path("images", id(digest)+".json")) == nil
 }
 
-// logsOfFailures is how long the log of a build is there that failed.
+// logsOfFailures is how long the log of a failed build is kept.
 const logsOfFailures = 7 * 24 * time.Hour
 
-// sweep removes the layers, requests and logs that belong to none of the images that are left.
+// sweep removes the layers, requests and logs that belong to none of the remaining images.
 func (d directory) sweep(left []record) error {
 	layers, images := map[string]bool{}, map[string]bool{}
 	for _, r := range left {

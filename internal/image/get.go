@@ -15,20 +15,21 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 )
 
-// made is what is kept of an answered request: which image was made for it.
+// made is the record of an answered request: which image was made for it.
 type made struct {
 	Digest string    `json:"digest"`
 	Of     string    `json:"of"`
 	At     time.Time `json:"at"`
-	// Bases are the images on which it was built, and Places the storages that have had them: the
-	// image is out of date when one of their names is that of another image there.
+	// Bases are the images on which it was built. Places are the storages that have had them. The
+	// image is out of date when one of their names belongs to another image there.
 	Bases  []base   `json:"bases,omitempty"`
 	Places []string `json:"places,omitempty"`
 }
 
-// Get gives an image, which it makes if nobody has made it: by a pull, by a build. progress is told
-// what takes time, one line at a time; it may be nil. If the image cannot be made here the error is
-// a [fault.Fault] of category image or not-runnable. The caller releases the image.
+// Get returns an image. If nobody has made it, Get makes it by a pull or a build. progress is
+// called with a line for each step that takes time; it may be nil. If the image cannot be made
+// here, the error is a [fault.Fault] of category image or not-runnable. The caller releases the
+// image.
 func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Image, error) {
 	if progress == nil {
 		progress = func(string) {}
@@ -64,16 +65,16 @@ func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Imag
 	if i, err := im.there(key, since); i != nil || err != nil {
 		return i, err
 	}
-	if s.Rebuild { // if that fails nobody gets what was there
+	if s.Rebuild { // if that fails, nobody gets the old image
 		if err := os.RemoveAll(im.dir.path("keys", key+".json")); err != nil {
 			return nil, err
 		}
 	}
 	if err := im.make(ctx, lock, s, key, progress); err != nil {
-		if ctx.Err() != nil { // it was broken off: that says nothing of the image
+		if ctx.Err() != nil { // it was broken off, which says nothing about the image
 			return nil, context.Cause(ctx)
 		}
-		if errors.Is(err, syscall.ENOSPC) { // of what is written beside the build
+		if errors.Is(err, syscall.ENOSPC) { // for files that are written beside the build
 			err = fault.Newf(fault.Image, "the image of %s could not be kept: %v%s", s, err, im.dir.ifFull(err.Error()))
 		}
 		if f := (*fault.Fault)(nil); s.For != "" && errors.As(err, &f) {
@@ -91,12 +92,12 @@ func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Imag
 	return i, err
 }
 
-// Reopen gives the image that has a digest, as a rollout was started in it; nil if it is not there
-// any more. The caller releases it.
+// Reopen returns the image with a digest, for a rollout that was started in it. It returns nil if
+// the image is gone. The caller releases it.
 func (im *Images) Reopen(digest string) (*Image, error) { return im.open(digest) }
 
-// there opens the image that was made for a request; nil if there is none, or one of before a time
-// or of a base that has changed.
+// there opens the image that was made for a request. It returns nil if there is none, or if it is
+// older than since or its base has changed.
 func (im *Images) there(key string, since time.Time) (*Image, error) {
 	var m made
 	if err := readJSON(im.dir.path("keys", key+".json"), &m); err != nil ||
@@ -112,7 +113,7 @@ func (m *made) changed() bool {
 
 // make makes an image under the lock of the folder.
 func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, progress func(string)) error {
-	// Whatever is there is of a process that was killed: nobody else makes anything now.
+	// Everything there was left by a killed process, because nobody else makes anything now.
 	if err := errors.Join(removeAllIn(im.dir.path("tmp")),
 		removeControlGroups(controlGroup(im.dir.path("storage")))); err != nil {
 		return err
@@ -122,7 +123,7 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, p
 		return err
 	}
 	defer func() {
-		// else the next one does it
+		// If this fails, the next one does it.
 		_ = errors.Join(os.RemoveAll(tmp), removeControlGroups(controlGroup(im.dir.path("storage"))))
 	}()
 	building := im.dir.path("building")
@@ -149,14 +150,14 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, p
 	if err != nil {
 		return failed(s, err, log, im.dir)
 	}
-	if err := os.RemoveAll(tmp); err != nil { // before the image is found, because nobody looks here then
+	if err := os.RemoveAll(tmp); err != nil { // before the image is found, because then nobody looks here
 		return err
 	}
 	return im.dir.write(m, "keys", key+".json")
 }
 
-// makeWith makes an image within the limits of its specification. Its time is that of the build or the
-// pull: what is copied here takes longer the busier the machine is.
+// makeWith makes an image within the limits of its specification. The time limit is for the build
+// or the pull. It does not cover the copying here, which takes longer the busier the machine is.
 func (im *Images) makeWith(ctx context.Context, b builder, s Spec,
 	tmp string, log *buildLog, progress func(string)) (*made, error) {
 	limited, stop := bounded(ctx, b.layersDir(), s.MaxBytes)
@@ -216,7 +217,8 @@ func (im *Images) fetch(ctx context.Context, b builder, s Spec, log io.Writer, p
 	return b.pull(ctx, s.Reference, log)
 }
 
-// fullBelow is how many bytes a disk has at most that is taken for full: builders hide the reason.
+// fullBelow is the free space, in bytes, below which a disk counts as full, because builders hide
+// the reason.
 const fullBelow = 64 << 20
 
 // ifFull says what to do if something has failed because the disk is full.

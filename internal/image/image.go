@@ -1,5 +1,5 @@
-// Package image makes the root file systems in which tasks run: it builds Dockerfiles and pulls
-// images with whatever builder the machine has, and keeps them unpacked in a folder of the user, so
+// Package image makes the root file systems in which tasks run. It builds Dockerfiles and pulls
+// images with any builder that the machine has. It keeps them unpacked in a folder of the user, so
 // that each is made once and a second run needs neither network nor builder. It knows images,
 // builders, locks and disks. It must not know tasks, rollouts or sandboxes.
 package image
@@ -18,7 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 )
 
-// Spec says which image is wanted: one that is built of a folder, or one that has a name.
+// Spec says which image is wanted: one that is built from a folder, or one that has a name.
 type Spec struct {
 	// Context is the folder that a build sees. Hidden are folders that it never sees, although they
 	// may be in it.
@@ -26,20 +26,20 @@ type Spec struct {
 	Hidden  []string
 	// Dockerfile is the file that is built; empty for the Dockerfile in Context.
 	Dockerfile string
-	// Reference is the name of an image that is there already, on this machine or in a registry. It
-	// goes before Context, which is built only if nothing has the name.
+	// Reference is the name of an image that exists already, on this machine or in a registry. It
+	// takes precedence over Context, which is built only if nothing has the name.
 	Reference string
-	// Platform is such as linux/amd64; empty for that of this machine.
+	// Platform is a platform such as linux/amd64; empty for that of this machine.
 	Platform string
 	// Timeout is how long the build or the pull may take; 0 for ten minutes.
 	Timeout time.Duration
-	// MaxBytes is how much the files may take that a build adds to its base, or a pull brings; 0 for
-	// as much as the disk has.
+	// MaxBytes limits the size of the files that a build adds to its base, or a pull brings; 0 for as
+	// much as the disk has.
 	MaxBytes int64
-	// Rebuild builds Context whatever is there.
+	// Rebuild builds Context even if there is an image.
 	Rebuild bool
-	// For is the run that the image is for, if there is one: what could not be made for it is not
-	// tried again for it by this process.
+	// For is the run that the image is for, if there is one. If an image could not be made for the
+	// run, this process does not try again for it.
 	For string
 }
 
@@ -65,7 +65,7 @@ func (s Spec) timeout() time.Duration {
 	return 10 * time.Minute
 }
 
-// check finds what makes the image impossible on this machine, whatever builder it has.
+// check finds errors that make the image impossible on this machine, with any builder.
 func (s Spec) check() error {
 	if s.Context == "" && s.Reference == "" {
 		return fault.New(fault.Image, "neither a Dockerfile nor the name of an image is given")
@@ -81,14 +81,15 @@ func (s Spec) check() error {
 
 func platform() string { return "linux/" + runtime.GOARCH }
 
-// Image is an image that is there. It stays there until Release, also when another process collects
-// what nobody uses.
+// Image is an image that exists. It stays there until Release, also when another process collects
+// unused images.
 type Image struct {
 	// Digest is the id of the image: sha256: and the digest of its configuration, which names its
 	// layers. The same digest is the same root, to the byte.
 	Digest string
 	// Lower are the folders of its layers, the uppermost first, as lowerdir= of an overlay has them.
-	// None of their paths has a colon. They belong to all that use the image: nobody writes to them.
+	// None of their paths has a colon. They are shared by all users of the image, so nobody writes to
+	// them.
 	Lower  []string
 	Config Config
 	// Made is how long it took to make the image; 0 if it was there.
@@ -97,15 +98,15 @@ type Image struct {
 	dir  directory
 }
 
-// Release lets go of the image. It may be called again.
+// Release releases the image. It may be called again.
 func (i *Image) Release() {
 	if i.use != nil {
-		_ = i.use.Close() // which ends the lock, whatever it says
+		_ = i.use.Close() // this ends the lock, whatever it returns
 		i.use = nil
 	}
 }
 
-// Config is what an image says of the processes that run in it.
+// Config is what an image says about the processes that run in it.
 type Config struct {
 	User       string `json:"User,omitempty"`
 	WorkingDir string `json:"WorkingDir,omitempty"`
@@ -117,8 +118,8 @@ type Config struct {
 	Healthcheck *Healthcheck `json:"Healthcheck,omitempty"`
 }
 
-// Healthcheck is how an image says that what runs in it is ready. Test begins with NONE, CMD or
-// CMD-SHELL. A duration of 0 is one that is not said.
+// Healthcheck is how an image says that its process is ready. Test begins with NONE, CMD or
+// CMD-SHELL. A duration of 0 was not given.
 type Healthcheck struct {
 	Test          []string
 	Interval      time.Duration
@@ -128,7 +129,7 @@ type Healthcheck struct {
 	Retries       int
 }
 
-// defaultPath is what Docker sets where an image has no PATH.
+// defaultPath is the PATH that Docker sets if an image has none.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 func (c *Config) complete() {
@@ -140,7 +141,8 @@ func (c *Config) complete() {
 	c.Env = append(c.Env, defaultPath)
 }
 
-// Images are the images of one folder. All methods can be called at once, and by many processes.
+// Images are the images of one folder. All methods can be called concurrently, and by many
+// processes.
 type Images struct {
 	dir     directory
 	builder string
@@ -149,13 +151,13 @@ type Images struct {
 
 // Options are settings of [Open].
 type Options struct {
-	// Builder is podman, buildah or docker; empty for what EVALRUN_BUILDER says, else the first that the
-	// machine has.
+	// Builder is podman, buildah or docker. If it is empty, EVALRUN_BUILDER counts, and then the first
+	// that the machine has.
 	Builder string
 }
 
-// Dir is where images are kept if nothing else is said: $EVALRUN_IMAGES, else evalrun/images in the
-// user's cache folder.
+// Dir is the default folder of images: $EVALRUN_IMAGES, else evalrun/images in the user's cache
+// folder.
 func Dir() (string, error) {
 	if dir := os.Getenv("EVALRUN_IMAGES"); dir != "" {
 		return filepath.Abs(dir)
@@ -167,7 +169,7 @@ func Dir() (string, error) {
 	return filepath.Join(cache, "evalrun", "images"), nil
 }
 
-// Open opens a folder of images. It is made with the first image.
+// Open opens a folder of images. The folder is made with the first image.
 func Open(dir string, o Options) (*Images, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

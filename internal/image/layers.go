@@ -19,7 +19,7 @@ import (
 type layer struct {
 	// id is the digest of the layer's archive.
 	id string
-	// dir has the layer as an overlay wants it, with what it takes away as devices 0:0.
+	// dir has the layer as an overlay wants it. Files that it removes are devices 0:0.
 	dir string
 }
 
@@ -33,8 +33,8 @@ func (l layer) folder() string {
 // emptyLayer is the layer of images that have none.
 const emptyLayer = "empty"
 
-// install copies a layer into the folder of layers, unless it is there. It is there whole and
-// durable, or not at all.
+// install copies a layer into the folder of layers, unless it is there. Either the layer is there
+// whole and durable, or not at all.
 func (d directory) install(ctx context.Context, l layer, tmp string) error {
 	to := d.path("layers", l.folder())
 	if _, err := os.Lstat(to); err == nil {
@@ -44,7 +44,7 @@ func (d directory) install(ctx context.Context, l layer, tmp string) error {
 		return fmt.Errorf("a layer has the digest %q", l.id)
 	}
 	half := filepath.Join(tmp, l.folder())
-	// It keeps owners, hard links, extended attributes, holes and devices.
+	// cp keeps owners, hard links, extended attributes, holes and devices.
 	if out, err := exec.CommandContext(ctx, "cp", "-a", "--reflink=auto", l.dir, half).CombinedOutput(); err != nil {
 		return fmt.Errorf("copying %s: %w\n%s", l.dir, err, out)
 	}
@@ -57,7 +57,7 @@ func (d directory) install(ctx context.Context, l layer, tmp string) error {
 	return durable.Sync(d.path("layers"))
 }
 
-// record is what is kept of an image.
+// record is what is stored about an image.
 type record struct {
 	Digest string `json:"digest"`
 	Config Config `json:"config"`
@@ -95,7 +95,7 @@ func (im *Images) keep(ctx context.Context, b builder, id, tmp string) (digest s
 	}
 	for _, l := range slices.Backward(layers) {
 		if slices.Contains(r.Layers, l.folder()) {
-			continue // all that it has is above; and no overlay takes a folder twice
+			continue // everything in it is above, and no overlay takes a folder twice
 		}
 		if err := im.dir.install(ctx, l, tmp); err != nil {
 			return "", err
@@ -111,7 +111,7 @@ func (w *wrongPlatform) Error() string {
 	return "an image for " + w.platform
 }
 
-// open locks an image for use and returns it; nil if it is not there.
+// open locks an image for use and returns it. It returns nil if there is none.
 func (im *Images) open(digest string) (*Image, error) {
 	id := id(digest)
 	if id == "" || strings.Contains(id, "/") {
@@ -129,7 +129,7 @@ func (im *Images) open(digest string) (*Image, error) {
 		return nil, errors.Join(err, use.Close())
 	}
 	now := time.Now()
-	_ = os.Chtimes(use.Name(), now, now) // only the age of what is not used depends on it
+	_ = os.Chtimes(use.Name(), now, now) // this matters only for the age of unused images
 	i := &Image{Digest: digest, Config: r.Config, use: use, dir: im.dir}
 	for _, folder := range r.Layers {
 		i.Lower = append(i.Lower, im.dir.path("layers", folder))

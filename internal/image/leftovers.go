@@ -15,9 +15,8 @@ func (d directory) clean() error {
 	return errors.Join(removeAllIn(d.path("tmp")), d.cleanStorage(), removeControlGroups(controlGroup(d.path("storage"))))
 }
 
-// cleanStorage removes the containers of builds, and the folders of layers that no image has come
-// to have. A storage that was left in a state that says nothing is removed as a whole: it is a
-// cache.
+// cleanStorage removes the containers of builds, and the folders of layers that belong to no image
+// yet. If a storage was left in an unclear state, it is removed as a whole, because it is a cache.
 func (d directory) cleanStorage() error {
 	s := storage{dir: d.path("storage", "root")}
 	containers, err := s.containers()
@@ -68,7 +67,7 @@ func (d directory) wipeStorage() error {
 	return errors.Join(os.RemoveAll(d.path("storage")), os.RemoveAll(runRoot(d.path("storage"))))
 }
 
-// containers are the ids of the containers in which something is or was built.
+// containers are the ids of the containers of current and past builds.
 func (s storage) containers() (ids []string, err error) {
 	var all []struct {
 		ID string `json:"id"`

@@ -17,9 +17,9 @@ func (t *tooLarge) Error() string {
 	return fmt.Sprintf("it is larger than the limit of %d MB (storage_mb)", t.limit>>20)
 }
 
-// bounded ends a context when what is new in a folder has more than limit bytes. It looks each
-// second, since nothing tells how much a build has written. stop ends that and says whether it is
-// too much.
+// bounded ends a context when the new entries of a folder have more than limit bytes. It looks each
+// second, since nothing reports how much a build has written. stop ends that and reports whether
+// the limit was exceeded.
 func bounded(ctx context.Context, dir string, limit int64) (_ context.Context, stop func() error) {
 	if limit <= 0 || dir == "" {
 		return ctx, func() error { return nil }
@@ -61,7 +61,7 @@ func bounded(ctx context.Context, dir string, limit int64) (_ context.Context, s
 	}
 }
 
-// newBytes is how much the entries of a folder take that are not old. It stops counting beyond
+// newBytes is the size of the entries of a folder that are not old. It stops counting beyond
 // enough.
 func newBytes(dir string, old map[string]bool, enough int64) (sum int64) {
 	entries, _ := os.ReadDir(dir)
@@ -73,8 +73,8 @@ func newBytes(dir string, old map[string]bool, enough int64) (sum int64) {
 	return sum
 }
 
-// diskUse is how much disk a folder takes. Files with several names count once. Folders called
-// except are left out.
+// diskUse is how much disk a folder takes. It counts files with several names once, and leaves out
+// folders called except.
 func diskUse(dir, except string) (sum int64) {
 	type file struct{ dev, ino uint64 }
 	seen := map[file]bool{}

@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 )
 
-// lockShared takes a shared lock on a file, made if it is not there, and waits for it. The lock
-// lives until the file is closed, as long as this process at most.
+// lockShared takes a shared lock on a file and waits for it. It makes the file if it is not there.
+// The lock lives until the file is closed, as long as this process at most.
 func lockShared(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -27,8 +27,8 @@ func lockShared(path string) (*os.File, error) {
 	}
 }
 
-// lock takes the lock under which images are made and removed. waiting is called if another
-// process, or another part of this one, has it.
+// lock takes the lock under which images are made and removed. It calls waiting if another process,
+// or another part of this one, has it.
 func (d directory) lock(ctx context.Context, waiting func()) (*os.File, error) {
 	if err := d.prepare(); err != nil {
 		return nil, err

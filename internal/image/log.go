@@ -15,8 +15,8 @@ const shownLines = 30
 // maxShownLine is how much of one line is shown.
 const maxShownLine = 500
 
-// buildLog is the file with all that a build says. It tells progress of each step, and remembers
-// the last lines. Methods can be called at once.
+// buildLog is the file with the whole output of a build. It reports each step as progress, and
+// remembers the last lines. Its methods can be called concurrently.
 type buildLog struct {
 	path     string
 	progress func(string)
@@ -32,11 +32,11 @@ func newBuildLog(path string, progress func(string)) (*buildLog, error) {
 	return &buildLog{path: path, progress: progress, f: f}, err
 }
 
-// step begins a line by which podman, buildah and docker say that they come to the next
+// step matches the beginning of the lines in which podman, buildah and docker report the next
 // instruction.
 var step = regexp.MustCompile(`(?i)^step \d+(/\d+)? ?:`)
 
-// Write takes what the builder says, in pieces.
+// Write takes the output of the builder, in pieces.
 func (l *buildLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +64,7 @@ func (l *buildLog) end() {
 	}
 }
 
-// tail gives the last lines.
+// tail returns the last lines.
 func (l *buildLog) tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,5 +75,5 @@ func (l *buildLog) tail() string {
 }
 
 func (l *buildLog) close() {
-	_ = l.f.Close() // a log that is not whole harms nobody
+	_ = l.f.Close() // an incomplete log harms nobody
 }

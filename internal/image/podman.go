@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// podman builds with podman or buildah, which know the same options, in a storage of its own: what a build leaves when it is killed is
-// known to be ours, and nobody who prunes the user's storage disturbs it. The images of the user's
-// storage can be used all the same.
+// podman builds with podman or buildah, which know the same options, in a storage of its own. So
+// the leftovers of a killed build are known to be ours, and nobody who prunes the user's storage
+// disturbs it. The images of the user's storage can be used all the same.
 type podman struct {
 	command
 	options []string
@@ -35,7 +35,7 @@ func newPodman(ctx context.Context, c command, dir string) (*podman, error) {
 	}
 	p := &podman{command: c, storage: storage{dir: filepath.Join(dir, "root")}}
 	p.options = []string{"--root", p.dir, "--runroot", runRoot(dir), "--storage-driver", "overlay"}
-	if words[1] == "cgroupfs" { // systemd removes what is empty
+	if words[1] == "cgroupfs" { // systemd removes empty groups
 		p.building = []string{"--cgroup-parent", "/" + controlGroup(dir)}
 	}
 	if driver, root := words[0], words[2]; driver == "overlay" && root != p.dir {
@@ -45,8 +45,8 @@ func newPodman(ctx context.Context, c command, dir string) (*podman, error) {
 	return p, os.MkdirAll(dir, 0o700)
 }
 
-// runRoot is a folder for what the storage needs until the machine stops. podman wants its path to
-// have no more than 50 bytes.
+// runRoot is a folder for files that the storage needs until the machine stops. podman wants its
+// path to have no more than 50 bytes.
 func runRoot(dir string) string { return "/run/" + controlGroup(dir) }
 
 // controlGroup is the group of the processes of builds in a storage.

@@ -20,8 +20,8 @@ import (
 // in podman's usual storage, because podman runs the services.
 const ServiceImages = "localhost/evalrun-service"
 
-// KeepService notes that an image of a service is used now, and keeps it from being collected for as
-// long as a path exists. It need not have been built yet.
+// KeepService records that an image of a service is used now, and protects it from being collected
+// for as long as a path exists. The image need not have been built yet.
 func (im *Images) KeepService(name, path string) error {
 	if err := errors.Join(im.dir.prepare(),
 		durable.WriteFile(im.dir.service(name), 0o600, func(io.Writer) error { return nil })); err != nil {
@@ -30,13 +30,13 @@ func (im *Images) KeepService(name, path string) error {
 	return im.dir.pin(name, path)
 }
 
-// service is the file that was written when an image of a service was used last.
+// service is the file that was written when an image of a service was last used.
 func (d directory) service(name string) string {
 	return d.path("services", fmt.Sprintf("%x", sha256.Sum256([]byte(name)))[:24])
 }
 
-// Services gives the images of services, the one that was used last first. There are none where there
-// is no podman, and for an ordinary user.
+// Services returns the images of services, the last used first. There are none without podman, or
+// for an ordinary user.
 func (im *Images) Services(ctx context.Context) ([]Entry, error) {
 	s, err := usualStorage(ctx)
 	if s == nil || err != nil {
@@ -125,7 +125,7 @@ func (im *Images) CollectServices(ctx context.Context, unusedSince time.Time,
 	return removed, bytes, err
 }
 
-// usualStorage is the storage that podman has if nobody names one, nil if there is none.
+// usualStorage is podman's default storage, or nil if there is none.
 func usualStorage(ctx context.Context) (*storage, error) {
 	program, err := exec.LookPath("podman")
 	if err != nil || os.Geteuid() != 0 {
@@ -143,7 +143,7 @@ func usualStorage(ctx context.Context) (*storage, error) {
 	return &storage{dir: root}, nil
 }
 
-// used are the ids of the images of which there are containers.
+// used are the ids of the images that have containers.
 func (s storage) used() (ids []string, err error) {
 	var all []struct {
 		Image string `json:"image"`

@@ -8,8 +8,8 @@ import (
 	"runtime"
 )
 
-// skopeo pulls with skopeo, for users that no builder can work for: what it brings is unpacked for
-// the user alone. It cannot build.
+// skopeo pulls with skopeo, for users for whom no builder can work. It unpacks the images for the
+// user alone. It cannot build.
 type skopeo struct {
 	command
 	archive *archive

@@ -13,7 +13,7 @@ import (
 )
 
 // storage reads a folder of github.com/containers/storage with its overlay driver, which podman and
-// buildah share. Layers are in it as an overlay wants them.
+// buildah share. Its layers are in the form that an overlay wants.
 type storage struct {
 	dir string
 	// also are storages whose images can be seen in this one.
@@ -36,7 +36,7 @@ type storedLayer struct {
 	DiffID string `json:"diff-digest"`
 }
 
-// list gives the images, those of this storage first.
+// list returns the images, those of this storage first.
 func (s storage) list() (all []storedImage, err error) {
 	for _, dir := range append([]string{s.dir}, s.also...) {
 		var found []storedImage
@@ -51,7 +51,7 @@ func (s storage) list() (all []storedImage, err error) {
 	return all, nil
 }
 
-// find gives the id of the image that has a name; empty if there is none.
+// find returns the id of the image with a name, empty if there is none.
 func (s storage) find(name string) (string, error) {
 	images, err := s.list()
 	if err != nil {
@@ -67,7 +67,7 @@ func (s storage) find(name string) (string, error) {
 	return "", nil
 }
 
-// fullNames are the names that a name can stand for, in the order in which podman tries them.
+// fullNames are the names for which a name can stand, in the order in which podman tries them.
 func fullNames(name string) []string {
 	ref, err := reference.ParseDockerRef(name)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s storage) content(id string) (config []byte, layers []layer, err error) {
 	return config, layers, nil
 }
 
-// readJSON decodes a file; one that is not there leaves the value as it is.
+// readJSON decodes a file. If the file is missing, the value stays as it is.
 func readJSON(file string, into any) error {
 	data, err := os.ReadFile(file)
 	if os.IsNotExist(err) {

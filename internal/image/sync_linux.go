@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncFileSystem makes everything on the file system of a folder durable: one call instead of one
-// for each of the many files of a root.
+// syncFileSystem makes everything on the file system of a folder durable, with one call instead of
+// one for each of the many files of a root.
 func syncFileSystem(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// maxScratch is how long a buffer may be that is used again, and up to which length a body is
-// believed to be as long as is said before it has come.
+// maxScratch is the greatest length of a buffer that is used again. Up to this length a body is
+// believed to be as long as announced.
 const maxScratch = 1 << 20
 
-// scratch are buffers for bodies whose length is not known: growing a new one for each would leave
-// several times its length to the garbage collector.
+// scratch are buffers for bodies of unknown length. Growing a new one for each would leave several
+// times its length to the garbage collector.
 var scratch = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// readAll reads a body that is said to have a length; -1 if that is not known. The part that was
-// read comes with an error too.
+// readAll reads a body with an announced length; -1 if that is not known. It returns the part that
+// was read with an error too.
 func readAll(r io.Reader, length int64) ([]byte, error) {
 	if length >= 0 && length <= maxScratch {
 		b := bytes.NewBuffer(make([]byte, 0, length+bytes.MinRead))

@@ -14,50 +14,50 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// Target is where a server is: one of Start and URL is set.
+// Target is the address of a server. One of Start and URL is set.
 type Target struct {
-	// Start starts a stdio server. Closing what it returns ends the process, reaps it and ends a
-	// Read. The context ends with the connection, after that.
+	// Start starts a stdio server. Closing the connection ends the process, reaps it and ends a Read.
+	// The context ends with the connection, after that.
 	Start func(ctx context.Context) (io.ReadWriteCloser, error)
 	// URL is an endpoint of streamable HTTP, or of the HTTP+SSE transport of 2024-11-05 if SSE is
 	// set.
 	URL string
 	SSE bool
-	// Header is sent with every request. It never leaves the server: redirects to others are not
-	// followed.
+	// Header is sent with every request. It never goes to another server, because redirects to others
+	// are not followed.
 	Header http.Header
-	// HTTPClient sends the requests. It must have no overall timeout, which would end streams. nil:
-	// one of the client's own.
+	// HTTPClient sends the requests. It must have no overall timeout, which would end streams. If it
+	// is nil, the client has one of its own.
 	HTTPClient *http.Client
 }
 
-// ClientOptions are what a client needs to know beside its target. The zero value will do.
+// ClientOptions are settings of a client beside its target. The zero value works.
 type ClientOptions struct {
-	Protocol     Era             // what to speak; "" finds out
-	First        Era             // what to try first, where it is to be found out; "" is Modern
+	Protocol     Era             // the era to speak; "" finds out
+	First        Era             // the era to try first when finding out; "" is Modern
 	Version      string          // the legacy version to offer; "" is the newest
 	Info         json.RawMessage // clientInfo; nil: evalrun and its version
 	Capabilities json.RawMessage // client capabilities, an object; nil: {}
-	// Notified gets the notifications that belong to no call, or to one that does not want them, in
-	// the order in which they came. It is not called concurrently, must not block and must not call
-	// the client.
+	// Notified is called with the notifications that belong to no call, or to one that does not want
+	// them, in the order in which they came. It is not called concurrently, must not block and must
+	// not call the client.
 	Notified func(method string, params json.RawMessage)
-	// Asked answers the requests of a legacy server that belong to no call, each on a goroutine of
-	// its own. Its context ends with the connection, or when the server withdraws the request. nil:
-	// CodeMethodNotFound. A ping is always answered.
+	// Asked answers the requests of a legacy server that belong to no call, each on a goroutine of its
+	// own. Its context ends with the connection, or when the server withdraws the request. If Asked is
+	// nil, the answer is CodeMethodNotFound. A ping is always answered.
 	Asked            func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *Error)
 	HandshakeTimeout time.Duration // 0: 30 s
-	ProbeTimeout     time.Duration // of the question which era a server speaks; 0: 5 s
+	ProbeTimeout     time.Duration // for finding out the era of a server; 0: 5 s
 	MaxMessage       int           // the longest message that is read, in bytes; 0: 64 MiB
-	// Session goes on with the session of another client, possibly of another process. nil: a new
-	// one.
+	// Session is the session of another client, possibly of another process, to go on with. If it is
+	// nil, a new one begins.
 	Session *SessionState
 
-	// NoStream opens no standalone stream of a legacy server over HTTP: what is not said within a
-	// call is not heard.
+	// NoStream opens no standalone stream of a legacy server over HTTP. Messages outside of calls are
+	// then not heard.
 	NoStream bool
 
-	// wait waits for a time or until the context is done. nil: on the clock.
+	// wait waits for a time or until the context is done. If it is nil, the clock is used.
 	wait func(ctx context.Context, d time.Duration) error
 }
 
@@ -66,7 +66,7 @@ type SessionState struct {
 	Era       Era    `json:"era"`
 	Version   string `json:"version"`
 	SessionID string `json:"sessionId,omitempty"` // empty if the server gave none
-	// InitializeResult is that of [Client.InitializeResult].
+	// InitializeResult is the result of [Client.InitializeResult].
 	InitializeResult json.RawMessage `json:"hello,omitempty"`
 }
 
@@ -88,14 +88,15 @@ type Client struct {
 	closeErr error
 }
 
-// clientLink is a transport's part of a client. What it reads it hands to clientReceiver.receive.
+// clientLink is a transport's part of a client. It hands the messages that it reads to
+// clientReceiver.receive.
 type clientLink interface {
-	// call sends a request and waits for what comes of it: a result or an error that says what
-	// happened, the context's included.
+	// call sends a request and waits for its outcome: a result or an error that says what happened,
+	// the context's included.
 	call(ctx context.Context, p *clientCall) (json.RawMessage, error)
 	// send sends a notification or the answer to a request of the server.
 	send(ctx context.Context, m message) error
-	// close ends the connection; endSession tells the server that the session is over. It is called
+	// close ends the connection. endSession tells the server that the session is over. close is called
 	// once, after the client's lifetime has ended.
 	close(endSession bool) error
 }
@@ -120,7 +121,7 @@ func newClient(o ClientOptions, era Era, lastID int64) *Client {
 	c.receiver = &clientReceiver{
 		life: c.life, calls: c.calls, era: era, notified: o.Notified, asked: o.Asked,
 		sendAnswer: func(m message) {
-			_ = c.link.send(c.life.ctx, m) // a server that does not take it will say so on the call
+			_ = c.link.send(c.life.ctx, m) // a server that does not take it will say so in answer to the call
 		},
 		serving: map[string]context.CancelCauseFunc{},
 	}
@@ -129,7 +130,7 @@ func newClient(o ClientOptions, era Era, lastID int64) *Client {
 
 func probeTimeout(o ClientOptions) time.Duration { return cmp.Or(o.ProbeTimeout, 5*time.Second) }
 
-// Era is which protocol the connection speaks.
+// Era is the protocol that the connection speaks.
 func (c *Client) Era() Era { return c.era }
 
 // Version is the protocol version that the connection speaks.
@@ -162,7 +163,7 @@ func (c *Client) Detach() error { return c.shut(false) }
 // Close or Detach.
 func (c *Client) Done() <-chan struct{} { return c.life.ctx.Done() }
 
-// Err is why the connection has ended: an error that wraps ErrClosed. It is nil before that.
+// Err says why the connection has ended. The error wraps ErrClosed. It is nil before the end.
 func (c *Client) Err() error { return c.life.err() }
 
 func (c *Client) shut(endSession bool) error {
@@ -184,14 +185,14 @@ func (c *Client) end(cause error, endSession bool) error {
 	}
 	c.closing.Do(func() {
 		c.life.telling.Wait() // not every server cancels the calls of a session that ends
-		if c.link != nil {    // else it was never opened
+		if c.link != nil {    // otherwise it was never opened
 			c.closeErr = c.link.close(endSession)
 		}
 	})
 	return c.closeErr
 }
 
-// Info is what evalrun says of itself, as a client or a server.
+// Info is the name and version of evalrun, as a client or a server.
 func Info() json.RawMessage {
 	version := "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {

@@ -26,30 +26,31 @@ type Call struct {
 	// Meta is their _meta.
 	Checked      bool
 	Meta         jsonobj.Object  // is not changed
-	Capabilities json.RawMessage // Modern: the capabilities to declare for this request; nil: those of the options
-	Info         json.RawMessage // Modern: clientInfo for this request; nil: that of the options
-	// Header are further headers of the request over streamable HTTP; they replace none.
+	Capabilities json.RawMessage // for this request in Modern; nil: those of the options
+	Info         json.RawMessage // clientInfo for this request in Modern; nil: that of the options
+	// Header are further headers of the request over streamable HTTP. They replace no others.
 	Header map[string]string
-	// Notified gets what the server sends for this call, in order, before Call returns; progress
-	// bears the caller's own token. It must not block longer than the call's context lasts, and
-	// must not call the client. nil: as notifications without a call.
+	// Notified is called with the server's notifications for this call, in order, before Call returns.
+	// Progress bears the caller's own token. Notified must not block longer than the call's context
+	// lasts, and must not call the client. If it is nil, they are treated as notifications without a
+	// call.
 	Notified func(method string, params json.RawMessage)
-	// Asked answers the requests of a legacy server that belong to this call: over HTTP those on
-	// its stream, over stdio and SSE those that come while it is the only call in flight. Its
-	// context ends with the call. nil: ClientOptions.Asked.
+	// Asked answers the requests of a legacy server that belong to this call. Over HTTP they are those
+	// on its stream, over stdio and SSE those that come while it is the only call in flight. Its
+	// context ends with the call. If Asked is nil, ClientOptions.Asked answers.
 	Asked func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *Error)
 }
 
 // clientCall is a call in flight.
 type clientCall struct {
-	Call // as the caller made it, but for the params, which are as they go out
+	Call // as the caller made it, except that the params are those that are sent
 
 	id    int64
 	token json.RawMessage // the caller's progress token; nil: no progress was asked for
 	ctx   context.Context // of the caller
-	// answers holds one, from whoever takes the call out of the callTable.
+	// answers gets one answer, from whoever takes the call out of the callTable.
 	answers chan clientAnswer
-	line    atomic.Pointer[jsonrpc.Line] // with which it is sent over stdio; nil before that
+	line    atomic.Pointer[jsonrpc.Line] // the line on which it is sent over stdio; nil before that
 
 	notifying  sync.Mutex         // held while Notified runs
 	over       bool               // Call has returned: Notified must not run any more
@@ -57,16 +58,16 @@ type clientCall struct {
 	stopAsking context.CancelFunc // of asking
 }
 
-// clientAnswer is what came of a call.
+// clientAnswer is the outcome of a call.
 type clientAnswer struct {
 	result json.RawMessage
 	err    error
 }
 
 // Call sends a request and waits for its result. The error is an [*Error] if the server answered
-// one; else it wraps the error of ctx, in which case the server was told and its late answer is
-// dropped; or ErrClosed, perhaps with ErrUnsent; or ErrSessionLost; or a [*StatusError]. A call of
-// MethodListen lasts as long as the subscription.
+// one. Otherwise it wraps the error of ctx, in which case the server was told and its late answer
+// is dropped; or ErrClosed, perhaps with ErrUnsent; or ErrSessionLost; or a [*StatusError]. A call
+// of MethodListen lasts as long as the subscription.
 func (c *Client) Call(ctx context.Context, call Call) (json.RawMessage, error) {
 	if ctx.Err() != nil {
 		return nil, call.failed(clientContextError(ctx))
@@ -80,7 +81,7 @@ func (c *Client) Call(ctx context.Context, call Call) (json.RawMessage, error) {
 	return result, call.failed(err)
 }
 
-// failed is an error of a call, which says of what unless the server has said it.
+// failed adds to an error the name of the call, unless the server has made the error.
 func (call *Call) failed(err error) error {
 	if err == nil {
 		return nil
@@ -92,7 +93,7 @@ func (call *Call) failed(err error) error {
 	return fmt.Errorf("%s: %w", call.Method, err)
 }
 
-// begin makes a call of what the caller wants, ready to be sent.
+// begin makes a clientCall from the caller's call, ready to be sent.
 func (c *Client) begin(ctx context.Context, call Call) (*clientCall, error) {
 	p := &clientCall{
 		Call: call, id: c.calls.nextID(), ctx: ctx, answers: make(chan clientAnswer, 1),
@@ -120,7 +121,7 @@ func (c *Client) finish(p *clientCall) {
 // settle gives the call its answer. The caller has taken it out of the callTable.
 func (p *clientCall) settle(a clientAnswer) { p.answers <- a }
 
-// askingContext is the context in which the server's questions are answered: it ends with the call.
+// askingContext is the context in which the server's questions are answered. It ends with the call.
 func (p *clientCall) askingContext() context.Context {
 	p.notifying.Lock()
 	defer p.notifying.Unlock()
@@ -133,7 +134,7 @@ func (p *clientCall) askingContext() context.Context {
 	return p.asking
 }
 
-// addMeta sets the members of _meta that are of this hop. Where there is nothing to set the params
+// addMeta sets the members of _meta that belong to this hop. If there is nothing to set, the params
 // stay as they are, to the byte.
 func (c *Client) addMeta(p *clientCall) error {
 	if p.Params != nil && !p.Checked && !jsonobj.Valid(p.Params) {

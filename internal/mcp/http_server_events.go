@@ -33,7 +33,7 @@ func (x *HTTPHandler) writeEvents(w http.ResponseWriter,
 	cut := make(chan struct{})
 	stop := context.AfterFunc(s.ctx, func() {
 		defer close(cut)
-		// A writer without deadlines belongs to a test, and the wait for it is not in vain.
+		// Only a test's writer has no deadlines, and nobody waits for it in vain.
 		_ = control.SetWriteDeadline(time.Now().Add(lingering))
 	})
 	defer func() {

@@ -24,8 +24,8 @@ const (
 	maxTokenFile = 1 << 20
 )
 
-// tokenOf is the token that clients of the gateway bear: that of a file, or the one that is
-// kept in the store, which is made if it is not there.
+// tokenOf returns the token that clients of the gateway bear. It is that of a file, or the one in
+// the store, which is made if it is not there.
 func tokenOf(file, storeDir string) (string, error) {
 	name := "--token-file: " + file
 	if file == "" {
@@ -48,11 +48,11 @@ func tokenOf(file, storeDir string) (string, error) {
 
 // makeToken makes a file with a token, unless it is there.
 func makeToken(file string) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), ".gateway.token-*") // which only its owner can read
+	f, err := os.CreateTemp(filepath.Dir(file), ".gateway.token-*") // only its owner can read it
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // a file that nobody reads
+	defer func() { _ = os.Remove(f.Name()) }() // nobody reads the file
 	_, err = f.WriteString("evalrun-mcp-" + rand.Text() + rand.Text() + "\n")
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
@@ -63,10 +63,9 @@ func makeToken(file string) (err error) {
 	return nil
 }
 
-// lock makes sure that one gateway at a time looks after the tasks of a token in a store.
-// The lock ends with the process. The mark is what the processes of the gateway's servers bear: it
-// is the same for the next gateway that gets the lock, so that it finds those of one that was
-// killed.
+// lock makes sure that one gateway at a time looks after the tasks of a token in a store. The lock
+// ends with the process. The processes of the gateway's servers bear the mark. It is the same for
+// the next gateway that gets the lock, so that it finds the processes of one that was killed.
 func lock(st store.Place, token string) (mark string, unlock func(), err error) {
 	sum := sha256.Sum256([]byte(token))
 	name := "gateway-" + hex.EncodeToString(sum[:4])

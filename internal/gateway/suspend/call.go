@@ -35,7 +35,7 @@ type runningCall struct {
 	outcome    wait.WorkResult
 	// left says that the work is left to others.
 	left bool
-	// ended records the end of the call once; err is how that went.
+	// ended records the end of the call once; err is the result of that.
 	ended sync.Once
 	err   error
 }
@@ -58,7 +58,7 @@ func (c *runningCall) run() {
 		c.outcome.Result = result
 	}
 	if errors.Is(err, errLeft) || ctx.Err() != nil {
-		// Whoever has made the call may be gone by now; the work is not.
+		// The client that made the call may be gone by now, but the work is not.
 		if c.survivesUs {
 			c.left = true
 			c.p.hooks.Changed(*work, Suspended)
@@ -70,14 +70,14 @@ func (c *runningCall) run() {
 	switch {
 	case work != nil, c.id == "", errors.Is(err, ErrUnknown):
 	case answered, c.p.e.Server().ChildProcess && c.l.Offered().Jobs == 0 && !c.p.startsMeshJobs(c.key.Tool, c.t):
-		// What has started nothing may be called again, whether or not the client has got the
-		// answer. What a dead process has started is dead.
+		// A call that has started nothing may be made again, whether or not the client has got the
+		// answer. Work that a dead process has started is dead.
 		if endErr := c.p.hooks.Ledger.Ended(ctx, c.id); endErr != nil {
 			err = fmt.Errorf("the end of the call could not be recorded: %w", endErr)
 		}
 	case !c.l.Offered().Deduplicates && !c.t.Idempotent:
-		// It was broken off after it had been sent. Only with an idempotency key could it be made
-		// again.
+		// The call was broken off after it had been sent. It could be made again only with an idempotency
+		// key.
 		c.p.hooks.Changed(wait.Work{CallID: c.id, Server: c.key.Server, Tool: c.key.Tool, Arguments: c.arguments}, Unknown)
 	}
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *runningCall) start(ctx context.Context) (*wait.Work, json.RawMessage, e
 		return nil, nil, ErrUnknown
 	}
 	result, err := c.l.PassWith(ctx, c.r, func() json.RawMessage { return c.p.startParams(c.l, c.r.Params, c.t, c.id) })
-	// the tool can do without a task
+	// The tool can do without a task.
 	if err == nil && c.t.TaskSupport == "optional" && mcptask.IsLost(ctx, c.l.Client(), result) {
 		result, err = c.l.PassWith(ctx, c.r,
 			func() json.RawMessage { return c.p.startParams(c.l, c.r.Params, gateway.Tool{}, c.id) })
@@ -126,8 +126,8 @@ func (c *runningCall) start(ctx context.Context) (*wait.Work, json.RawMessage, e
 	return nil, c.l.ToClient(c.r, result), nil
 }
 
-// recordStarted records what the result of a call has started, or asks, in w and in the ledger. It
-// is false for a final result.
+// recordStarted records in w and in the ledger what the result of a call has started, or asks. It
+// returns false for a final result.
 func (s *policy) recordStarted(ctx context.Context, l *gateway.Upstream,
 	result json.RawMessage, w *wait.Work) (started bool, err error) {
 	w.Input = nil
@@ -137,7 +137,7 @@ func (s *policy) recordStarted(ctx context.Context, l *gateway.Upstream,
 	if w.Job != nil && l.Client().Era() == mcp.Legacy {
 		if state := l.Client().State(); state.SessionID != "" {
 			w.Session = &state
-			l.Keep() // its server may know the job by this session
+			l.Keep() // the server may know the job by this session
 		}
 	}
 	if w.Task == nil && w.Job == nil {
@@ -147,7 +147,7 @@ func (s *policy) recordStarted(ctx context.Context, l *gateway.Upstream,
 		w.Input = mcptask.InputOf(result)
 	}
 	if w.Task != nil {
-		l.Keep() // whatever becomes of us, the task is in this session
+		l.Keep() // whatever happens to us, the task is in this session
 	}
 	if w.Task == nil && w.Job == nil && w.MeshJob == nil && w.Input == nil {
 		return false, nil
@@ -155,7 +155,8 @@ func (s *policy) recordStarted(ctx context.Context, l *gateway.Upstream,
 	return true, s.hooks.Ledger.Started(ctx, w)
 }
 
-// await waits with a client for the call, and tells it to go on without where that takes too long.
+// await waits with a client for the call. If that takes too long, it tells the client to go on
+// without.
 func (c *runningCall) await(ctx context.Context, l *gateway.Upstream,
 	r *mcp.Request, rec *Record) (json.RawMessage, error) {
 	hold := time.NewTimer(c.p.hooks.Hold)
@@ -163,7 +164,7 @@ func (c *runningCall) await(ctx context.Context, l *gateway.Upstream,
 	tick := time.NewTicker(c.p.hooks.Progress)
 	defer tick.Stop()
 	token := r.Meta().Get(mcp.MetaProgressToken)
-	var started <-chan struct{} // looked at when the hold is over
+	var started <-chan struct{} // checked when the hold is over
 	for n := 1; ; n++ {
 		select {
 		case <-c.done:
@@ -189,7 +190,7 @@ func (c *runningCall) await(ctx context.Context, l *gateway.Upstream,
 	}
 }
 
-// finish gives the client what came of a call.
+// finish gives the client the outcome of a call.
 func (c *runningCall) finish(r *mcp.Request, rec *Record) (json.RawMessage, error) {
 	if c.work != nil {
 		rec.CallID = c.id
@@ -198,7 +199,7 @@ func (c *runningCall) finish(r *mcp.Request, rec *Record) (json.RawMessage, erro
 		}
 	}
 	if c.work != nil && !c.left && (c.outcome.Error != nil || c.outcome.Result != nil) {
-		c.ended.Do(func() { // several may have waited
+		c.ended.Do(func() { // several clients may have waited
 			c.err = c.p.hooks.Ledger.Ended(c.p.e.Context(), c.id)
 			c.p.hooks.Changed(*c.work, Arrived)
 		})

@@ -24,13 +24,13 @@ func (s *policy) survivesUs(w *wait.Work) bool {
 	return w.Job != nil || !s.e.Server().ChildProcess || w.MeshJob != nil && s.hasRegistry(w)
 }
 
-// hasRegistry reports whether a job of MCP Mesh can be asked for at its registry.
+// hasRegistry reports whether the registry can be asked for a job of MCP Mesh.
 func (s *policy) hasRegistry(w *wait.Work) bool {
 	return s.hooks.Check != nil && s.hooks.Jobs.ForProcess(w.Tool).Source == wait.SourceMesh
 }
 
-// follow waits for the result of work. It waits for the soft wait if the work survives us, else as
-// long as it takes. It does not wait for a person. r is nil where no client can be asked.
+// follow waits for the result of work. If the work survives us it waits for the soft wait,
+// otherwise as long as it takes. It does not wait for a person. r is nil if no client can be asked.
 func (s *policy) follow(ctx context.Context, l *gateway.Upstream,
 	r *mcp.Request, w *wait.Work, survivesUs bool) (wait.WorkResult, error) {
 	if w.Input != nil {
@@ -67,7 +67,8 @@ func (s *policy) follow(ctx context.Context, l *gateway.Upstream,
 			}
 			return wait.WorkResult{}, errLeft
 		case err != nil:
-			// One that cannot be asked now may be later; of what we hold nobody else will know.
+			// A server that cannot be asked now may be asked later. But nobody else will know of work that
+			// we hold.
 			if failures++; failures >= maxFailures || errors.Is(err, mcptask.ErrTaskLost) {
 				if survivesUs && !errors.Is(err, mcptask.ErrTaskLost) {
 					return wait.WorkResult{}, errLeft
@@ -114,7 +115,7 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 		case errors.Is(err, ErrMeshJobLost):
 			outcome, err = &wait.WorkResult{Result: TextResult(err.Error(), true)}, nil
 		case errors.As(err, &asks) && s.survivesUs(w):
-			err = errLeft // whoever looks at what the rollout waits for is told
+			err = errLeft // whoever looks at what the rollout waits for learns of it
 		case errors.As(err, &asks):
 			err = nil
 		}
@@ -155,8 +156,8 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 	return &wait.WorkResult{Result: result}, 0, nil
 }
 
-// clientOf is a connection over which a task can be asked for. Tasks of 2025-11-25 belong to the
-// session that has started them, which may be that of a process before us.
+// clientOf returns a connection over which a task can be asked for. Tasks of 2025-11-25 belong to
+// the session that has started them, which may be that of a process before us.
 func (s *policy) clientOf(ctx context.Context, l *gateway.Upstream,
 	t *wait.MCPTask) (c *mcp.Client, release func(), err error) {
 	if c = l.Client(); t.Era == mcp.Modern || t.Session.SessionID == c.State().SessionID {
@@ -165,5 +166,5 @@ func (s *policy) clientOf(ctx context.Context, l *gateway.Upstream,
 	if c, err = mcp.Connect(ctx, s.e.Server().Target, mcp.ClientOptions{Session: &t.Session, NoStream: true}); err != nil {
 		return nil, nil, err
 	}
-	return c, func() { _ = c.Detach() }, nil // its session is somebody else's
+	return c, func() { _ = c.Detach() }, nil // the session belongs to somebody else
 }

@@ -19,18 +19,18 @@ import (
 // Hooks decides what becomes of long-running work that calls of tools start, for one client that
 // cannot wait for it itself.
 //
-// A call that may start something is recorded before it is made, and what it has started before
-// anybody is told. If the work ends within SoftWait the client gets its result. Else the work is
-// [Suspended] and the client is told to end its turn; whoever watches the work hands the result in
-// later. Work that would end with us is held instead: the call stays open for up to Hold, and the
-// same call, made again, joins it.
+// A call that may start something is recorded before it is made, and the work that it has started
+// before anybody is told. If the work ends within SoftWait the client gets its result. Otherwise
+// the work is [Suspended] and the client is told to end its turn; whoever watches the work hands
+// the result in later. Work that would end with us is held instead: the call stays open for up to
+// Hold, and the same call, made again, joins it.
 type Hooks struct {
 	Ledger Ledger
-	// Check asks once whether a job is done. Nil, or wait.ErrUnwatched, is for jobs of which only a
-	// delivery can tell.
+	// Check asks once whether a job is done. It is nil, or returns wait.ErrUnwatched, for jobs of
+	// which only a delivery can tell.
 	Check func(ctx context.Context, w wait.Work) (wait.Status, error)
-	// Jobs says for a tool where the handle of a job of MCP Mesh is in its results, and whether the
-	// registry can be asked for it.
+	// Jobs says for a tool where its results have the handle of a job of MCP Mesh, and whether the
+	// registry can be asked for the job.
 	Jobs wait.Jobs
 	// SoftWait and Hold are as above; 0 means 40 s and 290 s.
 	SoftWait, Hold time.Duration
@@ -38,11 +38,11 @@ type Hooks struct {
 	// may be nil.
 	Changed func(w wait.Work, state State)
 	Called  func(r Record)
-	// Permit is called before each call of a tool, and says why it is not made; empty if it is. The
-	// client is given that as the tool's error. It may be nil.
+	// Permit is called before each call of a tool. It returns the reason why the call is not made, or
+	// nothing if it is. The client gets the reason as the tool's error. Permit may be nil.
 	Permit func(ctx context.Context, server, tool string, arguments json.RawMessage) (refusal string)
-	// Person says that a person is asked what tasks, and calls of modern servers, want to know:
-	// they are left like work. Else the client is asked if it can be, or it is declined.
+	// Person says that a person answers the questions of tasks, and of calls of modern servers; they
+	// are left like work. Otherwise the client is asked if it can be, or the question is declined.
 	Person bool
 	// Progress is how often a client that waits is told that its call goes on; 0 means 5 s.
 	Progress time.Duration
@@ -51,7 +51,7 @@ type Hooks struct {
 // State is what becomes of the work of a call while its client waits.
 type State string
 
-// The states that [Hooks].Changed is told.
+// The states that [Hooks].Changed gets.
 const (
 	// Held is work that would end with us, for which its call is held open. Released is its end.
 	Held     State = "held"
@@ -60,8 +60,7 @@ const (
 	Suspended State = "suspended"
 	// Arrived is work that was left to others, and whose result a call of the client has brought.
 	Arrived State = "arrived"
-	// Unknown is a call that a crash broke off, when nobody can tell whether it has started
-	// something.
+	// Unknown is a call that a crash broke off, if nobody can tell whether it has started something.
 	Unknown State = "unknown"
 )
 
@@ -72,14 +71,14 @@ const (
 )
 
 // Ledger keeps the calls that may start something. Each method is durable when it returns. Calls
-// are told apart by key and ordinal: how many equal calls came before whose final result has
+// are distinguished by key and ordinal: how many equal calls came before whose final result has
 // reached the client.
 type Ledger interface {
-	// Begin records that a call is about to be made, unless the last call with the key has not
-	// ended: then that one is returned.
+	// Begin records that a call is about to be made. If the last call with the key has not ended, it
+	// returns that one instead.
 	Begin(ctx context.Context, key CallKey) (Entry, error)
-	// Started records what a call has started, or what it waits for, in place of what was recorded
-	// before. Work reads that. The error says what could not be recorded.
+	// Started records what a call has started, or what it waits for, in place of the earlier record.
+	// Work reads it. The error says what could not be recorded.
 	Started(ctx context.Context, w *wait.Work) error
 	Work(ctx context.Context, id string) (*wait.Work, error)
 	// Ended records that the client has the final result of a call.
@@ -101,12 +100,12 @@ func keyOf(server, tool string, arguments json.RawMessage) CallKey {
 
 // Entry is a call in the ledger.
 type Entry struct {
-	// ID is unique, and the same for the same call in every process: it is the idempotency key of
-	// what the call starts.
+	// ID is unique, and the same for the same call in every process. It is the idempotency key of what
+	// the call starts.
 	ID string
 	// New says that the call was not in the ledger before.
 	New bool
-	// Work is what the call has started; nil as long as that is not known.
+	// Work is the work that the call has started; nil as long as that is not known.
 	Work *wait.Work
 }
 
@@ -115,15 +114,15 @@ type Record struct {
 	Server    string          `json:"server"`
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments,omitempty"`
-	// Meta is the _meta of the client, where some name their own id of the call.
+	// Meta is the _meta of the client, in which some clients name their own id of the call.
 	Meta json.RawMessage `json:"meta,omitempty"`
-	// Result is the result that the client got, Error the error.
+	// Result is the result that the client got. Error is the error.
 	Result     json.RawMessage `json:"result,omitempty"`
 	Error      json.RawMessage `json:"error,omitempty"`
 	StartedAt  time.Time       `json:"startedAt"`
 	DurationMs int64           `json:"durationMs"`
-	// Started says that the result only tells that work has been started or goes on, Held that the
-	// call was held open for it. CallID is then the call's id in the ledger.
+	// Started says that the result only tells that work has been started or goes on. Held says that
+	// the call was held open for it. CallID is then the call's id in the ledger.
 	Started bool   `json:"started,omitempty"`
 	Held    bool   `json:"held,omitempty"`
 	CallID  string `json:"callId,omitempty"`

@@ -28,30 +28,30 @@ func jobOf(result json.RawMessage) *wait.JobHandle {
 	return &wait.JobHandle{Key: *handle.Key, FolderKey: *handle.FolderKey}
 }
 
-// startMeta says in a call that its caller can wait for a job.
+// startMeta adds to a call that its caller can wait for a job.
 func startMeta(params json.RawMessage, version int, id string) json.RawMessage {
 	params = mcp.WithMeta(params, gateway.MetaJob, json.RawMessage(fmt.Sprintf(`{"version":%d}`, version)))
 	return startKey(params, id)
 }
 
-// startKey says by which key the server can tell that it has had a call before.
+// startKey adds the key by which the server recognizes a call that it has had before.
 func startKey(params json.RawMessage, id string) json.RawMessage {
 	return mcp.WithMeta(params, mcp.MetaIdempotencyKey, jsonobj.Quote(id))
 }
 
-// ErrNotDone says that a job that was said to be done gave its handle again instead of a result.
+// ErrNotDone says that a job that was reported as done gave its handle again instead of a result.
 var ErrNotDone = errors.New("the server gave the handle of the job again instead of its result")
 
-// FetchAt gets the result of a job, over a connection of its own: the one over which it was started
-// may be long gone. It goes on with the session in which that was, and opens another one if the
-// server has forgotten it. An error of the server is an *mcp.Error, and one that cannot be reached an
-// *UnreachableError. ErrNotDone says that there is no result yet.
+// FetchAt gets the result of a job over a connection of its own, because the one over which it was
+// started may be long gone. It goes on with the session of that connection, and opens another one
+// if the server has forgotten it. An error of the server is an *mcp.Error; a server that cannot be
+// reached gives an *UnreachableError. ErrNotDone says that there is no result yet.
 func FetchAt(ctx context.Context, e *gateway.Endpoint, w *wait.Work) (json.RawMessage, error) {
 	if w.Session != nil {
 		c, err := mcp.Connect(ctx, e.Server().Target, mcp.ClientOptions{Session: w.Session, NoStream: true})
 		if err == nil {
 			result, err := fetch(ctx, c, nil, w)
-			if _ = c.Detach(); !errors.Is(err, mcp.ErrSessionLost) { // others may have a use for the session
+			if _ = c.Detach(); !errors.Is(err, mcp.ErrSessionLost) { // others may use the session
 				return result, err
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// The tools by which any agent of MCP Mesh tells of a job of its mesh.
+// The tools with which any agent of MCP Mesh reports a job of its mesh.
 const (
 	meshTools  = "__mesh_job_"
 	meshStatus = meshTools + "status"
@@ -26,8 +26,7 @@ const (
 // ErrMeshJobLost says that nobody knows a job of MCP Mesh.
 var ErrMeshJobLost = errors.New("the server does not know the job any more")
 
-// MeshAsksError says that a job of MCP Mesh wants to know something, which its server cannot be
-// told.
+// MeshAsksError says that a job of MCP Mesh asks a question whose answer its server cannot be told.
 type MeshAsksError struct{ Question string }
 
 func (e *MeshAsksError) Error() string {
@@ -36,8 +35,8 @@ func (e *MeshAsksError) Error() string {
 }
 
 // startsMeshJobs reports whether calls of a tool may be answered by the handle of a job of MCP
-// Mesh: it is configured where that is in the result, or its server has the tools that tell of such
-// jobs.
+// Mesh. They may if it is configured where the handle is in the result, or if the server has the
+// tools that report such jobs.
 func (s *policy) startsMeshJobs(name string, t gateway.Tool) bool {
 	if strings.HasPrefix(name, meshTools) {
 		return false
@@ -47,8 +46,8 @@ func (s *policy) startsMeshJobs(name string, t gateway.Tool) bool {
 }
 
 // meshJobOf finds the handle of a job of MCP Mesh in the result of a call, nil if there is none. A
-// handle has no form of its own: where it is not configured, an id that looks like one is believed
-// if the server knows a job with it.
+// handle has no form of its own. If its place is not configured, an id that looks like one is
+// believed if the server knows a job with it.
 func (s *policy) meshJobOf(ctx context.Context, l *gateway.Upstream,
 	tool string, result json.RawMessage) *wait.MeshJob {
 	o := documentOf(result)
@@ -75,8 +74,8 @@ func (s *policy) meshJobOf(ctx context.Context, l *gateway.Upstream,
 	return nil
 }
 
-// documentOf is the object that a tool has answered, structured or as a text; nil if there is none,
-// or an error.
+// documentOf is the object that a tool has answered, structured or as a text. It is nil if there is
+// none, or for an error.
 func documentOf(result json.RawMessage) jsonobj.Object {
 	o, err := jsonobj.ParseObject(result)
 	if err != nil || string(o.Get("isError")) == "true" {
@@ -93,7 +92,7 @@ func documentOf(result json.RawMessage) jsonobj.Object {
 	return document
 }
 
-// meshRow calls one of the tools that tell of a job, and gives the document that it answers.
+// meshRow calls one of the tools that report a job, and returns the document that it answers.
 func meshRow(ctx context.Context, l *gateway.Upstream, tool, id string) (jsonobj.Object, error) {
 	argument := "job_id"
 	if known := l.Endpoint().Tools().Find(ctx, l, tool); known.HasArgument("jobId") {
@@ -144,13 +143,14 @@ func checkMeshJob(ctx context.Context, l *gateway.Upstream, j wait.MeshJob) (*wa
 	return nil, nil
 }
 
-// CheckMeshJob asks the server once for a job whose call nobody is connected for; the outcome is
-// nil while the job goes on. The error is ErrMeshJobLost or a *MeshAsksError where these are why.
+// CheckMeshJob asks the server once for a job whose server nobody is connected with. The outcome is
+// nil while the job goes on. The error is ErrMeshJobLost or a *MeshAsksError if these are the
+// reason.
 func CheckMeshJob(ctx context.Context, s gateway.Server, j wait.MeshJob) (*wait.WorkResult, error) {
 	return withUpstream(ctx, s, func(l *gateway.Upstream) (*wait.WorkResult, error) { return checkMeshJob(ctx, l, j) })
 }
 
-// CancelMeshJob asks the server to cancel a job. One that has ended is as good as cancelled.
+// CancelMeshJob asks the server to cancel a job. A job that has ended is as good as cancelled.
 func CancelMeshJob(ctx context.Context, s gateway.Server, j wait.MeshJob) error {
 	_, err := withUpstream(ctx, s, func(l *gateway.Upstream) (*wait.WorkResult, error) {
 		_, err := meshRow(ctx, l, meshCancel, j.ID)
@@ -176,7 +176,7 @@ func withUpstream(ctx context.Context, s gateway.Server,
 	return f(l)
 }
 
-// MeshResult is the result of a job as that of the tool that has started it.
+// MeshResult turns the result of a job into one of the tool that has started it.
 func MeshResult(result json.RawMessage) json.RawMessage {
 	if jsonobj.IsNull(result) {
 		return TextResult("The job is done. It has no result.", false)

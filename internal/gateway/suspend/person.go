@@ -14,11 +14,11 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// Reply is what a person answers to a question: an ElicitResult. The key is empty for a task of
+// Reply is a person's answer to a question: an ElicitResult. The key is empty for a task of
 // 2025-11-25.
 type Reply func(key string, params json.RawMessage) json.RawMessage
 
-// responses are the answers to inputRequests. What no person can answer is declined.
+// responses returns the answers to inputRequests. It declines questions that no person can answer.
 func responses(requests jsonobj.Object, reply Reply) jsonobj.Object {
 	return mcp.AnswersTo(requests, func(key, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 		if method == mcp.AskElicitation {
@@ -28,11 +28,10 @@ func responses(requests jsonobj.Object, reply Reply) jsonobj.Object {
 	})
 }
 
-// AsksPerson reports whether a person is asked what a server wants to know, which the server then
-// has to wait for.
+// AsksPerson reports whether a person answers the questions of a server, which then has to wait.
 func (s *policy) AsksPerson() bool { return s.hooks.Person && !s.e.Server().ChildProcess }
 
-// askPerson leaves a call whose server wants to know something before it does anything.
+// askPerson leaves a call whose server asks a question before it does anything.
 func (s *policy) askPerson(ctx context.Context, r *mcp.Request, rec *Record, in *wait.Input) (json.RawMessage, error) {
 	entry, err := s.hooks.Ledger.Begin(ctx, keyOf(rec.Server, rec.Tool, rec.Arguments))
 	if err != nil {
@@ -47,9 +46,9 @@ func (s *policy) askPerson(ctx context.Context, r *mcp.Request, rec *Record, in 
 	return s.shown(r, TextResult(startedText(work), false)), nil
 }
 
-// Answer gives a server the answer to what it asked, over a connection of its own, and then waits
+// Answer gives a server the answer to its question, over a connection of its own, and then waits
 // for the end of the work, as long as the soft wait allows. w is the work as the ledger has it.
-// Without an outcome it goes on, and w is what is to be waited for: perhaps a further question. The
+// Without an outcome the work goes on, and w is what to wait for: perhaps a further question. The
 // errors are those of [FetchAt], ErrTaskLost and ErrUnknown.
 func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work,
 	asked wait.Input, reply Reply) (*wait.WorkResult, error) {
@@ -82,8 +81,8 @@ func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work,
 	return &final, nil
 }
 
-// answerTask answers a task, if what it wants to know is what was asked. Without an outcome w.Input
-// is what it wants to know then.
+// answerTask answers a task, if it still asks the same question. Without an outcome w.Input is the
+// question that it asks then.
 func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream,
 	w *wait.Work, asked wait.Input, reply Reply) (*wait.WorkResult, error) {
 	c, release, err := s.clientOf(ctx, l, w.Task)
@@ -119,8 +118,8 @@ func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream,
 	return nil, s.hooks.Ledger.Started(ctx, w)
 }
 
-// onlyOnce answers the first question of a task of 2025-11-25. What it asks further in the same
-// breath is declined.
+// onlyOnce answers the first question of a task of 2025-11-25. It declines further questions of the
+// same request.
 func onlyOnce(reply Reply) mcptask.Asker {
 	var answered atomic.Bool
 	return func(_ context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
@@ -131,7 +130,8 @@ func onlyOnce(reply Reply) mcptask.Asker {
 	}
 }
 
-// sameKeys reports whether two sets of requests ask the same: keys are not used twice.
+// sameKeys reports whether two sets of requests ask the same questions, since keys are not used
+// twice.
 func sameKeys(a, b json.RawMessage) bool {
 	left, _ := jsonobj.ParseObject(a)
 	right, _ := jsonobj.ParseObject(b)

@@ -19,9 +19,9 @@ import (
 )
 
 // policy is the policy for a client that cannot wait, such as an agent whose rollout can be
-// suspended. It knows nothing of tasks and jobs, which we look after: servers' advertisements of
-// them are kept from it, and so are the output schemas of tools whose answer may be that something
-// was started, since clients enforce them.
+// suspended. The client knows nothing of tasks and jobs, because the gateway handles them. So it
+// does not see servers' advertisements of them. Neither does it see the output schemas of tools
+// whose answer may be that something was started, since clients enforce them.
 type policy struct {
 	e     *gateway.Endpoint
 	hooks Hooks
@@ -70,8 +70,8 @@ func (s *policy) ShowTool(l *gateway.Upstream, t jsonobj.Object) jsonobj.Object 
 	return t.Delete("execution")
 }
 
-// Capabilities are the client's, with the tasks of the modern era, and with elicitation if a person
-// is asked.
+// Capabilities adds the tasks of the modern era to the client's capabilities, and elicitation if a
+// person is asked.
 func (s *policy) Capabilities(era mcp.Era, doc json.RawMessage) json.RawMessage {
 	c, _ := jsonobj.ParseObject(doc)
 	if s.AsksPerson() && !c.Has("elicitation") {
@@ -85,8 +85,8 @@ func (s *policy) Capabilities(era mcp.Era, doc json.RawMessage) json.RawMessage 
 
 func (s *policy) WantsTasks() bool { return true }
 
-// mayStart reports whether a call of a tool may be answered by a handle. Of modern servers with
-// tasks every tool may. That a tool only reads is believed of one that might start a job.
+// mayStart reports whether a call of a tool may be answered by a handle. Every tool of a modern
+// server with tasks may. For tools that might start a job, a hint that they only read is believed.
 func (s *policy) mayStart(l *gateway.Upstream, name string, t gateway.Tool) bool {
 	switch o := l.Offered(); {
 	case s.startsMeshJobs(name, t):
@@ -153,8 +153,8 @@ func (s *policy) callTool(ctx context.Context, l *gateway.Upstream,
 	return l.ToClient(r, result), nil
 }
 
-// broken is the end of a call whose server has gone: a result that the model reads. What the server
-// itself says goes through as it came.
+// broken is the result of a call whose server has gone, for the model to read. Errors of the server
+// itself are passed on unchanged.
 func (s *policy) broken(l *gateway.Upstream, err error) (json.RawMessage, error) {
 	told := l.ClientError(err)
 	if errors.Is(err, mcp.ErrClosed) || errors.Is(err, gateway.ErrTimeout) {
@@ -184,14 +184,13 @@ func (s *policy) callStarting(ctx context.Context, l *gateway.Upstream,
 	}
 	s.mu.Unlock()
 	if first {
-		// Neither the client's patience nor its end ends what it has begun: what came of it must be
-		// known.
+		// Neither the client's patience nor its end stops the call, because its outcome must be known.
 		s.e.Go(func() {
 			c.run()
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			delete(s.running, key)
-			close(c.done) // from now on an equal call is another
+			close(c.done) // from now on an equal call is a new one
 		})
 	}
 	return c.await(ctx, l, r, rec)
@@ -215,7 +214,7 @@ func (s *policy) startParams(l *gateway.Upstream, params json.RawMessage, t gate
 	return params
 }
 
-// asError is an error as the client is told it.
+// asError turns an error into the one that the client gets.
 func asError(err error) *mcp.Error {
 	var said *mcp.Error
 	if errors.As(err, &said) {
@@ -229,7 +228,7 @@ func (s *policy) countHeld(rec *Record) {
 	s.e.CountHeld()
 }
 
-// shown is a result as the protocol of the client wants it.
+// shown turns a result into the one that the client's protocol wants.
 func (s *policy) shown(r *mcp.Request, result json.RawMessage) json.RawMessage {
 	o, err := jsonobj.ParseObject(result)
 	switch {
@@ -243,7 +242,7 @@ func (s *policy) shown(r *mcp.Request, result json.RawMessage) json.RawMessage {
 	return result
 }
 
-// startedText is what a model is told of work that goes on without it.
+// startedText tells a model of work that goes on without it.
 func startedText(w *wait.Work) string {
 	why := fmt.Sprintf("%s has started a job that goes on by itself and takes longer than this call can wait.", w.Tool)
 	switch {
@@ -259,9 +258,9 @@ func startedText(w *wait.Work) string {
 	}, " ")
 }
 
-// Settle is called when the turn of a client that cannot wait is over: calls that may start
-// something are refused from now on, and what has been started and survives us is left to others.
-// When it returns, after limit at the latest, all of that has been announced.
+// Settle is called when the turn of a client that cannot wait is over. Calls that may start
+// something are refused from now on. Work that has been started and survives us is left to others.
+// When Settle returns, after limit at the latest, all of that has been announced.
 func Settle(ctx context.Context, a *gateway.Access, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp/taskwire"
 )
 
-// taskSource is where the task for a call comes from.
+// taskSource says who makes the task for a call.
 type taskSource int
 
 const (
@@ -27,7 +27,7 @@ func (s *facade) sourceOf(l *gateway.Upstream, t gateway.Tool, listed bool) task
 	legacy, tasks := l.Client().Era() == mcp.Legacy, l.Offered().Tasks
 	switch {
 	case !listed:
-		return noTask // the server knows what to say
+		return noTask // the server reports the error
 	case legacy && t.TaskSupport == "required":
 		return requiredTask
 	case t.TaskSupport == "forbidden" && (tasks || !s.k.o.Widen):
@@ -42,10 +42,10 @@ func (s *facade) sourceOf(l *gateway.Upstream, t gateway.Tool, listed bool) task
 	return ownTask
 }
 
-// lookupTool is what is known of a tool, which is listed for that if need be. That may be forgotten
-// at once, since lists change.
+// lookupTool returns what is known of a tool, and lists the tools for that if need be. The result
+// may be out of date at once, since lists change.
 func (s *facade) lookupTool(ctx context.Context, l *gateway.Upstream, name string) (t gateway.Tool, listed bool) {
-	ctx, cancel := context.WithTimeout(ctx, s.e.Server().CallLimit()) // of all tries
+	ctx, cancel := context.WithTimeout(ctx, s.e.Server().CallLimit()) // for all tries together
 	defer cancel()
 	for range 3 {
 		if t, listed = s.e.Tools().Lookup(name); listed {
@@ -60,16 +60,16 @@ func (s *facade) lookupTool(ctx context.Context, l *gateway.Upstream, name strin
 type toolCall struct {
 	l *gateway.Upstream
 	r *mcp.Request
-	// name is the tool's, params are the client's.
+	// name is the tool's. params are the client's.
 	name   string
 	params jsonobj.Object
-	// capabilities are the client's; asTask says that it can take a task or, if it is legacy, that
-	// it wants one, for as long as ttl.
+	// capabilities are the client's. asTask says that it can take a task or, if it is legacy, that it
+	// wants one, for as long as ttl.
 	capabilities jsonobj.Object
 	asTask       bool
 	ttl          time.Duration
-	// source is where its task comes from. It stays, whatever is heard of the tools meanwhile:
-	// without a task some must not be called.
+	// source says who makes its task. It does not change, whatever is learnt of the tools meanwhile,
+	// because some tools must not be called without a task.
 	source taskSource
 }
 
@@ -81,7 +81,7 @@ func (c *toolCall) info() json.RawMessage {
 	return c.l.Info()
 }
 
-// read reads what a client wants.
+// read reads the wishes of a client.
 func (s *facade) read(l *gateway.Upstream, r *mcp.Request) (c toolCall, err error) {
 	c = toolCall{l: l, r: r, capabilities: l.Capabilities(), ttl: s.k.o.TTL}
 	if c.params, err = jsonobj.ParseObject(r.Params); err != nil {
@@ -91,7 +91,7 @@ func (s *facade) read(l *gateway.Upstream, r *mcp.Request) (c toolCall, err erro
 	if r.Era == mcp.Modern {
 		c.capabilities = r.Meta().Object(mcp.MetaClientCapabilities)
 		c.asTask = taskwire.Declares(c.capabilities)
-		c.params = c.params.Delete("task") // of another era, and so nothing
+		c.params = c.params.Delete("task") // belongs to another era, and so means nothing
 		return c, nil
 	}
 	if wish := c.params.Get("task"); !jsonobj.IsNull(wish) {
@@ -111,7 +111,7 @@ func (s *facade) read(l *gateway.Upstream, r *mcp.Request) (c toolCall, err erro
 	return c, nil
 }
 
-// needsTasks reports whether that is what a server says.
+// needsTasks reports whether a server's error says that it needs tasks.
 func needsTasks(err error) bool {
 	var said *mcp.Error
 	if !errors.As(err, &said) || said.Code != mcp.CodeMissingCapability {

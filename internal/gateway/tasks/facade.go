@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp/taskwire"
 )
 
-// facade is the policy for clients that can wait themselves: what takes long at the server, or may,
-// they can have as tasks of ours.
+// facade is the policy for clients that can wait themselves. They can have work that takes long at
+// the server, or may, as tasks of ours.
 type facade struct {
 	e *gateway.Endpoint
 	k *Manager
@@ -25,8 +25,7 @@ func (s *facade) InitializeResult(era mcp.Era, capabilities, meta jsonobj.Object
 	return offerTasks(era, capabilities), meta
 }
 
-// offerTasks puts what we do about tasks into the capabilities of a server, in place of what it
-// does itself.
+// offerTasks replaces a server's own offer of tasks in its capabilities by ours.
 func offerTasks(era mcp.Era, capabilities jsonobj.Object) jsonobj.Object {
 	capabilities = slices.Clone(capabilities)
 	if era == mcp.Modern {
@@ -36,14 +35,14 @@ func offerTasks(era mcp.Era, capabilities jsonobj.Object) jsonobj.Object {
 	return gateway.WithoutExtension(capabilities).Set("tasks", taskwire.LegacyOffer)
 }
 
-// ShowTool shows in the legacy era which tools can be called as tasks. The modern one does not know
+// ShowTool shows in the legacy era which tools can be called as tasks. The modern era does not know
 // that of tools.
 func (s *facade) ShowTool(l *gateway.Upstream, t jsonobj.Object) jsonobj.Object {
 	if l.Session() == nil {
 		return t.Delete("execution")
 	}
-	// Of a server with tasks, what it does not say is no. What a server without tasks does not say
-	// can become a task of ours; what it forbids only if that was chosen.
+	// For a server with tasks, silence means no. For a server without tasks, a tool that says nothing
+	// can become a task of ours, and one that forbids it only if that was chosen.
 	execution, support := t.Object("execution"), json.RawMessage(`"optional"`)
 	switch tasks, said := l.Offered().Tasks, execution.Text("taskSupport"); {
 	case said == "" && tasks && l.Client().Era() == mcp.Legacy:
@@ -91,8 +90,8 @@ func (s *facade) Call(ctx context.Context, l *gateway.Upstream, r *mcp.Request) 
 	return s.callWithGrace(ctx, c)
 }
 
-// callDirect makes an ordinary call, or one of which a modern server decides whether it becomes a
-// task. If it needs one for a client that does not know tasks we wait for that.
+// callDirect makes an ordinary call, or one for which a modern server decides whether it becomes a
+// task. If the server needs a task and the client does not know tasks, callDirect waits for it.
 func (s *facade) callDirect(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	params := c.r.Params
 	if c.r.Era == mcp.Modern {
@@ -102,7 +101,7 @@ func (s *facade) callDirect(ctx context.Context, c toolCall) (json.RawMessage, e
 	return s.concluded(ctx, c, result, err)
 }
 
-// concluded is what comes of an ordinary call for which the server has answered.
+// concluded is the outcome of an ordinary call that the server has answered.
 func (s *facade) concluded(ctx context.Context, c toolCall,
 	result json.RawMessage, err error) (json.RawMessage, error) {
 	switch {
@@ -121,7 +120,7 @@ func (s *facade) concluded(ctx context.Context, c toolCall,
 	return c.l.ToClient(c.r, result), nil
 }
 
-// adopt makes a task of one that a server has made.
+// adopt makes a task of ours for one that a server has made.
 func (s *facade) adopt(ctx context.Context, c toolCall, u *upstreamTask) (json.RawMessage, error) {
 	t := s.newTask(c)
 	if err := t.attach(u); err != nil {
@@ -130,7 +129,7 @@ func (s *facade) adopt(ctx context.Context, c toolCall, u *upstreamTask) (json.R
 	}
 	if c.asTask {
 		if err := t.keep(); err != nil {
-			t.stop("there are too many tasks") // and so the server is told
+			t.stop("there are too many tasks") // with this the server is told, too
 			s.track(t, func() { t.conclude(nil, nil) })
 			return nil, err
 		}
@@ -145,7 +144,7 @@ func (s *facade) adopt(ctx context.Context, c toolCall, u *upstreamTask) (json.R
 // callUpstream calls a tool as a task of its legacy server.
 func (s *facade) callUpstream(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	t := s.newTask(c)
-	if err := t.keep(); err != nil { // before the call, so that a limit costs nobody a job
+	if err := t.keep(); err != nil { // before the call, so that no job is lost to a limit
 		return nil, err
 	}
 	result, err := (&taskCall{t: t, c: c}).runWatched(ctx)
@@ -154,7 +153,7 @@ func (s *facade) callUpstream(ctx context.Context, c toolCall) (json.RawMessage,
 		return nil, c.l.ClientError(err)
 	}
 	if result != nil && c.r.Era == mcp.Modern {
-		t.forget() // the server has not made a task of it
+		t.forget() // the server has not made a task
 		return c.l.ToClient(c.r, result), nil
 	}
 	s.track(t, func() { t.conclude(result, nil) })
@@ -172,8 +171,8 @@ func (s *facade) callDetached(c toolCall) (json.RawMessage, error) {
 	return t.created(c.r.Era), nil
 }
 
-// callWithGrace makes an ordinary call for a modern client, who gets a task only if the result
-// takes longer than the grace or something has to be asked.
+// callWithGrace makes an ordinary call for a modern client. The client gets a task only if the
+// result takes longer than the grace or something has to be asked.
 func (s *facade) callWithGrace(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	t := s.newTask(c)
 	t.passInput = true
@@ -192,20 +191,20 @@ func (s *facade) callWithGrace(ctx context.Context, c toolCall) (json.RawMessage
 	switch err := t.keep(); {
 	case errors.Is(err, errTaskEnded):
 		return t.answer(c)
-	case err != nil: // the client waits for the result then
+	case err != nil: // then the client waits for the result
 		return t.await(ctx, c)
 	}
 	return t.created(c.r.Era), nil
 }
 
-// wait makes a call for which the server needs a task, for a client that does not know tasks: it
-// gets the final result.
+// wait makes a call for which the server needs a task, for a client that does not know tasks. The
+// client gets the final result.
 func (s *facade) wait(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	t := s.newTask(c)
 	t.passInput = c.r.Era == mcp.Modern
 	t.questions.direct = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 		if c.r.Era == mcp.Modern {
-			return mcp.DefaultAnswer(method) // it can be asked only by an answer to its call
+			return mcp.DefaultAnswer(method) // the client can be asked only by an answer to its call
 		}
 		return mcp.AnswerOf(c.r.Ask(ctx, method, params))
 	}
@@ -213,9 +212,9 @@ func (s *facade) wait(ctx context.Context, c toolCall) (json.RawMessage, error) 
 	return t.await(ctx, c)
 }
 
-// inModern is an upstream over which a server can make a task of a call that has come over a legacy
-// one. Some servers have tasks in the modern era only. It is nil if this server does not. Modern
-// upstreams are shared, as they have no sessions.
+// inModern returns an upstream over which a server can make a task of a call that has come over a
+// legacy one. Some servers have tasks in the modern era only. It returns nil if this server does
+// not. Modern upstreams are shared, as they have no sessions.
 func (s *facade) inModern(ctx context.Context, c toolCall) *gateway.Upstream {
 	if c.l.Client().Era() == mcp.Modern {
 		return nil
@@ -229,7 +228,7 @@ func (s *facade) inModern(ctx context.Context, c toolCall) *gateway.Upstream {
 	return l
 }
 
-// track sees a task through on a goroutine that the endpoint waits for.
+// track follows a task to its end on a goroutine that the endpoint waits for.
 func (s *facade) track(t *task, f func()) {
 	s.e.Go(func() {
 		defer close(t.gone)

@@ -15,15 +15,15 @@ import (
 const (
 	// resultGrace is how long a task may be done before its result is there.
 	resultGrace = 2 * time.Second
-	// shortestPoll is how often a server is asked at most.
+	// shortestPoll is the shortest time between two polls of a server.
 	shortestPoll = 50 * time.Millisecond
-	// longestRetry is how rarely a server is asked that cannot be reached.
+	// longestRetry is the longest time between two polls of a server that cannot be reached.
 	longestRetry = 30 * time.Second
 	// maxRefusals is how often in a row a server may refuse to tell of a task.
 	maxRefusals = 5
 )
 
-// conclude brings a task to its end after its call: result is nil if its server works on it.
+// conclude brings a task to its end after its call. result is nil if its server works on it.
 func (t *task) conclude(result json.RawMessage, err error) {
 	defer t.cancel()
 	end := taskEnd{status: mcptask.Completed, result: result}
@@ -51,11 +51,11 @@ func (t *task) conclude(result json.RawMessage, err error) {
 	})
 }
 
-// follow asks the server for its task until that has ended. A server that cannot be reached is
-// asked again for as long as the task is kept.
+// follow polls the server for its task until the task has ended. It asks a server that cannot be
+// reached again for as long as the task is kept.
 func (t *task) follow(u *upstreamTask) (taskEnd, error) {
 	var refusals, unreached int
-	var since time.Time // the result is missing
+	var since time.Time // since when the result is missing
 	for {
 		end, err := t.poll(u)
 		rec, _ := t.record()
@@ -86,7 +86,7 @@ func (t *task) follow(u *upstreamTask) (taskEnd, error) {
 				return taskEnd{}, fmt.Errorf("it does not tell of the task: %w", said)
 			}
 		case u.client.Err() != nil:
-			return taskEnd{}, err // its process has gone, and the task with it
+			return taskEnd{}, err // the server's process has gone, and the task with it
 		default:
 			unreached++
 			pause = min(max(pause, time.Second/2)<<min(unreached-1, 6), longestRetry)
@@ -102,7 +102,7 @@ func (t *task) follow(u *upstreamTask) (taskEnd, error) {
 	}
 }
 
-// pollNow has the server asked now.
+// pollNow makes the server be polled now.
 func (t *task) pollNow() {
 	select {
 	case t.due <- struct{}{}:
@@ -110,7 +110,7 @@ func (t *task) pollNow() {
 	}
 }
 
-// poll asks the server once. The end is nil as long as there is none.
+// poll polls the server once. The end is nil as long as there is none.
 func (t *task) poll(u *upstreamTask) (*taskEnd, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, u.timeout())
 	defer cancel()
@@ -131,7 +131,7 @@ func (t *task) poll(u *upstreamTask) (*taskEnd, error) {
 	if u.handle.Era == mcp.Modern {
 		t.questions.replace(w.InputRequests, needsInput)
 	}
-	_ = t.change(func(rec *store.MCPTask) { // what is not stored is seen at the next poll
+	_ = t.change(func(rec *store.MCPTask) { // a change that is not stored is seen at the next poll
 		rec.Message = w.StatusMessage
 		if poll := w.PollInterval; poll > 0 {
 			rec.Poll = time.Duration(poll) * time.Millisecond
@@ -139,13 +139,13 @@ func (t *task) poll(u *upstreamTask) (*taskEnd, error) {
 	})
 	switch {
 	case needsInput && u.handle.Era == mcp.Legacy:
-		end, err := u.result(t.ctx, w, t.questions.ask) // what it wants to know it asks while this waits
+		end, err := u.result(t.ctx, w, t.questions.ask) // the server asks its questions while this waits
 		if end == nil && err == nil {
 			t.pollNow()
 		}
 		return end, err
 	case needsInput && t.questions.direct != nil:
-		return nil, t.questions.askDirect(t.ctx) // which may take as long as a person does
+		return nil, t.questions.askDirect(t.ctx) // this may take as long as a person does
 	}
 	return nil, nil
 }

@@ -10,12 +10,12 @@ import (
 // taskIndex finds the tasks that have not ended, by our ids and by those of their servers.
 type taskIndex struct {
 	mu         sync.Mutex
-	active     map[string]*task // those that are in the store
+	active     map[string]*task // the tasks that are in the store
 	byUpstream map[upstreamID]*task
 }
 
-// upstreamID is what a server knows a task by. Its ids are unique within a session; over stdio, or
-// without a session, within the connection.
+// upstreamID identifies a task at its server. The server's ids are unique within a session; over
+// stdio, or without a session, within the connection.
 type upstreamID struct {
 	server, session string
 	client          *mcp.Client
@@ -44,7 +44,7 @@ func (x *taskIndex) drop(t *task) {
 	}
 }
 
-// claim makes a task the one with an id of its server, unless another one has it.
+// claim assigns an id of its server to a task, unless another task has it.
 func (x *taskIndex) claim(t *task, key upstreamID) (other *task) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -55,21 +55,21 @@ func (x *taskIndex) claim(t *task, key upstreamID) (other *task) {
 	return other
 }
 
-// byID is the task with our id, nil if it has ended.
+// byID returns the task with our id, or nil if it has ended.
 func (x *taskIndex) byID(id string) *task {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.active[id]
 }
 
-// byUpstreamID is the task with an id of its server, nil if it has ended.
+// byUpstreamID returns the task with an id of its server, or nil if it has ended.
 func (x *taskIndex) byUpstreamID(key upstreamID) *task {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.byUpstream[key]
 }
 
-// all are the tasks of which is holds. That is called without a lock.
+// all returns the tasks for which is returns true. It calls is without a lock.
 func (x *taskIndex) all(is func(t *task) bool) []*task {
 	x.mu.Lock()
 	tasks := make([]*task, 0, len(x.active))
@@ -80,7 +80,7 @@ func (x *taskIndex) all(is func(t *task) bool) []*task {
 	return slices.DeleteFunc(tasks, func(t *task) bool { return !is(t) })
 }
 
-// count is how many tasks there are.
+// count returns how many tasks there are.
 func (x *taskIndex) count() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()

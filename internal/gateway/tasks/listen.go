@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp/taskwire"
 )
 
-// listen takes the tasks out of a subscription. What else is in it goes the usual way; the
-// subscription is served here if there is nothing.
+// listen handles the tasks of a subscription. The rest of the subscription goes the usual way; if
+// there is none, the subscription is served here.
 func (k *Manager) listen(ctx context.Context, r *mcp.Request) (result json.RawMessage, served bool, err error) {
 	params, err := jsonobj.ParseObject(r.Params)
 	if err != nil {
@@ -63,8 +63,8 @@ func (k *Manager) Linger(ctx context.Context, r *mcp.Request) {
 	}
 }
 
-// Acknowledge tells a client which subscriptions it has, those for tasks included, and how its
-// tasks are that have changed before.
+// Acknowledge tells a client which subscriptions it has, those for tasks included, and the state of
+// its tasks that have changed before.
 func (k *Manager) Acknowledge(r *mcp.Request, params json.RawMessage) error {
 	n, muted := k.subscriptions.of(r)
 	if muted {

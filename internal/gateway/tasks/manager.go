@@ -24,7 +24,7 @@ type Manager struct {
 	now     func() time.Time
 	facades map[string]*facade // by the names of the servers
 
-	// ctx ends when everything else has.
+	// ctx ends after everything else.
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -34,12 +34,12 @@ type Manager struct {
 
 	mu       sync.Mutex
 	sessions map[string]*mcp.Session
-	// resumed are connections to go on with the sessions of an earlier process; the id of the task
+	// resumed are connections that go on with the sessions of an earlier process; the id of the task
 	// is empty.
 	resumed map[upstreamID]*mcp.Client
 }
 
-// New makes what gives the clients of one access tasks. A clock that is nil is time.Now.
+// New makes the manager of tasks for the clients of one access. A nil clock means time.Now.
 func New(o Options, now func() time.Time) (*Manager, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -65,7 +65,7 @@ func (k *Manager) Policy(e *gateway.Endpoint) gateway.Policy {
 
 // ServerOptions implements gateway.Tasks.
 func (k *Manager) ServerOptions(endpoint string, open gateway.Opener) mcp.ServerOptions {
-	// The gateway has looked at the hosts.
+	// The gateway has checked the hosts.
 	return mcp.ServerOptions{
 		Hosts: []string{"*"}, Restore: k.restore(endpoint, open), IdleTimeout: k.o.SessionIdle, Now: k.now,
 	}
@@ -92,15 +92,15 @@ func (k *Manager) Start(access string) error {
 	return nil
 }
 
-// Leave notes that the sessions in which servers work on tasks are not to be ended with the
-// connections: another process goes on with them.
+// Leave marks the sessions in which servers work on tasks, so that they do not end with the
+// connections. Another process goes on with them.
 func (k *Manager) Leave() {
 	for _, t := range k.index.all(func(t *task) bool { return t.upstream != nil }) {
 		t.upstream.Keep()
 	}
 }
 
-// Close ends what is left when the endpoints have been closed.
+// Close ends the rest when the endpoints have been closed.
 func (k *Manager) Close() {
 	k.cancel()
 	k.running.Wait()
@@ -115,7 +115,7 @@ func (k *Manager) Close() {
 	k.mu.Unlock()
 	for _, c := range resumed {
 		if used[c] {
-			_ = c.Detach() // whoever used it is gone
+			_ = c.Detach() // its user is gone
 		} else {
 			_ = c.Close() // as above
 		}
@@ -139,7 +139,7 @@ func (k *Manager) cleanUp() {
 	}
 	idle, err := k.o.Store.ExpireMCP(k.ctx, k.access, sessions, k.o.SessionIdle)
 	if err != nil {
-		return // the next time
+		return // tried again the next time
 	}
 	for _, id := range idle {
 		k.endTasks(id)
@@ -154,8 +154,8 @@ func (s *facade) upstreamID(c *mcp.Client, id string) upstreamID {
 	return key
 }
 
-// statusNotified has the server of a task asked now, as it has said that something has happened. What
-// it said is not passed on: it has its own ids.
+// statusNotified makes the server of a task be polled now, because it has said that something has
+// happened. Its notification is not passed on, since it has its own ids.
 func (k *Manager) statusNotified(s *facade, c *mcp.Client, params json.RawMessage) {
 	if t := k.byUpstreamID(s, c, params); t != nil {
 		t.pollNow()
@@ -172,8 +172,8 @@ func (k *Manager) byUpstreamID(s *facade, c *mcp.Client, doc json.RawMessage) *t
 	return k.index.byUpstreamID(s.upstreamID(c, named.TaskID))
 }
 
-// find finds a task of a session; the session of modern clients is empty. The task is nil if the
-// task has ended.
+// find finds a task of a session, which is empty for modern clients. The task is nil if it has
+// ended.
 func (k *Manager) find(ctx context.Context, session, id string) (*task, store.MCPTask, error) {
 	t := k.index.byID(id)
 	if t != nil {
@@ -236,7 +236,7 @@ func (s *facade) resume(rec store.MCPTask, work taskWork) error {
 	}
 	t.upstreamTask = s.upstreamTask(client, work.Task, nil, t.questions.capabilities)
 	if s.k.index.claim(t, s.upstreamID(client, work.Task.ID)) != nil {
-		return errors.New("two tasks have one id") // the second was never told of
+		return errors.New("two tasks have one id") // no client was told of the second
 	}
 	s.k.index.add(t)
 	s.track(t, func() { t.conclude(nil, nil) })
@@ -251,8 +251,8 @@ func (s *facade) connection(session mcp.SessionState) (*mcp.Client, error) {
 	if c := s.k.resumed[key]; c != nil {
 		return c, nil
 	}
-	// What the server says without being asked is not heard: the stream for that is another's, or
-	// will be.
+	// What the server says without being asked is not heard: another process has the stream for that,
+	// or will.
 	c, err := mcp.Connect(s.k.ctx, s.e.Server().Target, mcp.ClientOptions{Session: &session, NoStream: true})
 	if err == nil {
 		s.k.resumed[key] = c
@@ -260,7 +260,7 @@ func (s *facade) connection(session mcp.SessionState) (*mcp.Client, error) {
 	return c, err
 }
 
-// Running is how many tasks are looked after that have not ended.
+// Running is how many tasks of the manager have not ended.
 func (k *Manager) Running() int {
 	return k.index.count()
 }

@@ -9,17 +9,17 @@ import (
 )
 
 // Options give clients that can wait themselves tasks to wait for: those of 2025-11-25 and those of
-// the extension of 2026-07-28, whatever their server speaks. Zero values are the defaults.
+// the extension of 2026-07-28, whatever their server speaks. Zero values mean the defaults.
 type Options struct {
-	// Store keeps the tasks and the clients' sessions. It must be there.
+	// Store keeps the tasks and the clients' sessions. It is required.
 	Store store.MCPTasks
-	// TTL is how long a task is kept whose client does not say; 0 is 30 min. MaxTTL bounds what
+	// TTL is how long a task is kept if its client does not say; 0 is 30 min. MaxTTL bounds what
 	// clients may say; 0 is 2 h.
 	TTL, MaxTTL time.Duration
-	// Poll is how often clients are told to ask, and servers that do not say are asked; 0 is 1 s.
-	// Cleanup is how often expired tasks and idle sessions are looked for; 0 is 1 min.
+	// Poll is how often clients are told to ask, and how often servers that do not say are asked; 0 is
+	// 1 s. Cleanup is how often expired tasks and idle sessions are looked for; 0 is 1 min.
 	Poll, Cleanup time.Duration
-	// Page is how many tasks tasks/list gives at once; 0 is 100.
+	// Page is how many tasks tasks/list returns at once; 0 is 100.
 	Page int
 	// Max is how many tasks there may be, MaxPerSession how many of one legacy session; 0 is 10,000
 	// and 1,000.
@@ -27,15 +27,15 @@ type Options struct {
 	// Grace is how long a modern client waits for the result of an ordinary call before it is given
 	// a task instead; 0 is 1 s.
 	Grace time.Duration
-	// SessionIdle is after how long a legacy session ends that nobody uses; 0 is 2 h, or MaxTTL if
+	// SessionIdle is how long a legacy session may be unused before it ends; 0 is 2 h, or MaxTTL if
 	// that is longer.
 	SessionIdle time.Duration
-	// Widen lets clients call tools as tasks whose server has no tasks and forbids them. The SDK for
-	// TypeScript forbids them for every tool that says nothing.
+	// Widen lets clients call tools as tasks even if their server has no tasks and forbids them. The
+	// SDK for TypeScript forbids them for every tool that says nothing.
 	Widen bool
-	// Strict refuses calls that their server needs a task for of modern clients that have not
-	// declared the extension, as that prescribes. Else such clients wait for the result, as legacy
-	// ones do.
+	// Strict refuses calls for which the server needs a task if they come from modern clients that
+	// have not declared the extension, as the extension prescribes. Otherwise such clients wait for
+	// the result, as legacy ones do.
 	Strict bool
 }
 

@@ -15,13 +15,13 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// questions are what the server of a task wants to know, and how its client is asked. The task
-// shows them in its record.
+// questions are the questions of a task's server, and the ways to ask its client. The task shows
+// them in its record.
 type questions struct {
 	t *task
 	// capabilities are the client's.
 	capabilities jsonobj.Object
-	// direct asks a client that waits for the call; nil asks by the task.
+	// direct asks a client that waits for the call; nil asks through the task.
 	direct mcptask.Asker
 	// posed has one element when there is a question and the client does not know the task yet.
 	posed chan struct{}
@@ -35,8 +35,8 @@ func newQuestions(t *task) *questions {
 	return &questions{t: t, posed: make(chan struct{}, 1), answered: map[string]bool{}}
 }
 
-// question is something that the server of a task wants to know. A modern client sees it with
-// the task and answers by tasks/update; a legacy one is asked while it waits in tasks/result.
+// question is a question of a task's server. A modern client sees it with the task and answers by
+// tasks/update. A legacy one is asked while it waits in tasks/result.
 type question struct {
 	key string
 	// request is the question as in inputRequests.
@@ -44,8 +44,8 @@ type question struct {
 	// answer takes the answer; nil if the server is told by tasks/update.
 	answer chan answer
 	asking bool // a legacy client is being asked
-	// given is what it has answered, until the server has taken that. It is of who has claimed the
-	// question.
+	// given is the client's answer, until the server has taken it. It belongs to the caller that has
+	// claimed the question.
 	given json.RawMessage
 }
 
@@ -59,7 +59,7 @@ func newQuestion(method string, params json.RawMessage) *question {
 	return &question{key: rand.Text(), request: mcp.InputRequest(method, params), answer: make(chan answer, 1)}
 }
 
-// show makes the record of the task say what is open.
+// show writes the open questions into the record of the task.
 func (q *questions) show(rec *store.MCPTask) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -81,10 +81,10 @@ func (q *questions) show(rec *store.MCPTask) {
 	rec.InputRequests = open.JSON()
 }
 
-// changed has the record say what is open now. What is not stored is asked for again.
+// changed updates the open questions in the record. Questions that are not stored are asked again.
 func (q *questions) changed() { _ = q.t.change(func(*store.MCPTask) {}) }
 
-// signal notes that there is a question.
+// signal signals that there is a question.
 func (q *questions) signal() {
 	select {
 	case q.posed <- struct{}{}:
@@ -92,7 +92,7 @@ func (q *questions) signal() {
 	}
 }
 
-// pose adds questions, and withdraw takes them back.
+// pose adds questions. withdraw removes them.
 func (q *questions) pose(added ...*question) {
 	q.mu.Lock()
 	q.open = append(q.open, added...)
@@ -133,8 +133,8 @@ func (q *questions) awaitAnswer(ctx context.Context, one *question) (json.RawMes
 	}
 }
 
-// askAll has the client answer what a modern server wants to know before it answers a call. The
-// keys are the server's.
+// askAll has the client answer the questions that a modern server asks before it answers a call.
+// The keys are the server's.
 func (q *questions) askAll(ctx context.Context, requests jsonobj.Object) (responses jsonobj.Object, err error) {
 	all := make([]*question, len(requests))
 	var posed []*question
@@ -162,8 +162,8 @@ func (q *questions) askAll(ctx context.Context, requests jsonobj.Object) (respon
 	return responses, nil
 }
 
-// replace takes over what a modern server wants to know for a task, under its own keys, which come
-// once in a task's life. needed says that the task does not go on without an answer.
+// replace takes over the questions of a modern server for a task, under the server's keys, each of
+// which comes once in a task's life. needed says that the task does not go on without an answer.
 func (q *questions) replace(requests jsonobj.Object, needed bool) {
 	var open []*question
 	fresh := false
@@ -190,8 +190,8 @@ func (q *questions) replace(requests jsonobj.Object, needed bool) {
 	}
 }
 
-// respond hands in answers by their keys. Those to what is not asked are ignored. The error is the
-// server's.
+// respond hands in answers by their keys. It ignores answers to questions that are not asked. The
+// error is the server's.
 func (q *questions) respond(ctx context.Context, responses jsonobj.Object) error {
 	forward := q.take(responses)
 	if len(forward) == 0 {
@@ -211,7 +211,7 @@ func (q *questions) respond(ctx context.Context, responses jsonobj.Object) error
 	return nil
 }
 
-// take gives answers to those who wait for them here, and returns those that the server is to be
+// take gives answers to those who wait for them here, and returns those that the server must be
 // told.
 func (q *questions) take(responses jsonobj.Object) (forward jsonobj.Object) {
 	q.mu.Lock()
@@ -225,14 +225,15 @@ func (q *questions) take(responses jsonobj.Object) (forward jsonobj.Object) {
 		default:
 			select {
 			case q.open[i].answer <- answer{result: m.Value}:
-			default: // it has one
+			default: // it has an answer already
 			}
 		}
 	}
 	return forward
 }
 
-// claim takes a question to ask a legacy client, one that nobody asks; nil if there is none.
+// claim claims a question that nobody asks yet, to ask it of a legacy client. It returns nil if
+// there is none.
 func (q *questions) claim() *question {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -245,7 +246,7 @@ func (q *questions) claim() *question {
 	return nil
 }
 
-// release gives back a question that was claimed, for whoever waits to ask it.
+// release gives back a claimed question, so that another waiting client can be asked.
 func (q *questions) release(one *question) {
 	q.mu.Lock()
 	one.asking = false
@@ -253,8 +254,8 @@ func (q *questions) release(one *question) {
 	q.t.wake()
 }
 
-// handIn tells a modern server what was answered to a question that is claimed. If it cannot be
-// told the answer is kept for the next time; what it refuses is asked again.
+// handIn tells a modern server the answer to a claimed question. If the server cannot be told, the
+// answer is kept for the next time. If the server refuses it, the question is asked again.
 func (q *questions) handIn(ctx context.Context, one *question) error {
 	err := q.respond(ctx, jsonobj.Object{{Key: one.key, Value: one.given}})
 	if err == nil {
@@ -294,14 +295,14 @@ func (q *questions) askIn(ctx context.Context, r *mcp.Request, one *question) er
 	given.result, given.err = gateway.AskClient(ctx, q.capabilities, r, asked.Text("method"), params)
 	if ctx.Err() != nil {
 		q.release(one)
-		return nil // the caller looks why
+		return nil // the caller finds out why
 	}
 	if one.answer != nil {
 		select {
 		case one.answer <- given:
-		default: // it has one
+		default: // it has an answer already
 		}
-		// It is withdrawn by who has asked; until then it stays claimed.
+		// The asker withdraws it; until then it stays claimed.
 		return nil
 	}
 	if given.err != nil {
@@ -311,7 +312,7 @@ func (q *questions) askIn(ctx context.Context, r *mcp.Request, one *question) er
 	return q.handIn(ctx, one)
 }
 
-// askDirect asks a client that waits for its call what a modern task wants to know.
+// askDirect asks a client that waits for its call the questions of a modern task.
 func (q *questions) askDirect(ctx context.Context) error {
 	for one := q.claim(); one != nil; one = q.claim() {
 		if one.given == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp/taskwire"
 )
 
-// Serve answers what clients ask about tasks. It needs no connection to a server. ok is false for
-// all else.
+// Serve answers the requests of clients about tasks. It needs no connection to a server. ok is
+// false for all other requests.
 func (k *Manager) Serve(ctx context.Context, r *mcp.Request) (result json.RawMessage, ok bool, err error) {
 	if r.Method == mcp.MethodListen {
 		return k.listen(ctx, r)
@@ -22,7 +22,7 @@ func (k *Manager) Serve(ctx context.Context, r *mcp.Request) (result json.RawMes
 	return taskwire.Serve(ctx, requests{k}, r)
 }
 
-// sessionOf is the session that the tasks of a request's client belong to.
+// sessionOf is the session to which the tasks of a request's client belong.
 func sessionOf(r *mcp.Request) string {
 	if r.Era == mcp.Modern {
 		return ""
@@ -49,8 +49,8 @@ func (q requests) Cancel(ctx context.Context, r *mcp.Request, id string) (taskwi
 	return view(rec), t != nil, err
 }
 
-// cursor stands for the tasks of a session after one of them. It bears a checksum, so that it is
-// known whether we have given it.
+// cursor stands for the tasks of a session after one of them. It has a checksum, which shows
+// whether the cursor is ours.
 func (q requests) cursor(session string, seq int64) string {
 	number := strconv.FormatInt(seq, 36)
 	sum := sha256.Sum256([]byte(q.k.access + " " + session + " " + number))

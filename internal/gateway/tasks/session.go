@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// rawObjectTo reads an object into where it points.
+// rawObjectTo decodes an object into the one that it points to.
 type rawObjectTo struct{ o *jsonobj.Object }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -21,7 +21,7 @@ func (r *rawObjectTo) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// session is a legacy session that lives, nil if it does not, or is none.
+// session returns a legacy session that lives, or nil if it does not or there is none.
 func (k *Manager) session(id string) *mcp.Session {
 	if id == "" {
 		return nil
@@ -51,7 +51,7 @@ func (k *Manager) Opened(ctx context.Context, endpoint string, s *mcp.Session,
 	return nil
 }
 
-// restore is mcp.ServerOptions.Restore for an endpoint: the client of a session of an earlier
+// restore is mcp.ServerOptions.Restore for an endpoint. The client of a session of an earlier
 // process goes on with it, if only by listening.
 func (k *Manager) restore(endpoint string,
 	open gateway.Opener) func(ctx context.Context, s *mcp.Session) (string, bool) {
@@ -76,14 +76,14 @@ func (k *Manager) restore(endpoint string,
 func (k *Manager) catchUp(s *mcp.Session) {
 	ended, err := k.o.Store.TellMCPTasks(k.ctx, k.access, s.ID())
 	if err != nil {
-		return // it asks by itself
+		return // the client asks by itself
 	}
 	for _, rec := range ended {
-		_ = s.Notify(mcp.NoteTaskStatus, view(rec).Legacy()) // one that has ended does not want to know
+		_ = s.Notify(mcp.NoteTaskStatus, view(rec).Legacy()) // a session that has ended does not want to know
 	}
 }
 
-// Closed ends what belongs to a session that has ended, unless only we have.
+// Closed ends what belongs to a session that has ended, unless only our process ends.
 func (k *Manager) Closed(s *mcp.Session) {
 	k.mu.Lock()
 	delete(k.sessions, s.ID())
@@ -91,12 +91,13 @@ func (k *Manager) Closed(s *mcp.Session) {
 	if errors.Is(s.Err(), mcp.ErrShutdown) {
 		return
 	}
-	// first, since its client takes it for ended; else it is forgotten later
+	// This comes first, since the client takes the session for ended. If it fails, the session is
+	// forgotten later.
 	_ = k.o.Store.EndMCPSession(k.ctx, k.access, s.ID())
 	k.endTasks(s.ID())
 }
 
-// endTasks cancels the tasks of a session, and waits until nothing runs for them any more.
+// endTasks cancels the tasks of a session, and waits until no goroutine works on them any more.
 func (k *Manager) endTasks(session string) {
 	open := k.index.all(func(t *task) bool {
 		rec, _ := t.record()
@@ -110,8 +111,8 @@ func (k *Manager) endTasks(session string) {
 	}
 }
 
-// Notification gives what a server says of a task our name for it. It is false for what is only
-// about its own tasks, which clients do not know.
+// Notification replaces the server's name of a task in a notification by ours. ok is false for
+// notifications about only the server's own tasks, which clients do not know.
 func (k *Manager) Notification(l *gateway.Upstream, method string, params json.RawMessage) (json.RawMessage, bool) {
 	s := k.facades[l.Endpoint().Server().Name]
 	if method == mcp.NoteTaskStatus || method == mcp.NoteTask {
@@ -131,7 +132,7 @@ func (k *Manager) Notification(l *gateway.Upstream, method string, params json.R
 	return mcp.WithoutMeta(params, mcp.MetaRelatedTask), true
 }
 
-// Question has whoever has a task asked what a legacy server wants to know for it.
+// Question finds the asker for a question that a legacy server asks for a task.
 func (k *Manager) Question(l *gateway.Upstream, params json.RawMessage) (mcptask.Asker, json.RawMessage) {
 	related := mcp.MetaOf(params).Get(mcp.MetaRelatedTask)
 	if related == nil {

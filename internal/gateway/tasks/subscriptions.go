@@ -16,8 +16,8 @@ type taskListener struct {
 	ids []string
 
 	mu sync.Mutex
-	// open says that the subscription is acknowledged, which comes first; ended are the tasks whose
-	// end was told, which is once.
+	// open says that the subscription is acknowledged, which comes first. ended are the tasks whose
+	// end was told, which happens once.
 	open  bool
 	ended map[string]bool
 }
@@ -29,7 +29,7 @@ func (n *taskListener) tell(rec store.MCPTask) {
 		return
 	}
 	n.ended[rec.ID] = rec.Ended()
-	// a client that has gone ends the request
+	// A failure means that the client has gone, which ends the request.
 	_ = n.r.Notify(mcp.NoteTask, view(rec).Modern().Set("_meta", gateway.SubscriptionMeta(n.r)).JSON())
 }
 
@@ -56,7 +56,7 @@ func (s *subscriptions) add(ctx context.Context, n *taskListener) {
 	})
 }
 
-// mute notes that a subscription is acknowledged, until its request ends, and ctx with it.
+// mute records that a subscription is acknowledged, until its request ends, and ctx with it.
 func (s *subscriptions) mute(ctx context.Context, r *mcp.Request) {
 	s.mu.Lock()
 	s.muted[r] = true
@@ -68,14 +68,14 @@ func (s *subscriptions) mute(ctx context.Context, r *mcp.Request) {
 	})
 }
 
-// of is the listener of a request, nil if it names no tasks, and whether it is acknowledged.
+// of returns the listener of a request, nil if it names no tasks, and whether it is acknowledged.
 func (s *subscriptions) of(r *mcp.Request) (n *taskListener, muted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listeners[r], s.muted[r]
 }
 
-// tell tells modern clients how a task is.
+// tell tells modern clients the state of a task.
 func (s *subscriptions) tell(rec store.MCPTask) {
 	if rec.Session != "" {
 		return

@@ -15,15 +15,15 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// task is a task that has not ended, while this process looks after it: one that a client knows, or
-// one that we wait for in its place.
+// task is a task that has not ended, while this process looks after it. Either a client knows it,
+// or we wait for it in the client's place.
 type task struct {
 	s *facade
-	// upstream is the client's, nil for a task of an earlier process. key is its server's id,
-	// by which the index has it.
+	// upstream is the client's, nil for a task of an earlier process. key is the server's id under
+	// which the index has it.
 	upstream *gateway.Upstream
 	key      upstreamID
-	// ctx ends with the endpoint, and when the task is not wanted any more.
+	// ctx ends with the endpoint, and when nobody wants the task any more.
 	ctx    context.Context
 	cancel context.CancelFunc
 	// token is for progress of the client's call.
@@ -33,21 +33,21 @@ type task struct {
 	passInput bool
 	questions *questions
 
-	done chan struct{} // closed when the task has ended and that is stored
-	gone chan struct{} // closed when nothing runs for it any more
+	done chan struct{} // closed when the task has ended and its end is stored
+	gone chan struct{} // closed when no goroutine works on it any more
 	due  chan struct{} // has one element when the server is to be asked now
 
 	changing sync.Mutex // one change at a time
 	mu       sync.Mutex
 	rec      store.MCPTask
 	kept     bool          // rec is in the store
-	changed  chan struct{} // closed and replaced at every change, and when a question is given back
-	// upstreamTask is the task at its server; nil before that has made one, and for calls that we
-	// run.
+	changed  chan struct{} // closed and replaced at every change, and when a question is released
+	// upstreamTask is the task at its server. It is nil before the server has made one, and for calls
+	// that we run.
 	upstreamTask *upstreamTask
 }
 
-// errTaskEnded says that there is nothing to be kept: the result is there.
+// errTaskEnded says that nothing has to be kept, because the result is there.
 var errTaskEnded = errors.New("the task has ended")
 
 func (s *facade) newTask(c toolCall) *task {
@@ -72,7 +72,7 @@ func (s *facade) blankTask(rec store.MCPTask) *task {
 	return t
 }
 
-// record is the task as it is now. changed is closed when that is out of date.
+// record returns the task as it is now. changed is closed when that is out of date.
 func (t *task) record() (rec store.MCPTask, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,7 +80,7 @@ func (t *task) record() (rec store.MCPTask, changed <-chan struct{}) {
 }
 
 // keep puts the task into the store, so that the client may be told of it. errTaskEnded says that
-// it need not be.
+// this is not necessary.
 func (t *task) keep() error {
 	t.changing.Lock()
 	defer t.changing.Unlock()
@@ -100,7 +100,7 @@ func (t *task) keep() error {
 	return nil
 }
 
-// forget takes back a task that nobody was told of.
+// forget removes a task that nobody was told of.
 func (t *task) forget() {
 	rec, _ := t.record()
 	t.s.k.index.drop(t)
@@ -109,15 +109,15 @@ func (t *task) forget() {
 	_ = t.s.k.o.Store.RemoveMCPTask(t.s.k.ctx, rec.ID) // else it stays until its time is over, and nobody knows its id
 }
 
-// change changes the task: in the store, then for all who wait for it. A task that has ended stays
-// as it is, and one that nothing changes.
+// change changes the task in the store, and then tells everybody who waits for it. It does nothing
+// for a task that has ended, or if nothing changes.
 func (t *task) change(f func(rec *store.MCPTask)) error {
 	t.changing.Lock()
 	defer t.changing.Unlock()
 	return t.changeHeld(f)
 }
 
-// changeHeld is change for who holds changing.
+// changeHeld is change for a caller that holds changing.
 func (t *task) changeHeld(f func(rec *store.MCPTask)) error {
 	before, _ := t.record()
 	if before.Ended() {
@@ -132,14 +132,14 @@ func (t *task) changeHeld(f func(rec *store.MCPTask)) error {
 	if reflect.DeepEqual(rec, before) {
 		return nil
 	}
-	if t.kept { // under changing it does not change
+	if t.kept { // does not change while changing is held
 		after, known, err := k.o.Store.ChangeMCPTask(k.ctx, rec)
 		if err != nil {
 			return err
 		}
 		if rec = after; !known { // its time is over
 			rec.Status, rec.Message, rec.Result, rec.Error = mcptask.Cancelled, "its time to live is over", nil, nil
-			t.cancel() // who sees it through tells its server
+			t.cancel() // the goroutine that follows the task tells its server
 		}
 	}
 	t.mu.Lock()
@@ -153,16 +153,16 @@ func (t *task) changeHeld(f func(rec *store.MCPTask)) error {
 	if t.kept && (rec.Status != before.Status || rec.Message != before.Message ||
 		string(rec.InputRequests) != string(before.InputRequests)) {
 		if session != nil {
-			_ = session.Notify(mcp.NoteTaskStatus, view(rec).Legacy()) // one that has ended does not want to know
+			_ = session.Notify(mcp.NoteTaskStatus, view(rec).Legacy()) // a session that has ended does not want to know
 		} else if back := k.session(rec.Session); back != nil && rec.Ended() {
-			k.catchUp(back) // its client has come back just now
+			k.catchUp(back) // the client has come back just now
 		}
 		k.subscriptions.tell(rec)
 	}
 	return nil
 }
 
-// wake wakes who waits for a change.
+// wake wakes everybody who waits for a change.
 func (t *task) wake() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -170,15 +170,15 @@ func (t *task) wake() {
 	t.changed = make(chan struct{})
 }
 
-// atServer is the task at its server; nil if that has made none.
+// atServer returns the task at its server, or nil if the server has made none.
 func (t *task) atServer() *upstreamTask {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.upstreamTask
 }
 
-// attach notes the task that the server has made. One whose id another task of ours has is refused,
-// and so is the other: nobody can tell to which of the calls its result belongs.
+// attach records the task that the server has made. If another task of ours has its id, both are
+// refused, because nobody can tell to which of the calls the result belongs.
 func (t *task) attach(u *upstreamTask) error {
 	if other := t.s.k.index.claim(t, t.s.upstreamID(u.client, u.handle.ID)); other != nil {
 		e := mcp.Errorf(mcp.CodeInternal,
@@ -210,21 +210,21 @@ func (t *task) handOver(questions json.RawMessage) bool {
 	return t.changeHeld(func(rec *store.MCPTask) { rec.Status, rec.Result = mcptask.Completed, questions }) == nil
 }
 
-// finish ends the task: the end is shown when it is stored, however often that has to be tried
+// finish ends the task. It shows the end once it is stored, however often that has to be tried
 // while the gateway runs.
 func (t *task) finish(f func(rec *store.MCPTask)) {
 	for t.change(f) != nil {
 		again := time.NewTimer(time.Second)
 		select {
 		case <-again.C:
-		case <-t.s.e.Context().Done(): // that of the manager ends only when this has
+		case <-t.s.e.Context().Done(): // that of the manager ends only after this
 			again.Stop()
 			return
 		}
 	}
 }
 
-// stop ends the task as cancelled. Who sees it through tells its server.
+// stop ends the task as cancelled. The goroutine that follows the task tells its server.
 func (t *task) stop(message string) {
 	t.finish(func(rec *store.MCPTask) { rec.Status, rec.Message = mcptask.Cancelled, message })
 	t.cancel()
@@ -235,8 +235,8 @@ func (t *task) fail(e *mcp.Error) {
 	t.finish(func(rec *store.MCPTask) { rec.Status, rec.Message, rec.Error = mcptask.Failed, e.Message, e.JSON() })
 }
 
-// await waits with a client for the end of a task that it does not know, as long as tasks may live,
-// and tells it that its call goes on.
+// await waits with a client for the end of a task that the client does not know, as long as tasks
+// may live. It tells the client that its call goes on.
 func (t *task) await(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
@@ -260,7 +260,7 @@ func (t *task) await(ctx context.Context, c toolCall) (json.RawMessage, error) {
 			}
 		case <-late.C:
 			t.fail(mcp.Errorf(mcp.CodeInternal, "MCP server %q has not ended the call within %v", t.s.e.Server().Name, limit))
-			t.cancel() // who sees it through tells the server
+			t.cancel() // the goroutine that follows the task tells the server
 		case <-ctx.Done():
 			t.stop("its client has gone")
 			return nil, context.Cause(ctx)
@@ -268,7 +268,7 @@ func (t *task) await(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	}
 }
 
-// answer is the end of a task as the answer to the call.
+// answer turns the end of a task into the answer to the call.
 func (t *task) answer(c toolCall) (json.RawMessage, error) {
 	rec, _ := t.record()
 	return view(rec).Payload(c.r.Era, false)

@@ -13,13 +13,13 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp/taskwire"
 )
 
-// taskCall is the call of a tool that begins a task: it is made at the server, once or, where the
-// server wants to know more first, several times.
+// taskCall is the call of a tool that begins a task. It is made at the server once or, if the
+// server asks questions first, several times.
 type taskCall struct {
 	t *task
 	c toolCall
-	// idle ends the call when nothing is heard of it, where somebody waits for it to become a task;
-	// nil for others, which a time to live bounds.
+	// idle ends a silent call if somebody waits for it to become a task. It is nil for other calls,
+	// which a time to live bounds.
 	idle *gateway.IdleTimer
 }
 
@@ -42,8 +42,8 @@ func (s *taskCall) run(ctx context.Context, asTask bool) (json.RawMessage, error
 	return result, err
 }
 
-// runWatched is run, as a task, of which its server should soon be heard, since somebody waits for
-// it to become one: it ends when nothing is, and with the task.
+// runWatched is run as a task, for a caller that waits for the call to become one, so its server
+// should soon be heard of. It ends when nothing is, and with the task.
 func (s *taskCall) runWatched(ctx context.Context) (json.RawMessage, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -109,8 +109,8 @@ func (s *taskCall) once(ctx context.Context, client *mcp.Client, asTask bool) (j
 // meanwhile.
 const startGrace = time.Second
 
-// withStartGrace is a context for the call that starts a task. It ends a while after ctx: only the
-// server's answer says which task is to be cancelled there. When the endpoint is closed it ends at
+// withStartGrace is a context for the call that starts a task. It ends a while after ctx, because
+// only the server's answer says which task to cancel there. When the endpoint is closed it ends at
 // once.
 func (s *taskCall) withStartGrace(ctx context.Context) (context.Context, func()) {
 	grace, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -125,8 +125,8 @@ func (s *taskCall) withStartGrace(ctx context.Context) (context.Context, func())
 	return grace, func() { stop(); cancel(nil) }
 }
 
-// taskParam says to a legacy server whether the call is to be a task: in the client's words, where
-// it has any.
+// taskParam tells a legacy server whether the call is to be a task, in the client's words if it has
+// any.
 func (s *taskCall) taskParam(params jsonobj.Object, asTask bool) jsonobj.Object {
 	c := s.c
 	if !asTask || c.source != upstreamSource && c.source != requiredTask {
@@ -139,24 +139,24 @@ func (s *taskCall) taskParam(params jsonobj.Object, asTask bool) jsonobj.Object 
 	return params.Set("task", task.JSON())
 }
 
-// ask has the client answer what the server asks in the middle of the call. The time that it takes
-// is not counted as idle.
+// ask has the client answer a question that the server asks in the middle of the call. The time
+// that it takes does not count as idle.
 func (s *taskCall) ask(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 	s.idle.Pause()
 	defer s.idle.Resume()
 	return s.t.questions.ask(ctx, method, params)
 }
 
-// askAll has the client answer what a modern server asks by its result. The time that it takes is
-// not counted as idle.
+// askAll has the client answer the questions in a modern server's result. The time that it takes
+// does not count as idle.
 func (s *taskCall) askAll(ctx context.Context, requests jsonobj.Object) (jsonobj.Object, error) {
 	s.idle.Pause()
 	defer s.idle.Resume()
 	return s.t.questions.askAll(ctx, requests)
 }
 
-// notified passes on what a server says in the middle of the call, with the client's request or,
-// when that has been answered, with its session.
+// notified passes on notifications that a server sends in the middle of the call, with the client's
+// request or, when that has been answered, with its session.
 func (s *taskCall) notified(method string, params json.RawMessage) {
 	s.idle.Reset()
 	t, c := s.t, s.c
@@ -169,6 +169,6 @@ func (s *taskCall) notified(method string, params json.RawMessage) {
 		return // a modern client gets no logs that it has not asked for
 	}
 	if c.r.Notify(method, params) != nil && c.r.Era == mcp.Legacy {
-		_ = c.r.Session.Notify(method, params) // one that has ended does not want to know
+		_ = c.r.Session.Notify(method, params) // a session that has ended does not want to know
 	}
 }

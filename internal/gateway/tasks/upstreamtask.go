@@ -14,25 +14,25 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// upstreamTask is the server's own task, of either era, which is asked for and told over one
+// upstreamTask is the server's own task, of either era, which is polled and updated over one
 // connection. It knows nothing of the task that our client sees.
 type upstreamTask struct {
 	server *gateway.Server
 	client *mcp.Client
 	handle *wait.MCPTask
-	// reply is what the server said when it made the task; nil in another process than that.
+	// reply is the server's answer when it made the task. It is nil in any later process.
 	reply json.RawMessage
 	// capabilities are those of the client for whom the task is.
 	capabilities jsonobj.Object
 }
 
-// upstreamTask makes what follows a task that the server of the facade has made.
+// upstreamTask makes the upstreamTask that follows a task which the server of the facade has made.
 func (s *facade) upstreamTask(client *mcp.Client, handle *wait.MCPTask,
 	reply json.RawMessage, capabilities jsonobj.Object) *upstreamTask {
 	return &upstreamTask{s.e.Server(), client, handle, reply, capabilities}
 }
 
-// taskEnd is how a server's task has ended.
+// taskEnd is the end of a server's task.
 type taskEnd struct {
 	status, message string
 	result, err     json.RawMessage
@@ -55,7 +55,7 @@ type taskWork struct {
 	Capabilities json.RawMessage `json:"capabilities"`
 }
 
-// work is what another process needs to go on with the task.
+// work returns what another process needs to go on with the task.
 func (u *upstreamTask) work() json.RawMessage {
 	work, err := json.Marshal(taskWork{u.handle, u.capabilities.JSON()})
 	if err != nil {
@@ -64,13 +64,13 @@ func (u *upstreamTask) work() json.RawMessage {
 	return work
 }
 
-// longestAnswer is how long a server may take to say how a task is, or to take an answer, if a call
-// may take as long.
+// longestAnswer is how long a server may take to report a task, or to take an answer, if a call may
+// take as long.
 const longestAnswer = time.Minute
 
 func (u *upstreamTask) timeout() time.Duration { return min(longestAnswer, u.server.CallLimit()) }
 
-// get asks the server how the task is.
+// get asks the server for the state of the task.
 func (u *upstreamTask) get(ctx context.Context) (w mcptask.Wire, err error) {
 	result, err := u.client.Call(ctx, mcp.Call{
 		Method: mcp.MethodTasksGet, Params: mcptask.Params(u.handle.ID), Capabilities: declared(u.capabilities),
@@ -85,7 +85,7 @@ func (u *upstreamTask) get(ctx context.Context) (w mcptask.Wire, err error) {
 	return w, nil
 }
 
-// update tells a modern server what was answered to its questions.
+// update tells a modern server the answers to its questions.
 func (u *upstreamTask) update(ctx context.Context, responses jsonobj.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, u.timeout())
 	defer cancel()
@@ -98,7 +98,8 @@ func (u *upstreamTask) update(ctx context.Context, responses jsonobj.Object) err
 	return err
 }
 
-// end is the end of a task that is done. The error is errNoResult if that is not there yet.
+// end returns the end of a task that is done. The error is errNoResult if its result is not there
+// yet.
 func (u *upstreamTask) end(ctx context.Context, w mcptask.Wire, ask mcptask.Asker) (*taskEnd, error) {
 	if u.handle.Era == mcp.Modern {
 		return modernEnd(w)
@@ -124,14 +125,14 @@ func modernEnd(w mcptask.Wire) (*taskEnd, error) {
 	return end, nil
 }
 
-// result gets the payload of a legacy task, and waits for it while the task waits for input, which
-// the server asks for meanwhile. It is nil without an error if the task has ended in that time: how
-// is to be asked again.
+// result gets the payload of a legacy task. While the task waits for input, result waits, and the
+// server asks its questions. It returns nil without an error if the task has ended in that time;
+// then its end has to be asked for again.
 func (u *upstreamTask) result(ctx context.Context, w mcptask.Wire, ask mcptask.Asker) (*taskEnd, error) {
 	ended := mcptask.IsTerminal(w.Status)
 	result, err := u.client.Call(ctx, mcp.Call{
 		Method: mcp.MethodTasksResult, Params: mcptask.Params(u.handle.ID), Asked: ask,
-		Notified: func(string, json.RawMessage) {}, // tasks/get tells of the status
+		Notified: func(string, json.RawMessage) {}, // tasks/get reports the status
 	})
 	var said *mcp.Error
 	switch {
@@ -156,7 +157,7 @@ func (u *upstreamTask) result(ctx context.Context, w mcptask.Wire, ask mcptask.A
 	return end, nil
 }
 
-// lost says that the server has forgotten the task, and what it had said about that.
+// lost says that the server has forgotten the task, and how long it had promised to keep it.
 func (u *upstreamTask) lost(err error) error {
 	until := "for ever"
 	if at := u.handle.ExpiresAt(); !at.IsZero() {
@@ -167,12 +168,12 @@ func (u *upstreamTask) lost(err error) error {
 		u.server.Name, until, err)
 }
 
-// cancelTimeout is how long a server may take to be told that a task is not wanted any more.
+// cancelTimeout is how long a server may take to be told that nobody wants a task any more.
 const cancelTimeout = 5 * time.Second
 
-// cancel tells the server that the task is not wanted any more.
+// cancel tells the server that nobody wants the task any more.
 func (u *upstreamTask) cancel(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, cancelTimeout)
 	defer cancel()
-	_ = mcptask.Cancel(ctx, u.client, u.handle) // one that cannot be told will forget it
+	_ = mcptask.Cancel(ctx, u.client, u.handle) // a server that cannot be told will forget it
 }

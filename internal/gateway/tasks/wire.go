@@ -18,8 +18,8 @@ func view(rec store.MCPTask) taskwire.Task {
 	}
 }
 
-// created is the answer to a call that has become a task. What its server said beside the task
-// itself stays.
+// created is the answer to a call that has become a task. It keeps what the server said beside the
+// task itself.
 func (t *task) created(era mcp.Era) json.RawMessage {
 	rec, _ := t.record()
 	var said jsonobj.Object

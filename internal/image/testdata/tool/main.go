@@ -1,5 +1,5 @@
-// Program tool is the only program in the images of the tests: it writes so many bytes to a file,
-// or waits for ever.
+// Program tool is the only program in the images of the tests. It writes a number of bytes to a
+// file, or waits for ever.
 package main
 
 import (
