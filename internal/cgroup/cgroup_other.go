@@ -12,7 +12,7 @@ type Group struct{}
 
 var errLinux = errors.New("limits need Linux")
 
-// Missing says why no limit can be kept.
+// Missing gives the reason why no limit can be kept.
 func Missing() map[Controller]error {
 	return map[Controller]error{Memory: errLinux, CPU: errLinux, PIDs: errLinux}
 }

@@ -33,7 +33,7 @@ func files(c Controller, version2 bool) []string {
 	return []string{"pids.max"}
 }
 
-// values are what is written to these files.
+// values are written to these files.
 func (l Limits) values(c Controller, version2 bool) []string {
 	switch {
 	case c == Memory && version2:

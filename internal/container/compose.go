@@ -23,7 +23,7 @@ const mainService = "main"
 type Compose struct {
 	// Env are the variables of main, as NAME=value.
 	Env []string
-	// Healthcheck is that of main; nil if it has none.
+	// Healthcheck is main's healthcheck; nil if it has none.
 	Healthcheck *sandbox.Healthcheck
 
 	networks []string          // of main
@@ -97,7 +97,7 @@ var harbors = map[string]string{
 	"HOST_VERIFIER_LOGS_PATH": "/logs/verifier", "ENV_VERIFIER_LOGS_PATH": "/logs/verifier",
 	"HOST_AGENT_LOGS_PATH": "/logs/agent", "ENV_AGENT_LOGS_PATH": "/logs/agent",
 	"HOST_ARTIFACTS_PATH": "/logs/artifacts", "ENV_ARTIFACTS_PATH": "/logs/artifacts",
-	"CPUS": "0", "MEMORY": "0", // of main, whose limits are those of task.toml
+	"CPUS": "0", "MEMORY": "0", // main's limits are those of task.toml
 }
 
 // mainImage stands for the image of main.

@@ -34,8 +34,8 @@ func (r *composeReader) build(n *input.Node) map[string]any {
 	return out
 }
 
-// inside returns the path of something in the folder of the file. If it is not there, inside
-// records a problem. If it lies elsewhere, inside returns the folder itself.
+// inside returns the path of something in the folder of the file. If it is not there, or lies
+// elsewhere, inside records a problem and returns the folder itself.
 func (r *composeReader) inside(n *input.Node) string {
 	at := n.Text
 	if !filepath.IsAbs(at) {

@@ -47,7 +47,7 @@ const (
 // Refused is a request that was refused.
 type Refused struct {
 	Status int
-	// Reason is what was wrong: token, host or endpoint.
+	// Reason says what was wrong: token, host or endpoint.
 	Reason string
 	// Remote is the address of the client. Method is that of HTTP.
 	Remote, Method string

@@ -26,7 +26,7 @@ type pendingCall struct {
 	end   context.CancelCauseFunc
 
 	mu sync.Mutex
-	// notified is that of the request that waits now. It is nil between two requests.
+	// notified belongs to the request that waits now. It is nil between two requests.
 	notified func(method string, params json.RawMessage)
 	open     []*question // in the order in which they came
 	result   json.RawMessage

@@ -19,7 +19,7 @@ type Entry struct {
 	Digest string `json:"digest"`
 	// Of are the Dockerfiles and names for which the image was made.
 	Of []string `json:"of"`
-	// Made and Used are when the image was made and when it was last opened.
+	// Made and Used are the times when the image was made and when it was last opened.
 	Made time.Time `json:"made"`
 	Used time.Time `json:"used"`
 	// Bytes is the size of its layers on the disk. OwnBytes is what would be free without it.

@@ -136,7 +136,8 @@ func (c *Client) Era() Era { return c.era }
 // Version is the protocol version that the connection speaks.
 func (c *Client) Version() string { return c.version }
 
-// InitializeResult is the raw result of initialize or server/discover. It is shared and must not be changed.
+// InitializeResult is the raw result of initialize or server/discover. It is shared and must not be
+// changed.
 func (c *Client) InitializeResult() json.RawMessage { return c.initializeResult }
 
 // State is what another process needs to go on with the session after [Client.Detach].

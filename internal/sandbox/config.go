@@ -82,12 +82,12 @@ type Config struct {
 	// returns; they lead in as soon as the process is ready.
 	Exposes []Expose
 	Spawns  []Spawn
-	// User is who the processes are: empty for evalrun's own user, "root", a user's number, or a
-	// name, which gets number 1000. All of them act on files as evalrun's own user.
+	// User is who the processes are: empty for evalrun's own user, "root", a user's number, or a name,
+	// which gets number 1000. All of them act on files as evalrun's own user.
 	//
-	// In image isolation, and in a container, it is a user of the image, name or number, with ":" and a group if it has
-	// another than its own; empty for root. If evalrun is root the processes act on files as that
-	// user.
+	// In image isolation, and in a container, it is a user of the image, name or number, with ":" and
+	// a group if it has another than its own; empty for root. If evalrun is root the processes act on
+	// files as that user.
 	User string
 	// Own are inside paths that are given to User, without what is in them, in image isolation and in
 	// a container.

@@ -96,7 +96,7 @@ func (c *children) attendVisit(order visitOrder, files []*os.File) {
 // killOthers kills every process of the space except the first one and this one.
 func killOthers() { _ = unix.Kill(-1, unix.SIGKILL) }
 
-// exitStatus is how a shell would report the end of a process.
+// exitStatus is the status with which a shell would report the end of a process.
 func exitStatus(status syscall.WaitStatus) byte {
 	if status.Signaled() {
 		return 128 + byte(status.Signal())

@@ -1,5 +1,5 @@
-// Package sandbox is where a rollout's processes live. It starts them in a process group of their
-// own, ends them, and finds those that a crashed evalrun left behind.
+// Package sandbox runs the processes of a rollout. It starts them in a process group of their own,
+// ends them, and finds those that a crashed evalrun left behind.
 //
 // [Run] is all that most callers need. A [Config] says what a process sees of the machine, and a
 // [Setup] what runs in the space before it; both need the program to call [InitMain] first. Every
@@ -79,7 +79,7 @@ func (c *Command) needsInit() bool {
 		c.Config != nil && (c.Config.Isolated() || len(c.Config.Forwards) > 0 || len(c.Config.entrances()) > 0)
 }
 
-// Exit is how a process ended.
+// Exit describes how a process ended.
 type Exit struct {
 	// State is the state of the process as the system reports it.
 	State *os.ProcessState

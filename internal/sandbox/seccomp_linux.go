@@ -12,7 +12,7 @@ import (
 type rule struct {
 	// native and i386 are its numbers, 0 where there is none.
 	native, i386 uint32
-	// errno is what the call returns.
+	// errno is the error that the call returns.
 	errno unix.Errno
 	// only is the condition for the rule, nil for always.
 	only *condition

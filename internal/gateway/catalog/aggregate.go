@@ -155,7 +155,8 @@ func (a *aggregate) initialize(ctx context.Context, r *mcp.Request) (json.RawMes
 	return result, err
 }
 
-// initializeResult joins what the servers say of themselves. version is that of a legacy client.
+// initializeResult joins what the servers say of themselves. version is the version of a legacy
+// client.
 func (a *aggregate) initializeResult(ctx context.Context, r *mcp.Request, version string) (json.RawMessage, error) {
 	said := make([]jsonobj.Object, len(a.endpoints))
 	if err := a.each(ctx, r, func(i int, l *gateway.Upstream) {

@@ -90,7 +90,7 @@ func OverPipes(o taskserver.Options) gateway.Server {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				_ = s.ServeStdio(context.Background(), in, out) // its end is what the test makes it
+				_ = s.ServeStdio(context.Background(), in, out) // the test decides how it ends
 				_ = out.Close()
 			}()
 			return &pipes{fromServer, toServer, func() { s.Close(); <-ended }}, nil

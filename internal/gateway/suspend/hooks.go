@@ -48,7 +48,7 @@ type Hooks struct {
 	Progress time.Duration
 }
 
-// State is what becomes of the work of a call while its client waits.
+// State says what becomes of the work of a call while its client waits.
 type State string
 
 // The states that [Hooks].Changed gets.

@@ -123,7 +123,7 @@ func (s *HTTPServer) url(path string) string { return "http://" + s.listener.Add
 // Token is the token that a client must send as Authorization: Bearer.
 func (s *HTTPServer) Token() string { return s.token }
 
-// Marker is what the tool of a transport returns.
+// Marker returns the text that the tool of a transport returns.
 func (s *HTTPServer) Marker(transport string) string { return s.markers[transport] }
 
 // Log returns what the server has seen so far.
@@ -133,7 +133,7 @@ func (s *HTTPServer) Log() []Entry {
 	return slices.Clone(s.entries)
 }
 
-// Wait waits until until accepts the log. The error is that of the context.
+// Wait waits until the function accepts the log. The error is that of the context.
 func (s *HTTPServer) Wait(ctx context.Context, until func([]Entry) bool) error {
 	for {
 		s.mu.Lock()

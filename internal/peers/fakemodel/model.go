@@ -1,16 +1,18 @@
-// Package fakemodel is a model that does as it is told: an HTTP server on loopback that speaks
-// OpenAI chat completions and responses, Anthropic messages and Gemini, and answers by directives
-// in what the user says. With it real agents can be driven without a network, and what they show
-// their model can be looked at.
+// Package fakemodel is a model that does as it is told. It is an HTTP server on loopback that speaks
+// OpenAI chat completions and responses, Anthropic messages and Gemini. It answers by directives in
+// the user's messages. With it tests can drive real agents without a network, and inspect what the
+// agents show their model.
 //
-//	[[CALL name-regexp {"json":"arguments"}]]   call the first tool whose name matches; several: one after another
-//	[[CALL server.tool …]]                      the same for a tool of an MCP server, under whatever name the agent has given it
+//	[[CALL name-regexp {"json":"arguments"}]]   call the first tool whose name matches;
+//	                                            several: one after another
+//	[[CALL server.tool …]]                      the same for a tool of an MCP server,
+//	                                            under whatever name the agent has given it
 //	[[SAY text]]                                answer that, once the calls have their results
 //	[[SLEEP ms]]                                wait before each answer
 //	[[ERR status]]                              answer with an HTTP error
 //
 // The last text of the user that holds a directive counts, with all its directives. [Start] starts
-// a [Server], [Server.Requests] is what it has been asked. The package knows nothing of agents.
+// a [Server], and [Server.Requests] returns its requests. The package knows nothing of agents.
 package fakemodel
 
 import (
@@ -134,7 +136,7 @@ func (s *Server) Requests() []Request {
 	return slices.Clone(s.requests)
 }
 
-// Wait waits until until accepts the requests. The error is that of the context.
+// Wait waits until the function accepts the requests. The error is that of the context.
 func (s *Server) Wait(ctx context.Context, until func([]Request) bool) error {
 	for {
 		s.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// script is what a user's text tells the model to do.
+// script is the behaviour that a user's text asks of the model.
 type script struct {
 	calls  []scriptedCall
 	say    string

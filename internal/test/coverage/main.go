@@ -1,7 +1,7 @@
-// Coverage simulates how often intervals hold what they promise, with the code that is shipped: how
-// often the true mean lies within the 95 % interval, how often a gate by interval whose minimum is the
-// truth is met, and how wide the intervals are, each beside Student's t. It prints the tables of
-// docs/coverage.md:
+// Coverage simulates how often intervals hold what they promise, with the code that is shipped. It
+// counts how often the true mean lies within the 95 % interval and how often a gate by interval
+// whose minimum is the truth is met, and measures how wide the intervals are, each beside Student's
+// t. It prints the tables of docs/coverage.md:
 //
 //	go run ./internal/test/coverage -seed 1 -experiments 2000
 package main
