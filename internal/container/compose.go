@@ -310,7 +310,8 @@ func (r *composeReader) main(n *input.Node) {
 	r.refuseRest(f)
 }
 
-// mainIsTheTasks makes sure that main is made of the task's own image, which evalrun builds or pulls.
+// mainIsTheTasks makes sure that main is made of the task's own image, which evalrun builds or
+// pulls.
 func (r *composeReader) mainIsTheTasks(f *input.Fields) {
 	if image := f.String("image", ""); !f.Has("build") && image != "" && image != mainImage {
 		r.Errorf(f.Get("image"), "main runs in the task's image; name %s as environment.docker_image in task.toml", image)

@@ -19,7 +19,8 @@ import (
 
 // Spec says what a container is made of.
 type Spec struct {
-	// Rollout is the marker of the rollout (see [sandbox.MarkerVar]), which has one container at a time.
+	// Rollout is the marker of the rollout (see [sandbox.MarkerVar]), which has one container at a
+	// time.
 	Rollout string
 	// Network is one of NetworkNone, NetworkBridge and NetworkHost.
 	Network string

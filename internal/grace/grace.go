@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Stop is how long a stop waits for such requests. A runner of CI jobs kills about ten seconds after
-// it has asked a process to end.
+// Stop is how long a stop waits for such requests. A runner of CI jobs kills about ten seconds
+// after it has asked a process to end.
 const Stop = 5 * time.Second
 
 // Outlast returns a context that ends grace after the other one. The caller must call end.

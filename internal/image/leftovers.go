@@ -41,8 +41,8 @@ func (d directory) cleanStorage() error {
 	return err
 }
 
-// removeControlGroups removes a control group of every hierarchy, with those below it. The processes
-// in them have been killed, but the kernel may still be ending them.
+// removeControlGroups removes a control group of every hierarchy, with those below it. The
+// processes in them have been killed, but the kernel may still be ending them.
 func removeControlGroups(name string) error {
 	groups, err := filepath.Glob("/sys/fs/cgroup/*/" + name) // one hierarchy for each controller
 	groups = append(groups, "/sys/fs/cgroup/"+name)          // or one for all

@@ -10,7 +10,8 @@ import (
 	"syscall"
 )
 
-// loaderOf is the dynamic loader that a program names; empty if it is static, a script or not there.
+// loaderOf is the dynamic loader that a program names; empty if it is static, a script or not
+// there.
 func loaderOf(program string) string {
 	f, err := elf.Open(program)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// agentDir is the folder with the agent that BuiltAgent has built; empty if nobody has asked for it.
+// agentDir is the folder with the agent that BuiltAgent has built; empty if nobody has asked for
+// it.
 var agentDir string
 
 var buildAgent = sync.OnceValues(func() (program string, err error) {

@@ -18,8 +18,8 @@ var rootPrograms = []string{"bash", "sh", "cat", "chmod", "echo", "env",
 
 // SmallRoot is the root of a small system, as an image has one: some programs of this machine with
 // their libraries, /etc/passwd with root and app (uid 1234, home /home/app), and the folders that
-// every system has. It is made once for all tests, which must not change it. A test is skipped where
-// there is no ldd.
+// every system has. It is made once for all tests, which must not change it. A test is skipped
+// where there is no ldd.
 func SmallRoot(t testing.TB) string {
 	t.Helper()
 	ldd, err := exec.LookPath("ldd")

@@ -62,8 +62,8 @@ func ConnectTaskClient(t *testing.T, a *gateway.Access, era mcp.Era, server stri
 	return ConnectTaskClientWith(t, a, server, mcp.ClientOptions{Protocol: era, Capabilities: capabilities})
 }
 
-// ConnectTaskClientWith is ConnectTaskClient with options. Each request has a connection of its own:
-// a test that restarts the gateway would lose one to a connection whose end the client has not
+// ConnectTaskClientWith is ConnectTaskClient with options. Each request has a connection of its
+// own: a test that restarts the gateway would lose one to a connection whose end the client has not
 // noticed yet.
 func ConnectTaskClientWith(t *testing.T, a *gateway.Access, server string, o mcp.ClientOptions) *TaskClient {
 	t.Helper()

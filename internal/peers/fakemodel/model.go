@@ -1,7 +1,7 @@
-// Package fakemodel is a model that does as it is told. It is an HTTP server on loopback that speaks
-// OpenAI chat completions and responses, Anthropic messages and Gemini. It answers by directives in
-// the user's messages. With it tests can drive real agents without a network, and inspect what the
-// agents show their model.
+// Package fakemodel is a model that does as it is told. It is an HTTP server on loopback that
+// speaks OpenAI chat completions and responses, Anthropic messages and Gemini. It answers by
+// directives in the user's messages. With it tests can drive real agents without a network, and
+// inspect what the agents show their model.
 //
 //	[[CALL name-regexp {"json":"arguments"}]]   call the first tool whose name matches;
 //	                                            several: one after another

@@ -1,5 +1,5 @@
-// Package exports reads what `evalrun report --format inspect|atif` writes with the programs that it
-// is for: Inspect's package inspect_ai, and the validator of Harbor's package.
+// Package exports reads what `evalrun report --format inspect|atif` writes with the programs that
+// it is for: Inspect's package inspect_ai, and the validator of Harbor's package.
 //
 // Each test needs a virtual environment and is skipped without it:
 //
