@@ -39,7 +39,7 @@ type Options struct {
 	Strict bool
 }
 
-// The defaults and bounds of TaskOptions that are shown to people, and the others.
+// The defaults and bounds of Options that are shown to people, and the others.
 const (
 	DefaultTaskTTL         = 30 * time.Minute
 	DefaultMaxTaskTTL      = 2 * time.Hour
