@@ -21,8 +21,8 @@ type Standing struct {
 	NextCheck time.Time
 }
 
-// StandingOf is a standing of the store for people. A process that runs so many agents at once may
-// hold more rollouts, which wait for their turn.
+// StandingOf converts a standing of the store for people. A process that runs at most agents agents
+// at once may hold more rollouts, which wait for their turn.
 func StandingOf(s store.Standing, agents int) Standing {
 	out := Standing{Running: s.Running - max(s.Own-agents, 0), Scoring: s.Evaluating, Runs: s.Runs, NextCheck: s.NextCheck}
 	for typ, n := range s.Waiting {
@@ -74,7 +74,7 @@ func (a *Awaited) Add(triggerType string, n int) {
 	}
 }
 
-// String is like "2 jobs, 1 person"; "nothing" if there is nothing.
+// String is like "2 jobs, 1 person", or "nothing" if nothing is waited for.
 func (a Awaited) String() string {
 	var out []string
 	if a.Jobs > 0 {

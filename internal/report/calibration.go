@@ -12,8 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
-// WriteCalibration writes what a person wants to know of judges: how far they agree with people, and
-// where they do not.
+// WriteCalibration writes how far judges agree with people, and where they do not.
 func WriteCalibration(w io.Writer, d *calibrate.Document, asMarkdown bool) error {
 	out := &calibration{lines: &lines{w: w}, d: d, markdown: asMarkdown}
 	out.title()
@@ -24,7 +23,8 @@ func WriteCalibration(w io.Writer, d *calibrate.Document, asMarkdown bool) error
 		out.sentence(CalibrationGateSentence(g))
 	}
 	if d.EvaluatorsAlpha != nil {
-		out.sentence("the evaluators among each other: alpha " + formatCoefficient(stats.Coefficient{Value: d.EvaluatorsAlpha}))
+		out.sentence("the evaluators among each other: alpha " +
+			formatCoefficient(stats.Coefficient{Value: d.EvaluatorsAlpha}))
 	}
 	return out.err
 }
@@ -50,7 +50,7 @@ func (c *calibration) heading(text string) {
 	c.printf("%s\n", text)
 }
 
-// sentence writes one, in Markdown as a paragraph.
+// sentence writes one sentence, in Markdown as a paragraph.
 func (c *calibration) sentence(text string) {
 	if c.markdown {
 		c.printf("%s\n\n", markdown(text))
@@ -78,7 +78,8 @@ func (c *calibration) table(rows [][]string) {
 // title says whose labels these are, and which of them are left out.
 func (c *calibration) title() {
 	d := c.d
-	c.heading(fmt.Sprintf("%s, run %s: %s of %s", c.escape(d.EvaluationSetName), c.escape(d.RunID), count(d.Labels, "label"), count(d.Labelled, "rollout")))
+	c.heading(fmt.Sprintf("%s, run %s: %s of %s", c.escape(d.EvaluationSetName), c.escape(d.RunID),
+		count(d.Labels, "label"), count(d.Labelled, "rollout")))
 	if d.PeopleAlpha != nil {
 		c.sentence("the people among each other: alpha " + formatCoefficient(stats.Coefficient{Value: d.PeopleAlpha}))
 	}
@@ -126,11 +127,14 @@ func (c *calibration) evaluator(e calibrate.Evaluator) {
 	if !c.d.Binary {
 		rows = append(rows, []string{"weighted kappa", formatCoefficient(e.WeightedKappa)})
 	}
-	rows = append(rows, []string{"Krippendorff's alpha", formatCoefficient(e.Alpha)}, []string{"agreement", formatPassRate(e.Agreement)},
-		[]string{"passes what people pass", formatPassRate(e.Sensitivity)}, []string{"fails what people fail", formatPassRate(e.Specificity)},
+	rows = append(rows, []string{"Krippendorff's alpha", formatCoefficient(e.Alpha)},
+		[]string{"agreement", formatPassRate(e.Agreement)},
+		[]string{"passes what people pass", formatPassRate(e.Sensitivity)},
+		[]string{"fails what people fail", formatPassRate(e.Specificity)},
 		[]string{"scores higher than people by", signed(*e.Bias)})
 	if r := e.Corrected; r != nil {
-		rows = append(rows, []string{"pass rate of the run, corrected", fmt.Sprintf("%.3f [%.3f, %.3f], by the judge %.3f", r.Rate, r.Low, r.High, r.Observed)})
+		rows = append(rows, []string{"pass rate of the run, corrected",
+			fmt.Sprintf("%.3f [%.3f, %.3f], by the judge %.3f", r.Rate, r.Low, r.High, r.Observed)})
 	} else {
 		rows = append(rows, []string{"pass rate of the run, corrected", "none: the judge is hardly better than chance"})
 	}
@@ -141,7 +145,8 @@ func (c *calibration) evaluator(e calibrate.Evaluator) {
 	c.sentence(count(len(e.Disagreements), "disagreement"))
 	rows = [][]string{{"evaluation", "people", "judge", "rollout"}}
 	for _, one := range e.Disagreements[:min(len(e.Disagreements), comparisonRows)] {
-		rows = append(rows, []string{c.escape(shorten(one.EvaluationID, nameWidth)), decimal(one.People), decimal(one.Judge), one.RolloutID})
+		rows = append(rows, []string{c.escape(shorten(one.EvaluationID, nameWidth)),
+			decimal(one.People), decimal(one.Judge), one.RolloutID})
 	}
 	c.table(rows)
 	if more := len(e.Disagreements) - comparisonRows; more > 0 {
@@ -166,6 +171,8 @@ func CalibrationGateSentence(g calibrate.Gate) string {
 	if g.What == "weightedKappa" {
 		name = "weighted kappa"
 	}
-	return fmt.Sprintf("%s: %s of at least %s: %s, it is %s", redact.Line(g.EvaluatorID), name, decimal(g.Min), map[summary.GateVerdict]string{
-		summary.GatePass: "met", summary.GateFail: "not met", summary.GateUndecided: "undecided"}[g.Verdict], formatCoefficient(g.Coefficient))
+	return fmt.Sprintf("%s: %s of at least %s: %s, it is %s", redact.Line(g.EvaluatorID), name, decimal(g.Min),
+		map[summary.GateVerdict]string{
+			summary.GatePass: "met", summary.GateFail: "not met", summary.GateUndecided: "undecided",
+		}[g.Verdict], formatCoefficient(g.Coefficient))
 }

@@ -18,7 +18,7 @@ import (
 // comparisonRows is how many evaluations each list of a comparison has at most.
 const comparisonRows = 50
 
-// WriteComparison writes what a person wants to know of two runs: the gates, what became worse and
+// WriteComparison writes a comparison of two runs for people: the gates, what became worse and
 // better, and then the figures.
 func WriteComparison(w io.Writer, d *compare.Document) error {
 	out := &lines{w: w}
@@ -49,7 +49,7 @@ func WriteComparison(w io.Writer, d *compare.Document) error {
 	return out.err
 }
 
-// WriteComparisonMarkdown writes the same for a pull request.
+// WriteComparisonMarkdown writes the same as Markdown for a pull request.
 func WriteComparisonMarkdown(w io.Writer, d *compare.Document) error {
 	out := &lines{w: w}
 	out.printf("## %s: %s\n\n", markdown(d.B.EvaluationSetName), headline(d))
@@ -83,7 +83,9 @@ func WriteSelfTest(w io.Writer, d *compare.SelfTestDocument, asMarkdown bool) er
 	if d.AA.Exact {
 		kind = "splits, which are all there are"
 	}
-	out.printf("%s of %s compared with itself by %s: %d %s of %s\n\n", redact.Line(d.A.EvaluationSetName), redact.Line(d.A.RunID), redact.Line(d.By), d.AA.Splits, kind, count(d.Evaluations, "evaluation"))
+	out.printf("%s of %s compared with itself by %s: %d %s of %s\n\n",
+		redact.Line(d.A.EvaluationSetName), redact.Line(d.A.RunID), redact.Line(d.By),
+		d.AA.Splits, kind, count(d.Evaluations, "evaluation"))
 	rows := [][]string{{"test", "finds a difference", "95 % interval", "5 % is allowed"}}
 	for _, test := range []struct {
 		name string
@@ -93,7 +95,8 @@ func WriteSelfTest(w io.Writer, d *compare.SelfTestDocument, asMarkdown bool) er
 		if !test.f.Calibrated {
 			verdict = "too often"
 		}
-		rows = append(rows, []string{test.name, fmt.Sprintf("%.1f %%", 100*test.f.Rate), fmt.Sprintf("%.1f %% to %.1f %%", 100*test.f.Low, 100*test.f.High), verdict})
+		rows = append(rows, []string{test.name, fmt.Sprintf("%.1f %%", 100*test.f.Rate),
+			fmt.Sprintf("%.1f %% to %.1f %%", 100*test.f.Low, 100*test.f.High), verdict})
 	}
 	if asMarkdown {
 		tableHead(out, rows[0]...)
@@ -144,7 +147,7 @@ func side(s compare.Source) string {
 	return out
 }
 
-// unit is what is compared: with several agents each evaluation is a pair for each of them.
+// unit names what is compared. With several agents each evaluation is a pair for each of them.
 func unit(d *compare.Document) string {
 	if len(d.A.Agents) > 1 {
 		return "pair"
@@ -164,7 +167,8 @@ func ofEvaluations(r *compare.Row) string {
 func pairsLine(d *compare.Document) string {
 	out := count(d.Pairs, "evaluation") + " compared"
 	if agents := len(d.A.Agents); agents > 1 {
-		out = fmt.Sprintf("%s compared: %s, %d agents", count(d.Pairs, "pair"), count(d.Comparisons[0].Evaluations, "evaluation"), agents)
+		out = fmt.Sprintf("%s compared: %s, %d agents",
+			count(d.Pairs, "pair"), count(d.Comparisons[0].Evaluations, "evaluation"), agents)
 	}
 	if open := openMissing(d); len(d.Missing) > 0 {
 		out += fmt.Sprintf("; %d left out because a side has no score", len(d.Missing))
@@ -193,7 +197,7 @@ func headline(d *compare.Document) string {
 	return fmt.Sprintf("%s %s (%s)", r.By, r.Verdict, change(r.By, r.Delta))
 }
 
-// itemList are the evaluations that became worse, or better.
+// itemList lists the evaluations that became worse, or better.
 type itemList struct {
 	title string
 	items []compare.Item
@@ -231,7 +235,7 @@ func itemLists(d *compare.Document) (out []itemList) {
 	return out
 }
 
-// itemCells are id, both scores, the change, and what faulted.
+// itemCells returns the id, both scores, the change, and what faulted.
 func itemCells(d *compare.Document, one compare.Item, escape func(string) string) []string {
 	name := one.EvaluationID
 	if one.EvaluationName != "" && one.EvaluationName != one.EvaluationID {
@@ -251,7 +255,8 @@ func itemCells(d *compare.Document, one compare.Item, escape func(string) string
 		notes = append(notes, "B faulted: "+strings.Join(one.FaultsB, ", "))
 	}
 	by := d.Comparisons[0].By
-	return []string{escape(name), figure(by, one.A, formatScore(&one.A)), figure(by, one.B, formatScore(&one.B)), change(by, one.D), escape(strings.Join(notes, "; "))}
+	return []string{escape(name), figure(by, one.A, formatScore(&one.A)), figure(by, one.B, formatScore(&one.B)),
+		change(by, one.D), escape(strings.Join(notes, "; "))}
 }
 
 var rowHead = []string{"figure", "A", "B", "difference (95 % interval)", "p", "adjusted", "verdict"}
@@ -263,7 +268,9 @@ func rowCells(d *compare.Document, escape func(string) string) (rows [][]string)
 		if r.Low != nil {
 			delta += fmt.Sprintf(" [%s, %s]", change(r.By, *r.Low), change(r.By, *r.High))
 		}
-		rows = append(rows, []string{escape(r.By), figure(r.By, r.MeanA, strconv.FormatFloat(r.MeanA, 'f', 3, 64)), figure(r.By, r.MeanB, strconv.FormatFloat(r.MeanB, 'f', 3, 64)),
+		rows = append(rows, []string{escape(r.By),
+			figure(r.By, r.MeanA, strconv.FormatFloat(r.MeanA, 'f', 3, 64)),
+			figure(r.By, r.MeanB, strconv.FormatFloat(r.MeanB, 'f', 3, 64)),
 			delta, PValue(r.P()), PValue(r.HolmP), string(r.Verdict)})
 	}
 	return rows
@@ -272,13 +279,16 @@ func rowCells(d *compare.Document, escape func(string) string) (rows [][]string)
 // byStudent stands beside intervals of Student's t.
 const byStudent = "Intervals of scores are Student's t's, which assume that rare large losses would have been seen"
 
-// comparisonSentences say how far the figures can be trusted, and what else differs.
+// comparisonSentences says how far the figures can be trusted, and what else differs.
 func comparisonSentences(d *compare.Document) (out []string) {
 	if m := len(d.Comparisons); m > 1 {
-		out = append(out, fmt.Sprintf("%d comparisons; p-values are adjusted (Holm), except for the first one, which decides.", m))
+		out = append(out, fmt.Sprintf(
+			"%d comparisons; p-values are adjusted (Holm), except for the first one, which decides.", m))
 	}
 	out = append(out, ComparisonLimits(d)...)
-	if slices.ContainsFunc(d.Comparisons, func(r compare.Row) bool { return r.Interval == string(stats.Student) && !r.LowerIsBetter }) {
+	if slices.ContainsFunc(d.Comparisons, func(r compare.Row) bool {
+		return r.Interval == string(stats.Student) && !r.LowerIsBetter
+	}) {
 		out = append(out, byStudent+".")
 	}
 	for _, difference := range d.JudgeDifferences {
@@ -293,19 +303,22 @@ func comparisonSentences(d *compare.Document) (out []string) {
 	return out
 }
 
-// ComparisonLimits say which difference would have been found, and what the missing scores can do.
-// Where all pairs differ by the same there is no smallest detectable difference to tell; where none
-// differs they say what may still be.
+// ComparisonLimits says which difference would have been found, and what the missing scores can do.
+// If all pairs differ by the same amount there is no smallest detectable difference. If none
+// differs, it says which difference is still possible.
 func ComparisonLimits(d *compare.Document) (out []string) {
 	first := &d.Comparisons[0]
 	sentence := ""
 	switch {
 	case first.MDE != nil && *first.MDE > 0:
-		sentence = fmt.Sprintf("With %s, a true difference of %s is detected in %.0f %% of comparisons", ofEvaluations(first), figure(first.By, *first.MDE, decimal(*first.MDE)), 100*first.Power)
+		sentence = fmt.Sprintf("With %s, a true difference of %s is detected in %.0f %% of comparisons",
+			ofEvaluations(first), figure(first.By, *first.MDE, decimal(*first.MDE)), 100*first.Power)
 	case first.Varies() && first.MDE == nil:
-		sentence = fmt.Sprintf("With %s, not even a true difference of 1 is detected in %.0f %% of comparisons", ofEvaluations(first), 100*first.Power)
+		sentence = fmt.Sprintf("With %s, not even a true difference of 1 is detected in %.0f %% of comparisons",
+			ofEvaluations(first), 100*first.Power)
 	case !first.LowerIsBetter && first.Regressions+first.Improvements == 0 && first.High != nil && *first.High > 0:
-		sentence = fmt.Sprintf("No %s differs; with %s, a true difference of %s is still possible", unit(d), ofEvaluations(first), decimal(*first.High))
+		sentence = fmt.Sprintf("No %s differs; with %s, a true difference of %s is still possible",
+			unit(d), ofEvaluations(first), decimal(*first.High))
 	}
 	if sentence != "" {
 		if first.EvaluationsNeeded != nil {
@@ -318,7 +331,8 @@ func ComparisonLimits(d *compare.Document) (out []string) {
 		out = append(out, sentence+".")
 	}
 	if len(d.Missing) > 0 && first.Bounds != nil {
-		out = append(out, fmt.Sprintf("With what is missing at its worst for B the difference is %s, at its best %s.", signed(first.Bounds[0]), signed(first.Bounds[1])))
+		out = append(out, fmt.Sprintf("With what is missing at its worst for B the difference is %s, at its best %s.",
+			signed(first.Bounds[0]), signed(first.Bounds[1])))
 	}
 	return out
 }
@@ -330,10 +344,10 @@ func firstOf(all []string, most int) []string {
 	return all
 }
 
-// Figure is a value of a figure with three decimals, or as tokens and cost are written.
+// Figure writes a value of a figure with three decimals, or as tokens and cost are written.
 func Figure(by string, x float64) string { return figure(by, x, strconv.FormatFloat(x, 'f', 3, 64)) }
 
-// figure is a value of a figure, which is in words unless it is of tokens or cost.
+// figure writes a value of a figure: words, unless the figure is of tokens or cost.
 func figure(by string, x float64, words string) string {
 	switch by {
 	case "tokens":
@@ -344,7 +358,7 @@ func figure(by string, x float64, words string) string {
 	return words
 }
 
-// change is a difference of a figure, with its sign.
+// change writes a difference of a figure, with its sign.
 func change(by string, x float64) string {
 	switch words := figure(by, math.Abs(x), ""); {
 	case words == "":
@@ -358,7 +372,7 @@ func change(by string, x float64) string {
 	}
 }
 
-// signed is a difference of scores, with its sign.
+// signed writes a difference of scores, with its sign.
 func signed(x float64) string {
 	if text := decimal(x); x < 0 || text == "0" {
 		return text
@@ -374,7 +388,7 @@ func decimal(x float64) string {
 	return strconv.FormatFloat(x, 'f', -1, 64)
 }
 
-// PValue has three decimals, and is never 0.
+// PValue writes a p-value with three decimals. It never writes 0.
 func PValue(p float64) string {
 	if p < 0.001 {
 		return "< 0.001"

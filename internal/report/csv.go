@@ -13,9 +13,11 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-var csvColumns = []string{"run_id", "evaluation_id", "evaluation_name", "rollout_id", "agent", "epoch", "status", "rollout_score",
+var csvColumns = []string{
+	"run_id", "evaluation_id", "evaluation_name", "rollout_id", "agent", "epoch", "status", "rollout_score",
 	"evaluator_id", "evaluator_name", "is_line_result", "score", "scale", "evaluation_time", "evaluator_error", "not_run",
-	"error_category", "error_message", "waiting_for", "segments", "wall_ms", "working_ms", "waiting_ms", "queued_ms", "evaluating_ms",
+	"error_category", "error_message", "waiting_for", "segments",
+	"wall_ms", "working_ms", "waiting_ms", "queued_ms", "evaluating_ms",
 	"input_tokens", "cached_input_tokens", "output_tokens", "cost", "judge_cost", "input", "output", "expected", "reason"}
 
 // WriteCSV writes one row for each rollout and evaluator, and one for each rollout without a
@@ -43,13 +45,15 @@ func (r *Report) WriteCSV(w io.Writer) error {
 }
 
 func csvRow(runID string, one *schemas.Rollout, e *schemas.Evaluated) []string {
-	row := []string{runID, one.EvaluationID, one.EvaluationName, one.RolloutID, one.Agent, strconv.Itoa(one.Epoch), string(one.Status), number(one.Score)}
+	row := []string{runID, one.EvaluationID, one.EvaluationName, one.RolloutID, one.Agent,
+		strconv.Itoa(one.Epoch), string(one.Status), number(one.Score)}
 	if e != nil {
 		scale := 1.0
 		if e.Result.Scale != 0 {
 			scale = e.Result.Scale
 		}
-		row = append(row, e.EvaluatorID, e.EvaluatorName, strconv.FormatBool(e.IsLineResult), number(e.Result.Score), number(&scale),
+		row = append(row, e.EvaluatorID, e.EvaluatorName,
+			strconv.FormatBool(e.IsLineResult), number(e.Result.Score), number(&scale),
 			number(&e.Result.EvaluationTime), e.Result.Error, e.Result.NotRun)
 	} else {
 		row = append(row, make([]string, 8)...)
@@ -62,7 +66,9 @@ func csvRow(runID string, one *schemas.Rollout, e *schemas.Evaluated) []string {
 		waiting = waitingFor(one)[len("waiting for "):]
 	}
 	row = append(row, category, message, waiting, strconv.Itoa(one.Segments))
-	for _, ms := range []int64{one.Clocks.WallMs, one.Clocks.WorkingMs, one.Clocks.WaitingMs, one.Clocks.QueuedMs, one.Clocks.EvaluatingMs} {
+	for _, ms := range []int64{
+		one.Clocks.WallMs, one.Clocks.WorkingMs, one.Clocks.WaitingMs, one.Clocks.QueuedMs, one.Clocks.EvaluatingMs,
+	} {
 		row = append(row, strconv.FormatInt(ms, 10))
 	}
 	if one.Usage != nil && one.Usage.Total != nil {
@@ -81,8 +87,8 @@ func csvRow(runID string, one *schemas.Rollout, e *schemas.Evaluated) []string {
 	return row
 }
 
-// csvContent is what a judge has cost, the evaluation's input, the agent's output, what was expected of
-// it, and what the evaluator has found.
+// csvContent returns the cost of a judge, the evaluation's input, the agent's output, the output
+// that was expected, and what the evaluator found.
 func csvContent(one *schemas.Rollout, e *schemas.Evaluated) []string {
 	cost, expected, reason, output := "", one.ExpectedOutput, "", json.RawMessage(nil)
 	if o := one.AgentExecutionOutput; o != nil && o.Result.Status == schemas.Successful {
@@ -105,8 +111,8 @@ func csvContent(one *schemas.Rollout, e *schemas.Evaluated) []string {
 	return []string{cost, csvValue(one.Inputs), csvValue(output), csvValue(expected), reason}
 }
 
-// csvValue is a JSON value in a cell: a text as itself, anything else as JSON, null and nothing as an
-// empty cell.
+// csvValue writes a JSON value in a cell: a text as itself, anything else as JSON, and null or
+// nothing as an empty cell.
 func csvValue(raw json.RawMessage) string {
 	v, ok := decode(raw)
 	if text, isText := v.(string); isText {
@@ -120,7 +126,7 @@ func csvValue(raw json.RawMessage) string {
 }
 
 // cell makes a text harmless to a terminal, and keeps spreadsheets from taking it for a formula.
-// (OWASP, CSV injection: also a tab begins one.)
+// A tab begins a formula too (OWASP, CSV injection).
 func cell(s string) string {
 	s = redact.Terminal(s)
 	if s == "" || !strings.ContainsRune("=+-@\t", rune(s[0])) {

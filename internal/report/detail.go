@@ -17,8 +17,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Detail is everything that is known of one rollout: its entry of the results document, and when what
-// happened.
+// Detail is everything that is known of one rollout: its entry of the results document, and when
+// things happened.
 type Detail struct {
 	schemas.Rollout
 	Row Row
@@ -35,16 +35,17 @@ type Detail struct {
 	Verifier []string
 }
 
-// Folder is where the files of a rollout are.
+// Folder is the folder of a rollout's files.
 type Folder struct {
 	Name string
-	// Dir is absolute. Whoever opens what is in it follows no link.
+	// Dir is absolute. Code that opens files in it must not follow links.
 	Dir string
 	// Redact takes secrets out of what is read from there.
 	Redact *redact.Redactor
 }
 
-// FolderOf is the folder of a rollout of a run; store.ErrNotFound if the run has none with the id.
+// FolderOf returns the folder of a rollout of a run, or store.ErrNotFound if the run has none with
+// the id.
 func FolderOf(ctx context.Context, st interface {
 	store.Place
 	store.Listing
@@ -77,14 +78,15 @@ type File struct {
 type Wait struct {
 	TriggerID, InterruptID, EvaluatorID string
 	Type, Source, ItemKey, State        string
-	// Segment is the one whose end made it, TakenBy the one that was resumed with it, 0 if none.
+	// Segment is the segment that ended with this wait. TakenBy is the segment that was resumed
+	// with it, 0 if none was.
 	Segment, TakenBy int
 	Open             bool
 	CreatedAt        time.Time
 	// Deadline, NextDue and DeliveredAt are zero if there is none.
 	Deadline, NextDue, DeliveredAt time.Time
 	// Status says what was delivered: successful, faulted, cancelled or expired; empty if nothing was.
-	// DeliveredBy says what has delivered it, Person who answered, where that is known.
+	// DeliveredBy says what delivered it, Person who answered, where that is known.
 	Status, DeliveredBy, Person string
 	Asked, Answered             json.RawMessage
 	Error                       *schemas.Fault
@@ -94,7 +96,8 @@ type Wait struct {
 	CheckedAt time.Time
 }
 
-// ReadDetail reads one rollout of a run; store.ErrNotFound if the run has none with the id.
+// ReadDetail reads one rollout of a run. It fails with store.ErrNotFound if the run has none with
+// the id.
 func ReadDetail(ctx context.Context, st store.Reader, runID, rolloutID string, red *redact.Redactor) (*Detail, error) {
 	stored, err := st.Plan(ctx, runID)
 	if err != nil {
@@ -130,7 +133,8 @@ func (d *Detail) read(v store.View, o Options) error {
 	d.Rollout, d.Row, d.CreatedAt, d.StateSince = *one, r.RowOf(one), rv.CreatedAt, rv.StateSince
 	d.Again, d.Why, d.Verifier = explainer{Report: r}.again(one), r.Explain(one, Showing{}), r.verifierEnd(one)
 	for _, s := range rv.Segments {
-		a := Attempt{Segment: s.Number, Attempt: s.Attempt, Outcome: string(s.Outcome), StartedAt: s.StartedAt, EndedAt: s.EndedAt, Error: o.fault(s.Fault)}
+		a := Attempt{Segment: s.Number, Attempt: s.Attempt, Outcome: string(s.Outcome),
+			StartedAt: s.StartedAt, EndedAt: s.EndedAt, Error: o.fault(s.Fault)}
 		for _, f := range s.Files {
 			a.Files = append(a.Files, File{fmt.Sprintf("segments/%d.%d/%s", s.Number, s.Attempt, f.Name), f.Size})
 		}
@@ -141,13 +145,19 @@ func (d *Detail) read(v store.View, o Options) error {
 		if err := json.Unmarshal(t.Spec, &spec); err != nil {
 			return fmt.Errorf("the stored spec of trigger %s: %w", t.ID, err)
 		}
-		w := Wait{TriggerID: t.ID, InterruptID: o.Redact.String(t.ShownID()), EvaluatorID: t.EvaluatorID, Type: t.Type, Source: t.Source, ItemKey: o.Redact.String(t.ItemKey),
-			State: string(t.State), Open: t.State.IsOpen(), Segment: t.Segment, TakenBy: t.TakenBy, CreatedAt: t.CreatedAt, Deadline: t.Deadline, NextDue: t.NextDue, DeliveredAt: t.DeliveredAt,
-			Status: string(t.Status), DeliveredBy: o.Redact.String(t.DeliveredBy), Person: o.Redact.String(t.Person), Asked: o.Redact.JSON(spec.Visible()), Answered: o.Redact.JSON(t.Payload), Error: o.fault(t.Fault), LastError: o.Redact.String(t.LastError), Failures: t.Failures, CheckedAt: t.CheckedAt}
+		w := Wait{
+			TriggerID: t.ID, InterruptID: o.Redact.String(t.ShownID()), EvaluatorID: t.EvaluatorID,
+			Type: t.Type, Source: t.Source, ItemKey: o.Redact.String(t.ItemKey),
+			State: string(t.State), Open: t.State.IsOpen(), Segment: t.Segment, TakenBy: t.TakenBy,
+			CreatedAt: t.CreatedAt, Deadline: t.Deadline, NextDue: t.NextDue, DeliveredAt: t.DeliveredAt,
+			Status: string(t.Status), DeliveredBy: o.Redact.String(t.DeliveredBy), Person: o.Redact.String(t.Person),
+			Asked: o.Redact.JSON(spec.Visible()), Answered: o.Redact.JSON(t.Payload), Error: o.fault(t.Fault),
+			LastError: o.Redact.String(t.LastError), Failures: t.Failures, CheckedAt: t.CheckedAt,
+		}
 		d.Waits = append(d.Waits, w)
 	}
 	return nil
 }
 
-// Findings says in a line each what an evaluator has found that has not given its best score.
+// Findings says, a line each, what an evaluator found that did not give its best score.
 func Findings(result schemas.EvaluationResult) []string { return findings(result) }

@@ -15,7 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// The limits of what is said of a comparison: differences, and characters of a value.
+// The limits of a comparison's lines: differences, and characters of a value.
 const (
 	mostDifferences = 20
 	valueWidth      = 120
@@ -31,7 +31,9 @@ func differences(c *eval.Comparison) []string {
 	d := difference{includes: c.Relation == eval.Includes || c.Relation == eval.Calls}
 	switch c.Relation {
 	case eval.Contains, eval.NotContains, eval.NotEquals:
-		words := map[eval.Relation]string{eval.Contains: "to contain ", eval.NotContains: "not to contain ", eval.NotEquals: "anything but "}
+		words := map[eval.Relation]string{
+			eval.Contains: "to contain ", eval.NotContains: "not to contain ", eval.NotEquals: "anything but ",
+		}
 		d.add("", "expected "+words[c.Relation]+shown(expected)+", got "+shown(actual))
 	case eval.Counts:
 		d.counts(expected, actual)
@@ -40,7 +42,7 @@ func differences(c *eval.Comparison) []string {
 	default:
 		d.value("", expected, actual)
 	}
-	if len(d.lines) == 0 { // the evaluator knows a difference that is none here
+	if len(d.lines) == 0 { // the evaluator sees a difference that is none here
 		d.add("", "expected "+shown(expected)+", got "+shown(actual))
 	}
 	if more := d.n - len(d.lines); more > 0 {
@@ -106,8 +108,8 @@ func (d *difference) object(path string, expected, actual map[string]any) {
 	}
 }
 
-// array compares what is left between equal beginnings and ends, so that one element that is
-// missing or too much does not make a difference of all that follow.
+// array compares the parts between equal beginnings and ends, so that one element that is missing
+// or too much does not make all elements after it differ.
 func (d *difference) array(path string, expected, actual []any) {
 	begin, end := 0, 0
 	if len(expected) != len(actual) {
@@ -166,7 +168,8 @@ func (d *difference) counts(expected, actual any) {
 			got = json.Number("0")
 		}
 		if op, _ := pair[0].(string); !holds(got, op, pair[1]) {
-			d.add(visible(tool), "expected "+strings.TrimLeft(strings.TrimPrefix(op, "=")+" ", "= ")+shown(pair[1])+" calls, got "+shown(got))
+			d.add(visible(tool), "expected "+
+				strings.TrimLeft(strings.TrimPrefix(op, "=")+" ", "= ")+shown(pair[1])+" calls, got "+shown(got))
 		}
 	}
 	for _, tool := range slices.Sorted(maps.Keys(made)) {
@@ -253,9 +256,11 @@ func anys(texts []string) []any {
 	return out
 }
 
-// member is the path of an object's member.
+// member returns the path of an object's member.
 func member(path, key string) string {
-	plain := key != "" && strings.IndexFunc(key, func(r rune) bool { return r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) < 0
+	plain := key != "" && strings.IndexFunc(key, func(r rune) bool {
+		return r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) < 0
 	switch {
 	case !plain:
 		return path + "[" + quoted(middle(key, valueWidth)) + "]"
@@ -265,7 +270,7 @@ func member(path, key string) string {
 	return path + "." + key
 }
 
-// shown is a value as JSON in one line, shortened in the middle.
+// shown writes a value as JSON in one line, shortened in the middle.
 func shown(v any) string {
 	if s, ok := v.(string); ok {
 		return quoted(middle(s, valueWidth))
@@ -277,7 +282,7 @@ func shown(v any) string {
 	return visible(middle(string(data), valueWidth))
 }
 
-// quoted is a text as a JSON string in which nothing is invisible.
+// quoted writes a text as a JSON string in which nothing is invisible.
 func quoted(s string) string {
 	data, _ := jsonobj.Marshal(s) // a string can always be written
 	return visible(string(data))
@@ -299,7 +304,7 @@ func visible(s string) string {
 	return b.String()
 }
 
-// excerpt is the part of a long text around where it differs from another.
+// excerpt cuts a long text to the part around where it differs from another.
 func excerpt(s, other string) string {
 	const around = 20
 	r, o := []rune(s), []rune(other)

@@ -17,9 +17,9 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// WriteResults writes the results document of a view. The document depends on the view alone. At one
-// revision it is always the same, byte for byte, but for when the sources of open triggers were asked
-// last: a check of which nothing has come leaves the revision.
+// WriteResults writes the results document of a view. The document depends on the view alone. At
+// one revision it is always the same, byte for byte, except for the times at which the sources of
+// open triggers were last asked: a check that brings nothing does not change the revision.
 func WriteResults(w io.Writer, v store.View, o Options) error {
 	r, err := FromView(v, o)
 	if err != nil {
@@ -65,13 +65,15 @@ func datasetOrEmpty(d map[string]eval.DatasetResult) map[string]eval.DatasetResu
 
 // SaveResults brings the results document at path up to date. It holds the run's lock, replaces the
 // file as a whole, and never overwrites a higher revision of the same run. If path is not a regular
-// file, such as /dev/stdout, the document is written to it. look, if not nil, sees what is saved.
-func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *redact.Redactor, look func(*Report) error) (err error) {
+// file, such as /dev/stdout, the document is written to it. look, if not nil, is called with the
+// report that is saved.
+func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *redact.Redactor,
+	look func(*Report) error) (err error) {
 	path, isFile, err := durable.Follow(path)
 	if err != nil {
 		return err
 	}
-	if !isFile { // it may wait for a reader, whom nobody else has to wait for
+	if !isFile { // the write may wait for a reader, and nobody else should have to wait for that
 		return FromStore(ctx, st, runID, red, func(r *Report) error {
 			return errors.Join(durable.WriteOutput(path, 0, r.WriteResults), show(r, look))
 		})
@@ -80,7 +82,7 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	mode := fs.FileMode(0o644) // a document that somebody has asked for
+	mode := fs.FileMode(0o644) // the user asked for this document
 	if filepath.Dir(path) == dir {
 		mode = 0o600
 	}
@@ -92,7 +94,8 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 	var looked error
 	err = snapshot(ctx, st, runID, red, filepath.Dir(path), func(v store.View, o Options) error {
 		run := v.Run()
-		if there, err := ReadHead(path); err == nil && there.RunID == run.ID && there.StoreID == o.StoreID && there.Revision > run.Revision {
+		if there, err := ReadHead(path); err == nil &&
+			there.RunID == run.ID && there.StoreID == o.StoreID && there.Revision > run.Revision {
 			r, err := FromView(v, o)
 			if err == nil {
 				looked = show(r, look)

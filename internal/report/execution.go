@@ -14,14 +14,14 @@ type Execution struct {
 	// Total is the number of planned rollouts.
 	Total                                                      int
 	Running, Suspended, Scoring, Completed, Faulted, Cancelled int
-	// Passed, Failed and Unscored are what of Completed it knows.
+	// Passed, Failed and Unscored split Completed, as far as it is known.
 	Passed, Failed, Unscored int
-	// runID and seq are the run whose counts it began with, and the event up to which these count.
+	// runID is the run whose counts it began with. These count the events up to seq.
 	runID string
 	seq   int64
-	// pass are the least scores that pass, by run, where they are not 1.
+	// pass has the least score that passes, by run, where it is not 1.
 	pass map[string]float64
-	// open are the rollouts that have begun and not ended.
+	// open has the rollouts that have begun and not ended.
 	open map[string]*openRollout
 }
 
@@ -31,21 +31,25 @@ type openRollout struct {
 }
 
 // NewExecution starts with the counts of a run as they were at its event seq. Add the events that
-// come after it; without a run, those of all runs.
+// come after it. Without a run, the events of all runs count.
 // [Execution.Load] reads the names of the rollouts that have begun already.
 func NewExecution(runID string, seq int64, c store.Counts) *Execution {
-	return &Execution{runID: runID, seq: seq, pass: map[string]float64{}, open: map[string]*openRollout{}, Total: c.Total, Running: c.Running + c.Evaluating, Suspended: c.Suspended, Scoring: c.Scoring,
-		Completed: c.Completed, Faulted: c.Faulted, Cancelled: c.Cancelled}
+	return &Execution{
+		runID: runID, seq: seq, pass: map[string]float64{}, open: map[string]*openRollout{},
+		Total: c.Total, Running: c.Running + c.Evaluating, Suspended: c.Suspended, Scoring: c.Scoring,
+		Completed: c.Completed, Faulted: c.Faulted, Cancelled: c.Cancelled,
+	}
 }
 
-// EventLog gives the events of a run from the one after a number on, at most limit of them.
+// EventLog reads the events of a run: at most limit of those that come after the number after.
 type EventLog interface {
 	Events(ctx context.Context, runID string, after int64, limit int) ([]schemas.Event, error)
 }
 
-// EventOf is an event of the store as programs that read events know it.
+// EventOf converts an event of the store to the form that other programs read.
 func EventOf(e store.Event) schemas.Event {
-	return schemas.Event{Seq: e.Seq, Time: e.Time, Type: schemas.EventType(e.Type), RunID: e.RunID, RolloutID: e.RolloutID, Data: e.Data}
+	return schemas.Event{Seq: e.Seq, Time: e.Time, Type: schemas.EventType(e.Type),
+		RunID: e.RunID, RolloutID: e.RolloutID, Data: e.Data}
 }
 
 // eventBatch is how many events are read at once.
@@ -64,7 +68,7 @@ func (x *Execution) Load(ctx context.Context, log EventLog) error {
 		for _, e := range events {
 			if e.Seq <= x.seq {
 				if data, _ := x.add(e); e.Type == schemas.EventRolloutFinished {
-					x.judge(e.RunID, data) // the counts have it, but not how it was scored
+					x.judge(e.RunID, data) // the counts include the rollout, but not how it was scored
 				}
 			}
 		}
@@ -96,7 +100,7 @@ func (x *Execution) Add(e schemas.Event) { x.add(e) }
 
 // add adds one event and returns what it says and the name of its rollout.
 func (x *Execution) add(e schemas.Event) (data eventData, name string) {
-	_ = json.Unmarshal(e.Data, &data) // the store wrote it; what cannot be read is not shown
+	_ = json.Unmarshal(e.Data, &data) // the store wrote it; fields that cannot be read are not shown
 	counted := e.RunID != x.runID || e.Seq > x.seq
 	switch e.Type {
 	case schemas.EventRunCreated:
@@ -119,7 +123,7 @@ func (x *Execution) add(e schemas.Event) (data eventData, name string) {
 		switch {
 		case data.State == schemas.StateCompleted:
 			before = schemas.StateRunning
-		case data.EvaluationName != "": // it was never started
+		case data.EvaluationName != "": // the rollout was never started
 			x.rollout(e.RolloutID, schemas.StatePending).name = data.EvaluationName
 		}
 		name = x.become(e.RolloutID, before, data.State, counted)
@@ -145,7 +149,7 @@ func (x *Execution) judge(runID string, data eventData) {
 	}
 }
 
-// verdict is how a rollout has ended, by its last event.
+// verdict says how a rollout has ended, by its last event.
 func (x *Execution) verdict(runID string, data eventData) verdict {
 	pass, ok := x.pass[runID]
 	if !ok {

@@ -2,21 +2,21 @@ package report
 
 import "strings"
 
-// explainer says of the rollouts of a report why they have not passed.
+// explainer says why rollouts of a report have not passed.
 type explainer struct {
 	*Report
 	census  census
 	showing Showing
 }
 
-// failure is why one rollout has not passed, for a person.
+// failure explains to a person why one rollout has not passed.
 type failure struct {
 	verdict verdict
 	// title names the rollout and what became of it.
 	label, title string
-	// reasons come first, each a line, those of an evaluator indented.
+	// reasons come first, each in a line. Those of an evaluator are indented.
 	reasons []string
-	// facts are names and values, of which one may have several lines.
+	// facts are names and values. A value may have several lines.
 	facts [][2]string
 }
 
@@ -45,7 +45,7 @@ func (f failure) body(out *lines) {
 	}
 }
 
-// String is the failure without colour, and without its title.
+// String writes the failure without colour, and without its title.
 func (f failure) String() string {
 	var b strings.Builder
 	f.body(&lines{w: &b})

@@ -15,7 +15,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// failures calls f with the failures that are to be shown, and returns how many there are more.
+// failures calls f with the failures to show, and returns how many more there are.
 func (x explainer) failures(f func(failure) error) (more int, err error) {
 	shown := 0
 	err = x.Rollouts(func(one *schemas.Rollout) error {
@@ -63,7 +63,7 @@ func (x explainer) failure(one *schemas.Rollout) failure {
 	return f
 }
 
-// fault says the last line of stderr first: there is most often the reason.
+// fault puts the last line of stderr first, since it most often has the reason.
 func (f *failure) fault(fault *schemas.Fault) {
 	f.title += " (" + redact.Line(fault.Category) + ")"
 	message, stderr, _ := strings.Cut(fault.Message, stderrMark)
@@ -93,8 +93,8 @@ func (f *failure) waits(one *schemas.Rollout) {
 	}
 }
 
-// WorstFirst has the results of a rollout's evaluators in the order in which they say why it has not
-// passed: those that failed, the lower scores before the higher ones, and at last those not run.
+// WorstFirst orders the results of a rollout's evaluators as its explanation does: those that
+// failed, then lower scores before higher ones, and those not run last.
 func WorstFirst(all []schemas.Evaluated) []schemas.Evaluated {
 	order := func(r schemas.EvaluationResult) float64 {
 		switch {
@@ -105,14 +105,16 @@ func WorstFirst(all []schemas.Evaluated) []schemas.Evaluated {
 		}
 		return *r.Score / cmp.Or(r.Scale, 1)
 	}
-	return slices.SortedStableFunc(slices.Values(all), func(a, b schemas.Evaluated) int { return cmp.Compare(order(a.Result), order(b.Result)) })
+	return slices.SortedStableFunc(slices.Values(all), func(a, b schemas.Evaluated) int {
+		return cmp.Compare(order(a.Result), order(b.Result))
+	})
 }
 
-// evaluators says of each evaluator that has not given its best score what it has found, the worst first.
+// evaluators says what each evaluator found that did not give its best score, the worst first.
 func (f *failure) evaluators(one *schemas.Rollout) {
 	for _, e := range WorstFirst(one.EvaluationRunResults) {
 		if e.IsLineResult {
-			continue // the whole has them
+			continue // the result of the whole includes its lines
 		}
 		name := redact.Line(e.EvaluatorName)
 		result := e.Result
@@ -151,8 +153,8 @@ func (f *failure) evaluators(one *schemas.Rollout) {
 	}
 }
 
-// foundBy is what an evaluator has found: what it says of a score that is not the best, and what judges
-// say of any.
+// foundBy says what an evaluator found about a score that is not the best, and what judges say of
+// any score.
 func foundBy(result schemas.EvaluationResult) []string {
 	if s := result.Score; s != nil && *s >= cmp.Or(result.Scale, 1) {
 		return saidByJudges(result)
@@ -160,7 +162,7 @@ func foundBy(result schemas.EvaluationResult) []string {
 	return findings(result)
 }
 
-// findings is what an evaluator says of a score that is not the best.
+// findings says what an evaluator found about a score that is not the best.
 func findings(result schemas.EvaluationResult) (out []string) {
 	if result.Error != "" {
 		return textLines(result.Error)
@@ -170,7 +172,7 @@ func findings(result schemas.EvaluationResult) (out []string) {
 	}
 	c := result.Comparison
 	if details, ok := decode(result.Details); c == nil && ok {
-		// a program may say it in the same words
+		// A program may give its details in the same form.
 		o, _ := details.(map[string]any)
 		expected, hasExpected := o["expected"]
 		actual, hasActual := o["actual"]
@@ -197,18 +199,20 @@ func findings(result schemas.EvaluationResult) (out []string) {
 }
 
 func hasComparison(one *schemas.Rollout) bool {
-	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool { return e.Result.Comparison != nil })
+	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool {
+		return e.Result.Comparison != nil
+	})
 }
 
 func inJSON(v any) json.RawMessage {
 	data, err := jsonobj.Marshal(v)
 	if err != nil {
-		return nil // it has come from JSON
+		return nil // the value came from JSON
 	}
 	return data
 }
 
-// oneValue is a JSON value in one line, empty for one that says nothing.
+// oneValue writes a JSON value in one line. It is empty for a value that says nothing.
 func oneValue(raw []byte) string {
 	v, ok := decode(raw)
 	if !ok {
@@ -225,7 +229,7 @@ func oneValue(raw []byte) string {
 	return redact.Line(visible(middle(b.String(), longWidth)))
 }
 
-// again is the command that repeats an evaluation; empty if nobody knows it.
+// again is the command that repeats an evaluation, or empty if it is not known.
 func (x explainer) again(one *schemas.Rollout) string {
 	words := slices.Clone(x.CommandLine)
 	if len(words) == 0 {
@@ -251,11 +255,12 @@ func (x explainer) again(one *schemas.Rollout) string {
 	return redact.Line(ShellWords(slices.Insert(words, at, more...)))
 }
 
-// ShellWords are words as one types them in a shell.
+// ShellWords quotes words as one types them in a shell.
 func ShellWords(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
-		if quoted[i] = w; w == "" || strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,") != "" {
+		if quoted[i] = w; w == "" ||
+			strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,") != "" {
 			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 		}
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// The limits of what a failure shows of a log: lines, and bytes of its end that are read.
+// The limits of a log in a failure: lines that are shown, and bytes that are read from its end.
 const (
 	logLines = 8
 	logBytes = 16 << 10
 )
 
-// logs says what the agent, or the task's verifier, has printed last, and where the rest is.
+// logs shows what the agent, or the task's verifier, printed last, and says where the rest is.
 func (x explainer) logs(f *failure, one *schemas.Rollout) {
 	if log := x.verifierLog(one); log != "" && x.verdict(one) != passed {
 		f.add("verifier", strings.Join(lastLines(log, logLines), "\n"))
@@ -35,7 +35,7 @@ func (x explainer) logs(f *failure, one *schemas.Rollout) {
 	local, err := filepath.Localize(one.Logs[at])
 	log := filepath.Join(x.storeDir, local)
 	if err != nil || !isFile(log) {
-		return // a document from elsewhere, or a run whose files were removed
+		return // the document is from elsewhere, or the run's files were removed
 	}
 	if last := lastLines(log, 1); len(last) == 1 && one.Error == nil {
 		f.add("stderr", last[0])
@@ -43,7 +43,7 @@ func (x explainer) logs(f *failure, one *schemas.Rollout) {
 	f.add("log", place(log, x.showing.Dir, x.storeDir))
 }
 
-// verifierLog is what the verifier of a task, or of its last step, has printed; empty if there is
+// verifierLog is the log of a task's verifier, or of that of its last step. It is empty if there is
 // none.
 func (r *Report) verifierLog(one *schemas.Rollout) string {
 	if r.storeDir == "" {
@@ -62,7 +62,7 @@ func (r *Report) verifierLog(one *schemas.Rollout) string {
 	return log
 }
 
-// verifierEnd are the last lines that the verifier of a task has printed, nil if there is none.
+// verifierEnd returns the last lines that the verifier of a task printed, nil if there are none.
 func (r *Report) verifierEnd(one *schemas.Rollout) []string {
 	log := r.verifierLog(one)
 	if log == "" {
@@ -76,7 +76,7 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// lastLines are the last lines of a file that are not blank.
+// lastLines returns the last lines of a file that are not blank.
 func lastLines(path string, n int) []string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -94,7 +94,7 @@ func lastLines(path string, n int) []string {
 	return all[max(0, len(all)-n):]
 }
 
-// place is a file as one would name it from dir, or within the store.
+// place names a file as one would from dir, or within the store.
 func place(path, dir, storeDir string) string {
 	if dir == "" {
 		dir = storeDir

@@ -26,7 +26,7 @@ func round(v float64) float64 {
 	return out
 }
 
-// formatMean is a mean and its standard error.
+// formatMean writes a mean and its standard error.
 func formatMean(e stats.Estimate) string {
 	if e.Mean == nil {
 		return "-"
@@ -38,7 +38,7 @@ func formatMean(e stats.Estimate) string {
 	return out
 }
 
-// formatPassRate is the share that passes and its 95 % interval.
+// formatPassRate writes the share that passes and its 95 % interval.
 func formatPassRate(e stats.Estimate) string {
 	if e.Mean == nil {
 		return "-"

@@ -11,14 +11,15 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// FromStore calls f with the report of a run. It holds only during the call.
+// FromStore calls f with the report of a run. The report is valid only during the call.
 func FromStore(ctx context.Context, st store.Reader, runID string, red *redact.Redactor, f func(*Report) error) error {
 	return FromStoreUnder(ctx, st, runID, red, nil, f)
 }
 
-// FromStoreUnder is FromStore with thresholds in place of those that the run was planned with for the
-// same figures.
-func FromStoreUnder(ctx context.Context, st store.Reader, runID string, red *redact.Redactor, under eval.FailUnder, f func(*Report) error) error {
+// FromStoreUnder is FromStore with thresholds that replace those of the run's plan for the same
+// figures.
+func FromStoreUnder(ctx context.Context, st store.Reader, runID string, red *redact.Redactor,
+	under eval.FailUnder, f func(*Report) error) error {
 	return snapshot(ctx, st, runID, red, ".", func(v store.View, o Options) error {
 		o.Plan.Set.Thresholds.Under(under)
 		r, err := FromView(v, o)
@@ -30,7 +31,8 @@ func FromStoreUnder(ctx context.Context, st store.Reader, runID string, red *red
 }
 
 // snapshot calls f with a view of a run and the options of a report for someone in dir.
-func snapshot(ctx context.Context, st store.Reader, runID string, red *redact.Redactor, dir string, f func(store.View, Options) error) error {
+func snapshot(ctx context.Context, st store.Reader, runID string, red *redact.Redactor, dir string,
+	f func(store.View, Options) error) error {
 	o := Options{StoreID: st.ID(), StoreDir: st.Dir(), Redact: red}
 	stored, err := st.Plan(ctx, runID)
 	if err != nil {

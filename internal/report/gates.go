@@ -12,7 +12,7 @@ import (
 // gates are the thresholds of a run, as they were judged.
 type gates struct {
 	list []summary.Gate
-	// several says that the run has several agents, so that it must be said for whom.
+	// several is set if the run has several agents, so that each line must name its agent.
 	several bool
 }
 
@@ -23,8 +23,8 @@ func (r *Report) gates(s Showing) gates {
 	return gates{verdicts.Gates(r.Statistics, s.Accept), len(r.Statistics.Agents) > 0}
 }
 
-// text says how each threshold by interval was judged. Those by point are numbers of the table, and
-// those that are not met are said with the verdict.
+// text says how each threshold by interval was judged. Thresholds by point are numbers of the
+// table, and the verdict names those that are not met.
 func (g gates) text(out *lines) {
 	for _, one := range g.list {
 		if one.By == eval.ByInterval {
@@ -55,14 +55,14 @@ func (g gates) line(one summary.Gate) string {
 		line = who + ": " + line
 	}
 	for _, f := range one.FalseFail {
-		if f.At >= one.Min && f.P >= 0.005 { // else it is right to fail, or will not happen
+		if f.At >= one.Min && f.P >= 0.005 { // else the failure is right, or too rare to mention
 			line += fmt.Sprintf("; fails by chance in %s of runs at a true rate of %.3g", percent(f.P), f.At)
 		}
 	}
 	return line
 }
 
-// agent says for whom a threshold was judged; empty if there is one agent.
+// agent names the agent for which a threshold was judged. It is empty if there is one agent.
 func (g gates) agent(one summary.Gate) string {
 	switch {
 	case !g.several:
@@ -75,5 +75,7 @@ func (g gates) agent(one summary.Gate) string {
 
 // gateWord is the verdict on a threshold in words.
 func gateWord(g summary.Gate) string {
-	return map[summary.GateVerdict]string{summary.GatePass: "threshold met", summary.GateFail: "threshold not met", summary.GateUndecided: "threshold"}[g.Verdict]
+	return map[summary.GateVerdict]string{
+		summary.GatePass: "threshold met", summary.GateFail: "threshold not met", summary.GateUndecided: "threshold",
+	}[g.Verdict]
 }

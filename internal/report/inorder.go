@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// inOrder calls work with all that read reads, on every processor, and use with what comes of it, in
-// the order in which it was read. It holds a few of them at a time, and ends with the first error.
+// inOrder calls work on every processor with all values that read reads, and use with the results
+// in the order of reading. It holds a few of them at a time, and ends with the first error.
 func inOrder[In, Out any](read func(func(In) error) error, work func(In) (Out, error), use func(Out) error) error {
 	type result struct {
 		out Out
@@ -38,7 +38,7 @@ func inOrder[In, Out any](read func(func(In) error) error, work func(In) (Out, e
 		working.Go(func() {
 			var r result
 			defer func() {
-				if p := recover(); p != nil { // of a goroutine it would end the process
+				if p := recover(); p != nil { // a panic in a goroutine would end the process
 					r.err = fmt.Errorf("evalrun failed with it: %v", p)
 				}
 				done <- r

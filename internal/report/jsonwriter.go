@@ -84,15 +84,15 @@ func (d *document) flush() error {
 // layout is that of encoding/json with indentation and without escapes for HTML.
 var layout = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.EscapeForHTML(false), jsontext.WithIndent("  "))
 
-// indented is a value as JSON, whose further lines are indented by prefix.
+// indented writes a value as JSON, with its further lines indented by prefix.
 func indented(v any, prefix string) ([]byte, error) {
 	text, err := jsonv2.Marshal(v, layout, jsontext.WithIndentPrefix(prefix))
 	return inert(text), err
 }
 
-// inert escapes what a terminal or a CI log would act on if the JSON text were shown there: DEL and
-// the control characters above it, which JSON does not escape, and ## as in ##vso[…]. All of them
-// can occur only inside strings.
+// inert escapes what a terminal or a CI log would act on if it showed the JSON text: DEL and the
+// control characters above it, which JSON does not escape, and ## as in ##vso[…]. All of them can
+// occur only inside strings.
 func inert(text []byte) []byte {
 	var out []byte
 	done := 0

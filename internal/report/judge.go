@@ -11,8 +11,8 @@ func (r *Report) Judge(accept verdicts.Accept) (verdicts.Judgement, error) {
 	return verdicts.Of(&r.Head, accept, example), err
 }
 
-// exampleOfMissing names the first rollout of which an evaluator was not run, or else that has no score,
-// with the reason; empty if there is none that is not accepted.
+// exampleOfMissing names the first rollout with an evaluator that was not run, or else the first
+// without a score, with the reason. It is empty if all of them are accepted.
 func (r *Report) exampleOfMissing(accept verdicts.Accept) (out string, err error) {
 	if r.Statistics == nil {
 		return "", nil
@@ -34,7 +34,7 @@ func (r *Report) exampleOfMissing(accept verdicts.Accept) (out string, err error
 	return out, err
 }
 
-// judgement is the one that is shown.
+// judgement returns the given judgement of the run, or makes one.
 func (s Showing) judgement(r *Report) (verdicts.Judgement, error) {
 	if s.Judgement != nil {
 		return *s.Judgement, nil
@@ -42,7 +42,7 @@ func (s Showing) judgement(r *Report) (verdicts.Judgement, error) {
 	return r.Judge(s.Accept)
 }
 
-// colorOf is the verdict on a rollout that has the colour of one on a run.
+// colorOf returns the rollout verdict that has the colour of a run's verdict.
 func colorOf(j verdicts.Judgement) verdict {
 	switch {
 	case j.Verdict == verdicts.Passed:

@@ -12,14 +12,14 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Justifications are what judges say in the details of a result, in the forms in which they say it,
-// each once.
+// Justifications returns what judges say in the details of a result, in any of the forms that they
+// use, each text once.
 func Justifications(details json.RawMessage) (out []string) {
 	var said struct {
 		Justifications []string `json:"justifications"`
 		Justification  string   `json:"justification"`
 	}
-	_ = json.Unmarshal(details, &said) // another form has none
+	_ = json.Unmarshal(details, &said) // another form has no such members
 	var text string
 	_ = json.Unmarshal(details, &text)
 	for _, one := range append(said.Justifications, said.Justification, text) {
@@ -30,8 +30,8 @@ func Justifications(details json.RawMessage) (out []string) {
 	return out
 }
 
-// JudgeVotes has the votes of a verdict, how far they are apart and what they have cost, in a line;
-// empty if there are none. score writes a score.
+// JudgeVotes writes the votes of a verdict, how far apart they are and what they cost, in a line.
+// It is empty if there are none. score writes a score.
 func JudgeVotes(j *eval.Judged, score func(*float64) string) string {
 	if j == nil || len(j.Verdicts) == 0 {
 		return ""
@@ -47,7 +47,8 @@ func JudgeVotes(j *eval.Judged, score func(*float64) string) string {
 			models = append(models, model)
 		}
 	}
-	parts := []string{fmt.Sprintf("%s of %s: %s", count(len(verdicts), "vote"), strings.Join(models, ", "), strings.Join(verdicts, ", "))}
+	parts := []string{fmt.Sprintf("%s of %s: %s",
+		count(len(verdicts), "vote"), strings.Join(models, ", "), strings.Join(verdicts, ", "))}
 	if len(verdicts) > 1 {
 		parts = append(parts, j.Reduce)
 	}
@@ -63,8 +64,8 @@ func JudgeVotes(j *eval.Judged, score func(*float64) string) string {
 	return strings.Join(parts, "; ")
 }
 
-// saidByJudges are the justifications of a result that models have given, and how they have voted if
-// they were asked several times, in lines; nil if nothing was said.
+// saidByJudges returns the justifications that models gave for a result, and how they voted if they
+// were asked several times, in lines. It is nil if nothing was said.
 func saidByJudges(result schemas.EvaluationResult) (out []string) {
 	if result.Judge == nil {
 		return nil

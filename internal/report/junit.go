@@ -16,11 +16,11 @@ import (
 )
 
 // WriteJUnit writes the report as JUnit XML, with a test case for each rollout. A rollout that
-// faulted, or whose evaluators failed, is an error; one whose score does not pass is a failure. All
-// others that have no score, or not that of every evaluator, are skipped, with the reason. Thresholds
-// are a test suite of their own. The properties have the verdict.
+// faulted, or whose evaluators failed, is an error. A rollout whose score does not pass is a
+// failure. All others that lack their score, or that of an evaluator, are skipped, with the reason.
+// Thresholds are a test suite of their own. The properties have the verdict.
 //
-// Where a rollout has failed, its system-out says why.
+// The system-out of a rollout that failed says why.
 func (r *Report) WriteJUnit(w io.Writer, s Showing) error {
 	c, err := r.census()
 	if err != nil {
@@ -30,7 +30,8 @@ func (r *Report) WriteJUnit(w io.Writer, s Showing) error {
 	if err != nil {
 		return err
 	}
-	rollouts := suite{tests: c.total, failures: c.verdicts[failed], errors: c.verdicts[verdict(schemas.StateFaulted)] + c.broken}
+	rollouts := suite{tests: c.total, failures: c.verdicts[failed],
+		errors: c.verdicts[verdict(schemas.StateFaulted)] + c.broken}
 	rollouts.skipped = c.total - rollouts.failures - rollouts.errors - c.verdicts[passed] + c.partly
 	gates := r.gates(s)
 	thresholds := gates.suite()
@@ -39,7 +40,10 @@ func (r *Report) WriteJUnit(w io.Writer, s Showing) error {
 	x.open("", "testsuites", rollouts.plus(thresholds).attrs("evalrun", c.working)...)
 	x.open("  ", "testsuite", rollouts.attrs(r.EvaluationSetName, c.working)...)
 	x.open("    ", "properties")
-	properties := [][2]string{{"runId", r.RunID}, {"evaluationSetId", r.EvaluationSetID}, {"verdict", j.Word}, {"headline", j.Headline()}, {"score", formatScore(r.Summary.Score)}}
+	properties := [][2]string{
+		{"runId", r.RunID}, {"evaluationSetId", r.EvaluationSetID}, {"verdict", j.Word}, {"headline", j.Headline()},
+		{"score", formatScore(r.Summary.Score)},
+	}
 	for _, a := range r.Summary.Agents {
 		properties = append(properties, [2]string{"score." + a.Agent, formatScore(a.Score)})
 	}
@@ -93,7 +97,7 @@ func MergeJUnit(w io.Writer, documents [][]byte) error {
 	return x.flush()
 }
 
-// suite counts test cases by what became of them.
+// suite counts test cases by their outcome.
 type suite struct{ tests, failures, errors, skipped int }
 
 func (s suite) plus(other suite) suite {
@@ -101,13 +105,15 @@ func (s suite) plus(other suite) suite {
 }
 
 func (s suite) attrs(name string, took time.Duration) []string {
-	return []string{"name", name, "tests", fmt.Sprint(s.tests), "failures", fmt.Sprint(s.failures), "errors", fmt.Sprint(s.errors),
+	return []string{"name", name, "tests", fmt.Sprint(s.tests),
+		"failures", fmt.Sprint(s.failures), "errors", fmt.Sprint(s.errors),
 		"skipped", fmt.Sprint(s.skipped), "time", seconds(took)}
 }
 
 func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout, s Showing) {
 	const in, deeper = "    ", "      "
-	attrs := []string{"name", c.label(one), "classname", r.EvaluationSetName, "time", seconds(milliseconds(one.Clocks.WorkingMs))}
+	attrs := []string{"name", c.label(one), "classname", r.EvaluationSetName,
+		"time", seconds(milliseconds(one.Clocks.WorkingMs))}
 	v := r.verdict(one)
 	isFailure := r.failed(one)
 	if v == passed && !isFailure && !EvaluatorNotRun(one) {
@@ -116,7 +122,7 @@ func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout, s Showin
 	}
 	x.open(in, "testcase", attrs...)
 	switch {
-	case v == passed && isFailure: // an evaluator of it has failed
+	case v == passed && isFailure: // one of its evaluators failed
 	case v == passed:
 		x.empty(deeper, "skipped", "message", notRun(one))
 	case v == verdict(schemas.StateFaulted):
@@ -126,7 +132,8 @@ func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout, s Showin
 		}
 		x.element("error", fault.Message, "message", firstLine(fault.Message), "type", fault.Category)
 	case v == failed:
-		x.element("failure", evaluatorLines(one), "message", fmt.Sprintf("score %s is less than %s", formatScore(one.Score), formatScore(&r.Pass)), "type", "score")
+		x.element("failure", evaluatorLines(one),
+			"message", fmt.Sprintf("score %s is less than %s", formatScore(one.Score), formatScore(&r.Pass)), "type", "score")
 	case waits(one):
 		x.empty(deeper, "skipped", "message", waitingFor(one))
 	case v == unscored && EvaluatorFailed(one):
@@ -142,7 +149,7 @@ func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout, s Showin
 	x.close(in, "testcase")
 }
 
-// evaluatorLines says what each evaluator said, in the words of the terminal.
+// evaluatorLines writes the result of each evaluator in the words of the terminal.
 func evaluatorLines(one *schemas.Rollout) string {
 	var b strings.Builder
 	for _, e := range one.EvaluationRunResults {
@@ -213,14 +220,14 @@ func (x *xmlWriter) flush() error {
 	return x.w.Flush()
 }
 
-// escapeXML also removes what XML cannot hold, and what a CI system would execute when it shows it.
+// escapeXML also removes characters that XML cannot hold, and text that a CI system would execute.
 func escapeXML(s string) string {
 	var b bytes.Buffer
 	_ = xml.EscapeText(&b, []byte(redact.Terminal(s))) // memory does not fail
 	return b.String()
 }
 
-// suite counts the thresholds. One that is undecided is neither a failure nor passed.
+// suite counts the thresholds. An undecided threshold has neither failed nor passed.
 func (g gates) suite() (s suite) {
 	for _, one := range g.list {
 		s.tests++

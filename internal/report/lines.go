@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The limits of the table at the end of a run: rollouts, and characters of a name and of a reason.
+// The limits of the table at the end of a run: rows, and characters of a name and of a reason.
 const (
 	tableRows   = 50
 	nameWidth   = 60

@@ -11,18 +11,18 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// logWidth is the most characters of a name or a reason in a log.
+// logWidth is the most characters that a name or a reason has in a log.
 const logWidth = 400
 
-// Log shows progress where no line can be redrawn: one line for every rollout that is suspended,
-// resumed, repeated or finished, and after a minute of silence what is waited for. It is safe for
-// concurrent use and has no goroutine: call Tick when it says.
+// Log shows progress where no line can be redrawn. It writes one line for every rollout that is
+// suspended, resumed, repeated or finished, and after a minute of silence what the run waits for.
+// It is safe for concurrent use and has no goroutine: call Tick when it says.
 type Log struct {
 	mu sync.Mutex
 	w  io.Writer
 	o  ProgressOptions
 	x  *Execution
-	// spoke is when it has written its last line.
+	// spoke is the time of its last line.
 	spoke time.Time
 }
 
@@ -32,7 +32,7 @@ func NewLog(w io.Writer, x *Execution, o ProgressOptions) *Log {
 	return &Log{w: w, o: o, x: x, spoke: o.Now()}
 }
 
-// Tick says what is worked on and waited for, if nothing has been said for a minute. It returns when
+// Tick writes what is worked on and waited for, if the log was silent for a minute. It returns when
 // to call it next.
 func (l *Log) Tick() (next time.Duration, err error) {
 	l.mu.Lock()
@@ -64,7 +64,7 @@ func (l *Log) Tick() (next time.Duration, err error) {
 	return beatAfter, err
 }
 
-// Event adds an event and, if it is of interest, writes its line.
+// Event adds an event and, if it is of interest, writes a line for it.
 func (l *Log) Event(e schemas.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *Log) Event(e schemas.Event) error {
 
 func (l *Log) clean(s string) string { return shorten(redact.Line(l.o.Redact.String(s)), logWidth) }
 
-// say gives the word for an event and its details; the word is empty if the event is not shown.
+// say returns the word for an event and its details. The word is empty if the event is not shown.
 func (l *Log) say(e schemas.Event, data eventData) (what, more string) {
 	switch e.Type {
 	case schemas.EventRolloutStarted:

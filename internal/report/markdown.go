@@ -9,11 +9,11 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// markdownRows is how many rollouts a table has at most: GitHub takes 1 MiB of a step's summary.
+// markdownRows is the most rollouts that a table has: GitHub takes 1 MiB of a step's summary.
 const markdownRows = 200
 
-// WriteMarkdown writes a summary for people: the verdict, the evaluators, then what failed, what is suspended
-// and how it would be resumed, what faulted, and why, folded.
+// WriteMarkdown writes a summary for people: the verdict, the evaluators, then what failed, what is
+// suspended and how to resume it, what faulted, and why, folded.
 func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 	c, err := r.census()
 	if err != nil {
@@ -44,18 +44,22 @@ func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 		columns []string
 		row     func(*schemas.Rollout) []string
 	}{
-		{verdict(schemas.StateSuspended), "Suspended", []string{"evaluation", "waits for"}, func(one *schemas.Rollout) []string {
-			return []string{markdown(c.label(one)), code(strings.TrimPrefix(waitingFor(one), "waiting for "))}
-		}},
-		{verdict(schemas.StateScoring), "Waiting for a score", []string{"evaluation", "waits for"}, func(one *schemas.Rollout) []string {
-			return []string{markdown(c.label(one)), code(strings.TrimPrefix(waitingFor(one), "waiting for "))}
-		}},
-		{verdict(schemas.StateFaulted), "Faulted", []string{"evaluation", "category", "message"}, func(one *schemas.Rollout) []string {
-			if one.Error == nil {
-				return []string{markdown(c.label(one)), "", ""}
-			}
-			return []string{markdown(c.label(one)), markdown(one.Error.Category), markdown(shorten(redact.Line(one.Error.Message), 500))}
-		}},
+		{verdict(schemas.StateSuspended), "Suspended", []string{"evaluation", "waits for"},
+			func(one *schemas.Rollout) []string {
+				return []string{markdown(c.label(one)), code(strings.TrimPrefix(waitingFor(one), "waiting for "))}
+			}},
+		{verdict(schemas.StateScoring), "Waiting for a score", []string{"evaluation", "waits for"},
+			func(one *schemas.Rollout) []string {
+				return []string{markdown(c.label(one)), code(strings.TrimPrefix(waitingFor(one), "waiting for "))}
+			}},
+		{verdict(schemas.StateFaulted), "Faulted", []string{"evaluation", "category", "message"},
+			func(one *schemas.Rollout) []string {
+				if one.Error == nil {
+					return []string{markdown(c.label(one)), "", ""}
+				}
+				return []string{markdown(c.label(one)), markdown(one.Error.Category),
+					markdown(shorten(redact.Line(one.Error.Message), 500))}
+			}},
 		{unscored, "Unscored", []string{"evaluation", "reason"}, func(one *schemas.Rollout) []string {
 			return []string{markdown(c.label(one)), markdown(shorten(reason(one), 500))}
 		}},
@@ -70,7 +74,8 @@ func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 		if err := m.rollouts(section.v, c.verdicts[section.v], section.columns, section.row); err != nil {
 			return err
 		}
-		told := section.v == verdict(schemas.StateSuspended) || section.v == verdict(schemas.StateScoring) && c.verdicts[verdict(schemas.StateSuspended)] == 0
+		told := section.v == verdict(schemas.StateSuspended) ||
+			section.v == verdict(schemas.StateScoring) && c.verdicts[verdict(schemas.StateSuspended)] == 0
 		if told && s.Resume != "" {
 			out.printf("\nWaiting for %s. To go on: %s\n", c.awaited, code(s.Resume))
 		}
@@ -87,7 +92,7 @@ type markdownWriter struct {
 	out *lines
 }
 
-// reasons says at length why rollouts have failed, folded.
+// reasons explains at length, folded, why rollouts have failed.
 func (m markdownWriter) reasons() error {
 	begun := false
 	more, err := m.failures(func(f failure) error {
@@ -95,7 +100,8 @@ func (m markdownWriter) reasons() error {
 			m.out.printf("\n### Why\n")
 			begun = true
 		}
-		m.out.printf("\n<details><summary>%s <b>%s</b>: %s</summary>\n\n<pre>\n", f.verdict.mark(), html(f.label), html(f.title))
+		m.out.printf("\n<details><summary>%s <b>%s</b>: %s</summary>\n\n<pre>\n",
+			f.verdict.mark(), html(f.label), html(f.title))
 		for line := range strings.Lines(f.String()) {
 			m.out.printf("%s\n", html(strings.TrimSuffix(line, "\n")))
 		}
@@ -116,7 +122,9 @@ func (m markdownWriter) evaluators() {
 			tableRow(m.out, row...)
 		}
 	}
-	for _, sentence := range slices.Concat(m.summary().statisticsSentences(), m.summary().taskMetricSentences(), m.summary().usageSentences()) {
+	for _, sentence := range slices.Concat(
+		m.summary().statisticsSentences(), m.summary().taskMetricSentences(), m.summary().usageSentences(),
+	) {
 		m.out.printf("\n%s.\n", markdown(sentence))
 	}
 	m.gates(m.showing).markdown(m.out)

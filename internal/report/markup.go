@@ -13,7 +13,7 @@ func tableHead(out *lines, columns ...string) {
 
 func tableRow(out *lines, cells ...string) { out.printf("| %s |\n", strings.Join(cells, " | ")) }
 
-// markdown is a text that means only itself, also in a table.
+// markdown escapes a text so that it means only itself, also in a table.
 func markdown(s string) string {
 	var b strings.Builder
 	for _, r := range redact.Line(s) {
@@ -25,7 +25,7 @@ func markdown(s string) string {
 		case '>':
 			b.WriteString("&gt;")
 		case '@':
-			b.WriteString("&#64;") // no one is to be notified
+			b.WriteString("&#64;") // an @ would notify somebody
 		case '\\', '`', '*', '_', '~', '[', ']', '#', '|', '$':
 			b.WriteRune('\\')
 			b.WriteRune(r)
@@ -36,14 +36,16 @@ func markdown(s string) string {
 	return b.String()
 }
 
-// html is a line inside HTML in which Markdown has no meaning.
+// html escapes a line inside HTML in which Markdown has no meaning.
 func html(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "@", "&#64;", "|", "&#124;").Replace(s)
 }
 
-// code is a text in code type. HTML is used because a pipe in backticks would still end a table's
-// cell.
+// code writes a text in code type. It uses HTML because a pipe in backticks would still end a
+// table's cell.
 func code(s string) string {
-	return "<code>" + strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "|", "&#124;", "`", "&#96;", "*", "&#42;", "_", "&#95;",
-		"[", "&#91;", "]", "&#93;", "~", "&#126;", "$", "&#36;", "\\", "&#92;", "@", "&#64;", ":", "&#58;", "#", "&#35;").Replace(redact.Line(s)) + "</code>"
+	return "<code>" + strings.NewReplacer(
+		"&", "&amp;", "<", "&lt;", ">", "&gt;", "|", "&#124;", "`", "&#96;", "*", "&#42;", "_", "&#95;",
+		"[", "&#91;", "]", "&#93;", "~", "&#126;", "$", "&#36;", "\\", "&#92;", "@", "&#64;", ":", "&#58;", "#", "&#35;",
+	).Replace(redact.Line(s)) + "</code>"
 }

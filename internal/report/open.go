@@ -8,8 +8,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Open reads the report of a results document. It reads to the end, so that a document that was cut
-// off is an error.
+// Open reads the report of a results document. It reads to the end, so that it fails for a document
+// that was cut off.
 func Open(path string) (*Report, error) {
 	d, err := readDocument(path, nil)
 	if err != nil {
@@ -19,7 +19,7 @@ func Open(path string) (*Report, error) {
 }
 
 // OpenOnce reads the report of a results document whose rollouts will be read once. It reads the
-// head alone; that a document was cut off is an error of the reading of its rollouts.
+// head alone. If the document was cut off, reading its rollouts fails.
 func OpenOnce(path string) (*Report, error) {
 	d, err := openDocument(path)
 	if err != nil {
@@ -30,10 +30,10 @@ func OpenOnce(path string) (*Report, error) {
 	if errors.Is(d.read(nil), errEnough) && d.check() == nil && d.readStatistics() == nil && d.Statistics != nil {
 		return d.report(), nil
 	}
-	return Open(path) // which says what is wrong, or finds the head behind the rollouts
+	return Open(path) // Open says what is wrong, or finds the head behind the rollouts
 }
 
-// report is the report of what was read.
+// report makes the report of what was read.
 func (d *documentReader) report() *Report {
 	path := d.path
 	r := &Report{Head: d.Head, Dataset: d.dataset, Pass: 1}
@@ -55,8 +55,8 @@ func (d *documentReader) report() *Report {
 	return r
 }
 
-// readOutlines reads a document for its outlines. What is wrong with one that cannot be read so is
-// said by the usual way to read it.
+// readOutlines reads a document for its outlines. If that fails, the usual reader reads it and says
+// what is wrong.
 func readOutlines(path string, f func(*schemas.Rollout) error) error {
 	d, err := openDocument(path)
 	if err != nil {
@@ -75,8 +75,8 @@ func readOutlines(path string, f func(*schemas.Rollout) error) error {
 	return cmp.Or(usual, err)
 }
 
-// Outlines calls f for every rollout in the order of the plan, with what it is, what came of it and
-// what it has used, and without what its agent did. Of a document that is read much faster than all.
+// Outlines calls f for every rollout in the order of the plan, with its identity, outcome and
+// usage, and without what its agent did. For a document this is much faster than Rollouts.
 func (r *Report) Outlines(f func(*schemas.Rollout) error) error {
 	return r.each(parts{outline: true}, f)
 }

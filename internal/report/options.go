@@ -13,10 +13,10 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// Options are what a report needs besides a view of the run.
+// Options are the inputs of a report besides a view of the run.
 type Options struct {
-	// StoreID and StoreDir are those of the view's store. StorePath is how the document says where
-	// the store is.
+	// StoreID and StoreDir are those of the view's store. StorePath is the path of the store in the
+	// document.
 	StoreID   string
 	StoreDir  string
 	StorePath string
@@ -28,7 +28,6 @@ type Options struct {
 	rescorings plans.Rescorings
 }
 
-// redactedKeys takes secrets out of the names of numbers.
 func (o Options) redactedKeys(values map[string]float64) map[string]float64 {
 	if values == nil {
 		return nil
@@ -57,14 +56,14 @@ func ownerOf(set *eval.Set, category fault.Category) fault.Owner {
 	return category.Owner()
 }
 
-// result is one that is shown of a rollout, with the number of the rescoring that it is of.
+// result is a result that is shown of a rollout, with the number of its rescoring.
 type result struct {
 	eval.Result
 	rescoring int
 }
 
-// readResults reads those of a completed rollout, and what is known of one that waits for a score.
-// Results of a rollout that is still being evaluated are not shown.
+// readResults reads the results of a completed rollout, and the known ones of a rollout that waits
+// for a score. Results of a rollout that is still being evaluated are not shown.
 func readResults(rv store.RolloutView) (all []result, err error) {
 	if rv.State != eval.StateCompleted && rv.State != eval.StateScoring {
 		return nil, nil
@@ -72,7 +71,8 @@ func readResults(rv store.RolloutView) (all []result, err error) {
 	for _, r := range rv.Results {
 		var results []eval.Result
 		if err := jsonv1.Unmarshal(r.Data, &results); err != nil {
-			return nil, fmt.Errorf("rollout %s (%s): the stored result of evaluator %s: %w", rv.ID, rv.EvaluationName, r.EvaluatorID, err)
+			return nil, fmt.Errorf("rollout %s (%s): the stored result of evaluator %s: %w",
+				rv.ID, rv.EvaluationName, r.EvaluatorID, err)
 		}
 		for _, one := range results {
 			all = append(all, result{one, r.Rescoring})

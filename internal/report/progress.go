@@ -30,13 +30,13 @@ type ProgressOptions struct {
 	Redact *redact.Redactor
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Width gives the width of the terminal; nil means the variable COLUMNS, or 80.
+	// Width returns the width of the terminal; nil means the variable COLUMNS, or 80.
 	Width func() int
-	// Color has a live display use colours.
+	// Color makes a live display use colours.
 	Color bool
-	// Look gives what is worked on and waited for; nil if a display is not to say it.
+	// Look returns what is worked on and waited for; nil if a display does not show it.
 	Look func() (Standing, error)
-	// Verbose has a Log show starts and deliveries as well.
+	// Verbose makes a Log show starts and deliveries as well.
 	Verbose bool
 }
 
@@ -66,11 +66,11 @@ type Live struct {
 	x  *Execution
 
 	since    time.Time
-	finished int // when it began
+	finished int // rollouts that had finished when it began
 	drawn    time.Time
 	standing Standing
 	looked   time.Time
-	// visible says that the line is on the terminal, stale that it is out of date.
+	// visible is set while the line is on the terminal, stale when it is out of date.
 	visible, stale bool
 	closed         bool
 }
@@ -95,7 +95,7 @@ func (l *Live) Event(e schemas.Event) error {
 	return l.draw(false)
 }
 
-// failure is a rollout that has failed in one line; empty if it has not.
+// failure describes a rollout that has failed in one line. It is empty if the rollout has not.
 func (l *Live) failure(v verdict, data eventData, name string) string {
 	text := v.mark() + " " + name + ": "
 	switch {
@@ -175,8 +175,8 @@ func (l *Live) clear() error {
 	return err
 }
 
-// line is like "[103/200] ✓72 ✗11 ⏸12 ⚠5  4 running  5.9/s  14 s left". What does not fit is left
-// out from the end.
+// line is like "[103/200] ✓72 ✗11 ⏸12 ⚠5  4 running  5.9/s  14 s left". It drops what does not fit
+// from the end.
 func (l *Live) line(now time.Time, columns int) string {
 	x, t := l.x, Terminal{Color: l.o.Color}
 	parts := []string{fmt.Sprintf("[%d/%d]", x.Finished(), max(x.Total, x.Finished()))}
@@ -189,7 +189,11 @@ func (l *Live) line(now time.Time, columns int) string {
 	for _, c := range []struct {
 		v verdict
 		n int
-	}{{passed, x.Passed}, {failed, x.Failed}, {unscored, x.Unscored}, {verdict(schemas.StateSuspended), x.Suspended + x.Scoring}, {verdict(schemas.StateFaulted), x.Faulted}, {verdict(schemas.StateCancelled), x.Cancelled}} {
+	}{
+		{passed, x.Passed}, {failed, x.Failed}, {unscored, x.Unscored},
+		{verdict(schemas.StateSuspended), x.Suspended + x.Scoring},
+		{verdict(schemas.StateFaulted), x.Faulted}, {verdict(schemas.StateCancelled), x.Cancelled},
+	} {
 		if c.n > 0 {
 			add(" ", c.v.mark()+strconv.Itoa(c.n), c.v)
 		}
@@ -225,7 +229,8 @@ func (l *Live) pace(now time.Time) (out []string) {
 	}
 	elapsed, done := now.Sub(l.since), l.x.Finished()-l.finished
 	if left := l.x.Total - l.x.Finished() - l.x.Suspended - l.x.Scoring; done >= etaAfter && left > 0 && elapsed > 0 {
-		out = append(out, rate(float64(done)/elapsed.Seconds())+"/s", shortDuration(elapsed/time.Duration(done)*time.Duration(left))+" left")
+		out = append(out, rate(float64(done)/elapsed.Seconds())+"/s",
+			shortDuration(elapsed/time.Duration(done)*time.Duration(left))+" left")
 	}
 	return out
 }

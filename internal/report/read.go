@@ -19,8 +19,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// ReadResults reads the head of a results document. It reads to the end, so that a document that
-// was cut off is an error.
+// ReadResults reads the head of a results document. It reads to the end, so that it fails for a
+// document that was cut off.
 func ReadResults(path string) (schemas.Head, error) {
 	d, err := readDocument(path, nil)
 	return d.Head, err
@@ -152,11 +152,15 @@ func major(version string) string {
 func (d *documentReader) member(key string, each func(*schemas.Rollout) error) error {
 	d.keys = append(d.keys, key)
 	fields := map[string]any{
-		"schemaVersion": &d.SchemaVersion, "runId": &d.RunID, "storeId": &d.StoreID, "storePath": &d.StorePath, "revision": &d.Revision,
-		"final": &d.Final, "evaluationSetId": &d.EvaluationSetID, "evaluationSetName": &d.EvaluationSetName, "evaluationSetPath": &d.EvaluationSetPath,
-		"evaluationSetDigest": &d.EvaluationSetDigest, "dataset": &d.Dataset, "evalIds": &d.EvalIDs, "filter": &d.Filter, "retryOf": &d.RetryOf, "commandLine": &d.CommandLine,
-		"selection": &d.Selection, "failFast": &d.FailFast, "taskOverrides": &d.TaskOverrides, "tags": &d.Tags, "metadata": &d.Metadata, "planDigest": &d.PlanDigest,
-		"gitCommit": &d.GitCommit, "gitDirty": &d.GitDirty, "evalrunVersion": &d.EvalrunVersion, "startedAt": &d.StartedAt, "finishedAt": &d.FinishedAt, "agents": &d.Agents, "status": &d.Status,
+		"schemaVersion": &d.SchemaVersion, "runId": &d.RunID, "storeId": &d.StoreID, "storePath": &d.StorePath,
+		"revision": &d.Revision, "final": &d.Final, "evaluationSetId": &d.EvaluationSetID,
+		"evaluationSetName": &d.EvaluationSetName, "evaluationSetPath": &d.EvaluationSetPath,
+		"evaluationSetDigest": &d.EvaluationSetDigest, "dataset": &d.Dataset, "evalIds": &d.EvalIDs,
+		"filter": &d.Filter, "retryOf": &d.RetryOf, "commandLine": &d.CommandLine,
+		"selection": &d.Selection, "failFast": &d.FailFast, "taskOverrides": &d.TaskOverrides, "tags": &d.Tags,
+		"metadata": &d.Metadata, "planDigest": &d.PlanDigest,
+		"gitCommit": &d.GitCommit, "gitDirty": &d.GitDirty, "evalrunVersion": &d.EvalrunVersion,
+		"startedAt": &d.StartedAt, "finishedAt": &d.FinishedAt, "agents": &d.Agents, "status": &d.Status,
 		"summary": &d.Summary, "statistics": &d.statistics, "datasetEvaluatorResults": &d.dataset,
 	}
 	if into, ok := fields[key]; ok {
@@ -217,7 +221,7 @@ func (d *documentReader) skip() error {
 	}
 }
 
-// broken is the error of a file that is not JSON, or was cut off.
+// broken returns the error for a file that is not JSON, or was cut off.
 func (d *documentReader) broken(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return d.problem("", "the document is cut: the file ends in the middle of it; "+again)
@@ -225,7 +229,7 @@ func (d *documentReader) broken(err error) error {
 	return d.problem("", "not a results document, for it is not valid JSON: "+err.Error())
 }
 
-// wrong is the error of the value that was read last.
+// wrong returns the error for the value that was read last.
 func (d *documentReader) wrong(key string, err error) error {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -241,7 +245,7 @@ func (d *documentReader) wrong(key string, err error) error {
 	return d.problem(key, err.Error()+"; "+again)
 }
 
-// problem is an error at the place up to which the document was read.
+// problem returns an error at the place up to which the document was read.
 func (d *documentReader) problem(key, message string) error {
 	p := input.Problem{File: d.path, Key: key, Message: message}
 	f, err := os.Open(d.path)
@@ -319,12 +323,13 @@ func (d *documentReader) check() error {
 	return nil
 }
 
-// outlines reads the array of rollouts, whose bracket was read. d.dec is another one then, which
+// outlines reads the array of rollouts, whose bracket was read. It replaces d.dec by a decoder that
 // goes on behind the array.
 func (d *documentReader) outlines() error {
 	rest := io.MultiReader(d.dec.Buffered(), d.file)
-	// As lenient as encoding/json.
-	dec := jsontext.NewDecoder(io.MultiReader(strings.NewReader("["), rest), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	// This is as lenient as encoding/json.
+	dec := jsontext.NewDecoder(io.MultiReader(strings.NewReader("["), rest),
+		jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
@@ -345,7 +350,7 @@ func (d *documentReader) outlines() error {
 		return err
 	}
 	d.dec = json.NewDecoder(io.MultiReader(strings.NewReader(`{"":0`), bytes.NewReader(dec.UnreadBuffer()), rest))
-	for range 3 { // what stands for the members before
+	for range 3 { // the tokens that stand for the members before
 		if _, err := d.dec.Token(); err != nil {
 			return err
 		}

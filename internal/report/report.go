@@ -1,6 +1,6 @@
-// Package report shows how a run is going and what came of it: the results document, its
-// conversions (JUnit, Markdown, CSV, UiPath's own format, a table for people), and progress while a
-// command runs.
+// Package report shows how a run is going and how it ended: the results document, its conversions
+// (JUnit, Markdown, CSV, UiPath's own format, a table for people), and progress while a command
+// runs.
 //
 // All of them are made from a [Report]. It comes from a store ([FromStore], [FromView]) or from a
 // results document ([Open]), and hands out rollouts one by one, so that memory does not grow with
@@ -24,15 +24,15 @@ type Report struct {
 	// Dataset holds set-level results under <evaluator name>::<type>.
 	Dataset map[string]eval.DatasetResult
 	// Pass is the least score of a rollout that passes. It is 1 for a results document of version
-	// 1, which does not say.
+	// 1, which does not name it.
 	Pass float64
 
-	// storeDir is where the logs are, empty if that is not known.
+	// storeDir is the folder of the logs, empty if that is not known.
 	storeDir string
 	each     func(parts, func(*schemas.Rollout) error) error
 }
 
-// parts says which parts of a rollout are needed; an outline has the least.
+// parts says which parts of a rollout are needed. An outline has the least.
 type parts struct{ spans, outline bool }
 
 // Rollouts calls f for every rollout in the order of the plan. Its trace is left out.
@@ -41,7 +41,7 @@ func (r *Report) Rollouts(f func(*schemas.Rollout) error) error { return r.each(
 // Traced is Rollouts with the traces.
 func (r *Report) Traced(f func(*schemas.Rollout) error) error { return r.each(parts{spans: true}, f) }
 
-// RolloutDir is the folder of a rollout's files; empty if it is not known where the store is.
+// RolloutDir is the folder of a rollout's files, or empty if the store's place is not known.
 func (r *Report) RolloutDir(rolloutID string) string {
 	if r.storeDir == "" {
 		return ""
@@ -49,7 +49,7 @@ func (r *Report) RolloutDir(rolloutID string) string {
 	return workspace.RolloutDir(r.storeDir, r.RunID, rolloutID)
 }
 
-// LogFile is the path of one of a rollout's Logs; empty if it is not known where the store is.
+// LogFile is the path of one of a rollout's Logs, or empty if the store's place is not known.
 func (r *Report) LogFile(log string) string {
 	local, err := filepath.Localize(log)
 	if err != nil || r.storeDir == "" {
@@ -58,7 +58,7 @@ func (r *Report) LogFile(log string) string {
 	return filepath.Join(r.storeDir, local)
 }
 
-// StatusOf is the status of a run with these rollouts.
+// StatusOf returns the status of a run with these rollouts.
 func StatusOf(c store.Counts) schemas.Status {
 	switch {
 	case c.Pending+c.Running+c.Evaluating > 0:

@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// readRescorings reads the rescorings of a view. From then on the plan is that by which the run is
-// judged.
+// readRescorings reads the rescorings of a view. It replaces the plan by the one by
+// which the run is judged.
 func (o *Options) readRescorings(v store.View) error {
 	stored, err := v.Rescorings()
 	if err != nil {
@@ -35,8 +35,11 @@ func (o Options) outdated(rv store.RolloutView) bool {
 func (o Options) headRescorings() (out []schemas.Rescoring) {
 	for i, s := range o.rescorings.Stored {
 		with := o.rescorings.With[i]
-		one := schemas.Rescoring{Number: s.Number, EvaluatorsDigest: with.Digest, FileDigest: with.FileDigest, Only: o.redacted(with.Only), Failed: with.Failed,
-			EvalrunVersion: with.Version, BegunAt: s.BegunAt.UTC(), EndedAt: timeOrNil(s.EndedAt), Due: s.Due, Scored: s.Scored, NotScored: s.Unscored}
+		one := schemas.Rescoring{
+			Number: s.Number, EvaluatorsDigest: with.Digest, FileDigest: with.FileDigest,
+			Only: o.redacted(with.Only), Failed: with.Failed, EvalrunVersion: with.Version,
+			BegunAt: s.BegunAt.UTC(), EndedAt: timeOrNil(s.EndedAt), Due: s.Due, Scored: s.Scored, NotScored: s.Unscored,
+		}
 		if with.File != "" {
 			one.File = o.Redact.String(path.Join(o.StorePath, o.Plan.BaseDir, with.File))
 		}
@@ -45,7 +48,7 @@ func (o Options) headRescorings() (out []schemas.Rescoring) {
 	return out
 }
 
-// readEvaluation reads what is stored of an evaluation.
+// readEvaluation decodes a stored evaluation.
 func readEvaluation(id string, data json.RawMessage) (*eval.Evaluation, error) {
 	e := new(eval.Evaluation)
 	if err := jsonv1.Unmarshal(data, e); err != nil {

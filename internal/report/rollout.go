@@ -28,7 +28,8 @@ func (o Options) rollout(rv store.RolloutView, results []result, p parts) (out *
 	}
 	out = &schemas.Rollout{
 		EvaluationID: o.Redact.String(rv.EvaluationID), EvaluationName: o.Redact.String(rv.EvaluationName), RolloutID: rv.ID,
-		Agent: o.Redact.String(rv.Agent), Epoch: rv.Epoch, Status: schemas.State(rv.State), Score: rv.Score, Error: o.fault(rv.Fault),
+		Agent: o.Redact.String(rv.Agent), Epoch: rv.Epoch, Status: schemas.State(rv.State),
+		Score: rv.Score, Error: o.fault(rv.Fault),
 		ResumedBy: o.resumptions(rv), MCPServers: []schemas.MCPServer{}, Isolation: "none", Segments: rv.Segment,
 		EvaluationRunResults: []schemas.Evaluated{}, Clocks: clocks(rv.Clocks),
 	}
@@ -38,7 +39,8 @@ func (o Options) rollout(rv store.RolloutView, results []result, p parts) (out *
 	if evaluation != nil {
 		out.TaskSource = o.taskSource(evaluation)
 		out.Cluster = o.Redact.String(evaluation.Cluster)
-		out.Inputs, out.ExpectedOutput, out.Tags = o.Redact.JSON(evaluation.Inputs), o.Redact.JSON(evaluation.ExpectedOutput), o.redacted(evaluation.Tags)
+		out.Inputs, out.ExpectedOutput, out.Tags = o.Redact.JSON(evaluation.Inputs),
+			o.Redact.JSON(evaluation.ExpectedOutput), o.redacted(evaluation.Tags)
 		out.Metadata = o.Redact.JSON(evaluation.Metadata)
 		out.Criteria = make(map[string]json.RawMessage, len(evaluation.Criteria))
 		for id, criteria := range evaluation.Criteria {
@@ -67,7 +69,7 @@ func (o Options) rollout(rv store.RolloutView, results []result, p parts) (out *
 	return out, err
 }
 
-// logs are the files of all attempts of all segments.
+// logs returns the files of all attempts of all segments.
 func (o Options) logs(rv store.RolloutView) (out []string) {
 	for _, s := range rv.Segments {
 		dir, err := filepath.Rel(o.StoreDir, workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt))
@@ -89,25 +91,32 @@ func (o Options) fault(f *fault.Fault) *schemas.Fault {
 }
 
 func (o Options) evaluated(r eval.Result) schemas.Evaluated {
-	out := schemas.EvaluationResult{Score: r.Score, Details: o.Redact.JSON(r.Details), EvaluationTime: r.Duration.Seconds(), Error: o.Redact.String(r.Error), NotRun: o.Redact.String(r.NotRun),
-		ErrorCategory: r.ErrorCategory, Judge: r.Judge, StartedAt: timeOrNil(r.StartedAt)}
+	out := schemas.EvaluationResult{
+		Score: r.Score, Details: o.Redact.JSON(r.Details), EvaluationTime: r.Duration.Seconds(),
+		Error: o.Redact.String(r.Error), NotRun: o.Redact.String(r.NotRun),
+		ErrorCategory: r.ErrorCategory, Judge: r.Judge, StartedAt: timeOrNil(r.StartedAt),
+	}
 	if string(out.Details) == "null" {
 		out.Details = nil
 	}
 	for _, one := range r.Ratings {
-		out.Ratings = append(out.Ratings, schemas.Rating{Rater: o.Redact.String(one.Rater), Score: one.Score, Label: o.Redact.String(one.Label),
-			Justification: o.Redact.String(one.Justification), At: one.At})
+		out.Ratings = append(out.Ratings, schemas.Rating{
+			Rater: o.Redact.String(one.Rater), Score: one.Score, Label: o.Redact.String(one.Label),
+			Justification: o.Redact.String(one.Justification), At: one.At,
+		})
 	}
 	if r.Scale != 1 {
 		out.Scale = r.Scale
 	}
 	if c := r.Comparison; c != nil {
-		out.Comparison = &eval.Comparison{Expected: o.Redact.JSON(c.Expected), Actual: o.Redact.JSON(c.Actual), Relation: c.Relation}
+		out.Comparison = &eval.Comparison{Expected: o.Redact.JSON(c.Expected),
+			Actual: o.Redact.JSON(c.Actual), Relation: c.Relation}
 	}
-	return schemas.Evaluated{EvaluatorName: o.Redact.String(r.EvaluatorName), EvaluatorID: r.EvaluatorID, Result: out, IsLineResult: r.Line}
+	return schemas.Evaluated{EvaluatorName: o.Redact.String(r.EvaluatorName), EvaluatorID: r.EvaluatorID,
+		Result: out, IsLineResult: r.Line}
 }
 
-// resumptions are the segments that took deliveries, in order.
+// resumptions lists the segments that took deliveries, in order.
 func (o Options) resumptions(rv store.RolloutView) []schemas.Resumption {
 	out := []schemas.Resumption{}
 	for segment := 2; segment <= rv.Segment; segment++ {
@@ -115,7 +124,10 @@ func (o Options) resumptions(rv store.RolloutView) []schemas.Resumption {
 		for _, t := range rv.Triggers {
 			if t.TakenBy == segment {
 				r.TriggerIDs = append(r.TriggerIDs, t.ID)
-				r.Answers = append(r.Answers, schemas.Answer{TriggerID: t.ID, Status: string(t.Status), By: o.Redact.String(t.DeliveredBy), Person: o.Redact.String(t.Person), At: t.DeliveredAt, CheckedAt: timeOrNil(t.CheckedAt)})
+				r.Answers = append(r.Answers, schemas.Answer{
+					TriggerID: t.ID, Status: string(t.Status), By: o.Redact.String(t.DeliveredBy),
+					Person: o.Redact.String(t.Person), At: t.DeliveredAt, CheckedAt: timeOrNil(t.CheckedAt),
+				})
 			}
 		}
 		if len(r.TriggerIDs) == 0 {
@@ -134,9 +146,10 @@ func (o Options) resumptions(rv store.RolloutView) []schemas.Resumption {
 	return out
 }
 
-// execution is what the agent did; nil while the agent may still be working.
+// execution says what the agent did. It is nil while the agent may still be working.
 func (o Options) execution(rv store.RolloutView, p parts) (out *schemas.AgentExecution, err error) {
-	x := &schemas.AgentExecution{ExecutionTime: rv.Clocks.Working.Seconds(), Trace: schemas.Trace{Spans: []json.RawMessage{}}}
+	x := &schemas.AgentExecution{ExecutionTime: rv.Clocks.Working.Seconds(),
+		Trace: schemas.Trace{Spans: []json.RawMessage{}}}
 	x.Result = schemas.ExecutionResult{Output: json.RawMessage("{}"), Triggers: []schemas.Trigger{}}
 	switch rv.State {
 	case eval.StateSuspended:
@@ -160,7 +173,8 @@ func (o Options) execution(rv store.RolloutView, p parts) (out *schemas.AgentExe
 		if len(rv.Segments) == 0 {
 			return nil, nil
 		}
-		x.Result.Status, x.Result.Error = schemas.Faulted, &schemas.Fault{Category: "cancelled", Message: "the rollout was cancelled"}
+		x.Result.Status, x.Result.Error = schemas.Faulted,
+			&schemas.Fault{Category: "cancelled", Message: "the rollout was cancelled"}
 	default:
 		return nil, nil
 	}
@@ -170,11 +184,13 @@ func (o Options) execution(rv store.RolloutView, p parts) (out *schemas.AgentExe
 	return x, err
 }
 
-// waiting are the triggers of the current suspension, or those of the evaluators.
+// waiting returns the triggers of the current suspension, or those of the evaluators.
 func (o Options) waiting(triggers []store.Trigger, evaluators bool) ([]schemas.Trigger, error) {
 	out := []schemas.Trigger{}
 	for _, t := range triggers {
-		if (t.EvaluatorID != "") != evaluators || t.TakenBy != 0 || slices.Contains([]store.TriggerState{store.TriggerConsumed, store.TriggerSuperseded, store.TriggerAbandoned}, t.State) {
+		if (t.EvaluatorID != "") != evaluators || t.TakenBy != 0 || slices.Contains([]store.TriggerState{
+			store.TriggerConsumed, store.TriggerSuperseded, store.TriggerAbandoned,
+		}, t.State) {
 			continue
 		}
 		var spec wait.Spec
@@ -186,9 +202,11 @@ func (o Options) waiting(triggers []store.Trigger, evaluators bool) ([]schemas.T
 			payload = json.RawMessage("null")
 		}
 		shown := schemas.Trigger{
-			TriggerID: t.ID, InterruptID: o.Redact.String(t.ShownID()), Type: t.Type, Name: t.Name, ItemKey: o.Redact.String(t.ItemKey),
+			TriggerID: t.ID, InterruptID: o.Redact.String(t.ShownID()),
+			Type: t.Type, Name: t.Name, ItemKey: o.Redact.String(t.ItemKey),
 			FolderKey: o.Redact.String(t.FolderKey), Payload: o.Redact.JSON(payload),
-			Deadline: timeOrNil(t.Deadline), Failures: t.Failures, LastError: o.Redact.String(t.LastError), CheckedAt: timeOrNil(t.CheckedAt),
+			Deadline: timeOrNil(t.Deadline), Failures: t.Failures, LastError: o.Redact.String(t.LastError),
+			CheckedAt: timeOrNil(t.CheckedAt),
 		}
 		if evaluators {
 			shown.Purpose, shown.EvaluatorID = schemas.PurposeEvaluator, o.Redact.String(t.EvaluatorID)
@@ -207,8 +225,8 @@ func (o Options) waiting(triggers []store.Trigger, evaluators bool) ([]schemas.T
 	return out, nil
 }
 
-// spans are those of the attempts that counted, and of the last attempt of a rollout that faulted
-// or was cancelled. A file that is missing is not an error.
+// spans returns the spans of the attempts that counted, and of the last attempt of a rollout that
+// faulted or was cancelled. A file that is missing is not an error.
 func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
 	out := []json.RawMessage{}
 	for i, s := range rv.Segments {
@@ -216,7 +234,9 @@ func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
 		if s.Outcome != store.OutcomeCompleted && s.Outcome != store.OutcomeSuspended && !last {
 			continue
 		}
-		for _, dir := range record.TraceDirs(workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt), s.Files) {
+		for _, dir := range record.TraceDirs(
+			workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt),
+			s.Files) {
 			spans, _, err := record.ReadTrace(dir)
 			if err != nil {
 				return nil, err
@@ -230,7 +250,10 @@ func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
 }
 
 func clocks(c store.Clocks) schemas.Clocks {
-	out := schemas.Clocks{WorkingMs: c.Working.Milliseconds(), WaitingMs: c.Waiting.Milliseconds(), ScoringMs: c.Scoring.Milliseconds(), QueuedMs: c.Queued.Milliseconds(), EvaluatingMs: c.Evaluating.Milliseconds()}
+	out := schemas.Clocks{
+		WorkingMs: c.Working.Milliseconds(), WaitingMs: c.Waiting.Milliseconds(), ScoringMs: c.Scoring.Milliseconds(),
+		QueuedMs: c.Queued.Milliseconds(), EvaluatingMs: c.Evaluating.Milliseconds(),
+	}
 	out.WallMs = out.WorkingMs + out.WaitingMs + out.QueuedMs + out.EvaluatingMs
 	return out
 }

@@ -21,16 +21,16 @@ type Row struct {
 	// Status is passed, failed or unscored for a completed rollout, else its state.
 	Status string
 	Score  *float64
-	// Scores has those of the evaluators that gave one, from 0 to 1, by their ids.
+	// Scores has the scores from 0 to 1 of the evaluators that gave one, by their ids.
 	Scores map[string]float64
-	// Errors are the ids of the evaluators that failed, so that the score leaves them out.
+	// Errors has the ids of the evaluators that failed, so that the score leaves them out.
 	Errors []string
-	// AgentsFault says that it has faulted by a failure of the agent, Outdated that it is to be scored
-	// again: the statistics count the one as 0, and wait for the other.
+	// AgentsFault is set if it faulted by a failure of the agent: the statistics count it as 0.
+	// Outdated is set if it is to be scored again: the statistics wait for it.
 	AgentsFault, Outdated bool
 	Clocks                schemas.Clocks
-	// Reason says in one line why it has not passed, what it waits for, or which evaluator failed;
-	// empty if there is no such thing, or it has not come so far.
+	// Reason says in one line why it has not passed, what it waits for, or which evaluator failed.
+	// It is empty if there is no reason, or none yet.
 	Reason string
 }
 
@@ -39,14 +39,17 @@ func (r *Report) Rows(f func(Row) error) error {
 	return r.Rollouts(func(one *schemas.Rollout) error { return f(r.RowOf(one)) })
 }
 
-// StatusOf is the status of a rollout as a list shows it.
+// StatusOf returns the status of a rollout as a list shows it.
 func (r *Report) StatusOf(one *schemas.Rollout) string { return string(r.verdict(one)) }
 
-// RowOf is a rollout of the report as a list shows it.
+// RowOf returns a rollout of the report as a list shows it.
 func (r *Report) RowOf(one *schemas.Rollout) Row {
 	v := r.verdict(one)
-	row := Row{RolloutID: one.RolloutID, EvaluationID: one.EvaluationID, EvaluationName: one.EvaluationName, Agent: one.Agent, Epoch: one.Epoch,
-		Tags: one.Tags, Status: string(v), Score: one.Score, Scores: map[string]float64{}, Clocks: one.Clocks, AgentsFault: agentsFault(one), Outdated: one.Outdated}
+	row := Row{
+		RolloutID: one.RolloutID, EvaluationID: one.EvaluationID, EvaluationName: one.EvaluationName,
+		Agent: one.Agent, Epoch: one.Epoch, Tags: one.Tags, Status: string(v), Score: one.Score,
+		Scores: map[string]float64{}, Clocks: one.Clocks, AgentsFault: agentsFault(one), Outdated: one.Outdated,
+	}
 	if strings.TrimSpace(row.EvaluationName) == "" {
 		row.EvaluationName = one.EvaluationID
 	}
@@ -75,7 +78,7 @@ func (r *Report) RowOf(one *schemas.Rollout) Row {
 	return row
 }
 
-// hasFinding reports whether an evaluator says anything of a score that is not the best.
+// hasFinding reports whether an evaluator says anything about a score that is not the best.
 func hasFinding(one *schemas.Rollout) bool {
 	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool {
 		s := e.Result.Score
@@ -83,7 +86,8 @@ func hasFinding(one *schemas.Rollout) bool {
 	})
 }
 
-// telling is the last of some lines that is not only a frame, as test runners draw around their summary.
+// telling returns the last of some lines that is more than a frame, as test runners draw one around
+// their summary.
 func telling(lines []string) string {
 	for _, line := range slices.Backward(lines) {
 		if text := strings.Trim(line, "=-_#* "); text != "" && text == strings.TrimSpace(line) {
@@ -105,7 +109,7 @@ func agentsFault(one *schemas.Rollout) bool {
 	return owner == fault.OwnerAgent
 }
 
-// firstReason is the first thing that the explanation of a rollout with this verdict says.
+// firstReason returns the first thing that the explanation of a rollout with this verdict says.
 func firstReason(v verdict, one *schemas.Rollout) string {
 	var f failure
 	switch {
@@ -122,7 +126,7 @@ func firstReason(v verdict, one *schemas.Rollout) string {
 		return ""
 	}
 	text := f.reasons[0]
-	if len(f.reasons) > 1 && strings.HasPrefix(f.reasons[1], "  ") { // what an evaluator has found
+	if len(f.reasons) > 1 && strings.HasPrefix(f.reasons[1], "  ") { // the finding of an evaluator
 		text += ": " + strings.TrimSpace(f.reasons[1])
 	}
 	return shorten(redact.Line(text), reasonWidth)

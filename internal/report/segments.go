@@ -15,8 +15,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// addInfo adds what the segments report about agents that live in a sandbox. Of an attempt that was
-// repeated only the usage counts.
+// addInfo adds what the segments report about agents that live in a sandbox. For an attempt that
+// was repeated only the usage counts.
 func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 	var model *modelproxy.Usage
 	for _, s := range rv.Segments {
@@ -27,7 +27,8 @@ func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 		if err := json.Unmarshal(o.Redact.JSON(s.Info), &info); err != nil {
 			return fmt.Errorf("what segment %d reports: %w", s.Number, err)
 		}
-		out.Isolation, out.Environment, out.AgentVersion, out.Steps = cmp.Or(info.Isolation, out.Isolation), info.Environment, info.AgentVersion, steps(info.Steps)
+		out.Isolation, out.Environment, out.AgentVersion, out.Steps =
+			cmp.Or(info.Isolation, out.Isolation), info.Environment, info.AgentVersion, steps(info.Steps)
 		out.LimitsWithoutEffect = nil
 		for _, l := range info.WithoutEffect {
 			out.LimitsWithoutEffect = append(out.LimitsWithoutEffect, schemas.LimitWithoutEffect{Key: l.Key, Reason: l.Reason})
@@ -83,11 +84,14 @@ func addUsage(out *schemas.Rollout, info record.Info) {
 	}
 }
 
-// servers are the MCP servers of a segment. Their calls include those of the segments before.
+// servers returns the MCP servers of a segment. Their calls include those of the segments before.
 func servers(verdicts []record.ServerVerdict, before []schemas.MCPServer) []schemas.MCPServer {
 	out := make([]schemas.MCPServer, 0, len(verdicts))
 	for _, v := range verdicts {
-		one := schemas.MCPServer{Name: v.Name, Transport: v.Transport, Verdict: string(v.Verdict), Reason: v.Reason, Calls: v.Calls, Held: v.Held, NotOffered: v.NotOffered}
+		one := schemas.MCPServer{
+			Name: v.Name, Transport: v.Transport, Verdict: string(v.Verdict), Reason: v.Reason,
+			Calls: v.Calls, Held: v.Held, NotOffered: v.NotOffered,
+		}
 		for _, b := range before {
 			if b.Name == v.Name {
 				one.Calls += b.Calls
@@ -99,12 +103,14 @@ func servers(verdicts []record.ServerVerdict, before []schemas.MCPServer) []sche
 	return out
 }
 
-// notOffered says of which servers the agent's model was not offered all tools.
+// notOffered names the servers of which the agent's model was not offered all tools.
 func notOffered(servers []schemas.MCPServer) (lines []string) {
 	for _, s := range servers {
 		switch {
 		case len(s.NotOffered) > 0:
-			lines = append(lines, redact.Line(fmt.Sprintf("MCP server %q: the agent's model was not offered: %s", s.Name, strings.Join(s.NotOffered, ", "))))
+			lines = append(lines, redact.Line(
+				fmt.Sprintf("MCP server %q: the agent's model was not offered: %s", s.Name,
+					strings.Join(s.NotOffered, ", "))))
 		case s.Verdict == string(record.VerdictHidden), s.Verdict == string(record.VerdictDeferred):
 			lines = append(lines, redact.Line(fmt.Sprintf("MCP server %q: %s", s.Name, s.Reason)))
 		}
@@ -126,7 +132,7 @@ func modelCalls(t modelproxy.Tally) schemas.ModelCalls {
 		LatencyMs: t.LatencyMs, FirstByteMs: t.FirstByteMs, Models: t.Models}
 }
 
-// usage is what a rollout has used of models in all attempts that are over, by model and with its
+// usage returns the use of models by a rollout in all attempts that are over, by model and with its
 // cost. source says who has counted it.
 func (o Options) usage(rv store.RolloutView) (used []eval.Usage, source string, err error) {
 	var dirs []string

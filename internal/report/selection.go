@@ -39,20 +39,21 @@ func Selected(h schemas.Head) string {
 	}
 	out := fmt.Sprintf("%d of %s", s.Evaluations, count(s.OfEvaluations, "evaluation"))
 	left := fmt.Sprintf("%d left out", s.OfEvaluations-s.Evaluations)
-	if s.Rollouts*s.OfEvaluations != s.Evaluations*s.OfRollouts { // of some evaluations only a part
+	if s.Rollouts*s.OfEvaluations != s.Evaluations*s.OfRollouts { // some evaluations are there in part
 		out = fmt.Sprintf("%d of %s, of %s", s.Rollouts, count(s.OfRollouts, "rollout"), out)
 		left = fmt.Sprintf("%s left out", count(s.OfRollouts-s.Rollouts, "rollout"))
 	}
 	return redact.Line(fmt.Sprintf("%s (%s); %s", out, strings.Join(why, ", "), left))
 }
 
-// selected says in a line each what of the eval set was not run.
+// selected says, a line each, what was not run of the eval set.
 func (r *Report) selected(c census) (out []string) {
 	if text := Selected(r.Head); text != "" {
 		out = append(out, "selected: "+text)
 	}
 	if n := c.verdicts[verdict(schemas.StateCancelled)]; r.FailFast && n > 0 {
-		out = append(out, fmt.Sprintf("--fail-fast: a rollout has failed, and %d of %s cancelled", n, were(c.total, "rollout")))
+		out = append(out, fmt.Sprintf("--fail-fast: a rollout has failed, and %d of %s cancelled",
+			n, were(c.total, "rollout")))
 	}
 	return out
 }

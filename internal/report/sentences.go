@@ -11,12 +11,12 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// UsageSentences say what each agent of a run has used of models, then what its judges have, and what
-// that has cost.
+// UsageSentences say how much each agent of a run has used of models, then how much its judges
+// have, and what that has cost.
 func UsageSentences(h *schemas.Head) []string { return overview{h}.usageSentences() }
 
-// usageSentences say what each agent has used of models, then what the judges have, and what that has
-// cost.
+// usageSentences say how much each agent has used of models, then how much the judges have, and
+// what that has cost.
 func (h overview) usageSentences() (out []string) {
 	if h.Statistics == nil {
 		return nil
@@ -33,20 +33,22 @@ func (h overview) usageSentences() (out []string) {
 			out = append(out, prefix+"tokens: "+tokensSentence(a.Usage, a.Rollouts.Total), prefix+"cost: "+costSentence(a.Usage))
 		}
 		if n := a.Usage.Unlimited; n > 0 {
-			out = append(out, fmt.Sprintf("%slimits.tokens and limits.cost could not be checked in %s: the agent has not said what it used", prefix, count(n, "rollout")))
+			out = append(out, fmt.Sprintf(
+				"%slimits.tokens and limits.cost could not be checked in %s: the agent has not said what it used",
+				prefix, count(n, "rollout")))
 		}
 	}
 	return append(out, h.judgeSentences()...)
 }
 
-// judgeSentences say how often the judges of a run were asked, and what that has cost, for each of them
-// if there are several.
+// judgeSentences say how often the judges of a run were asked, and what that has cost. If there are
+// several, they say it for each.
 func (h overview) judgeSentences() []string {
 	var total *eval.Usage
 	calls, cached := 0, 0
 	var each, unpriced []string
 	for _, j := range h.Statistics.Judges {
-		if j.Raters != nil { // people
+		if j.Raters != nil { // these are people
 			continue
 		}
 		calls, cached = calls+j.Calls, cached+j.Cached
@@ -84,7 +86,7 @@ func (h overview) judgeSentences() []string {
 	return []string{text}
 }
 
-// evaluatorName is the name of an evaluator of the run, else its id.
+// evaluatorName returns the name of an evaluator of the run, or its id if it has none.
 func (h overview) evaluatorName(id string) string {
 	for _, e := range h.Statistics.PerAgent()[0].Evaluators {
 		if e.ID == id {

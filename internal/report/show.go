@@ -37,7 +37,7 @@ func (r *Report) WriteRollouts(w io.Writer, s Showing, chosen func(*schemas.Roll
 	return n, err
 }
 
-// whole is a rollout with everything that a person may want to know of it: what failure says, and
+// whole has everything that a person may want to know of a rollout: the content of failure, with
 // nothing cut.
 func (x explainer) whole(one *schemas.Rollout) failure {
 	brief := x.failure(one)
@@ -105,7 +105,7 @@ func times(one *schemas.Rollout) string {
 		ms   int64
 		what string
 	}{{c.WaitingMs, "waiting"}, {c.QueuedMs, "queued"}, {c.EvaluatingMs, "scoring"}} {
-		if more.ms >= 50 { // else it is shown as 0.0s
+		if more.ms >= 50 { // less would be shown as 0.0s
 			out += ", " + formatDuration(milliseconds(more.ms)) + " " + more.what
 		}
 	}
@@ -119,7 +119,7 @@ func localTime(t *time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05 MST")
 }
 
-// pretty is a JSON value in as many lines as it takes; a text is itself.
+// pretty writes a JSON value in as many lines as it takes. It writes a text as itself.
 func pretty(raw json.RawMessage) string {
 	if v, ok := decode(raw); ok {
 		if text, ok := v.(string); ok {
@@ -136,7 +136,7 @@ func pretty(raw json.RawMessage) string {
 	return strings.Join(rawLines(b.String()), "\n")
 }
 
-// rawLines are the lines of a text, harmless and whole.
+// rawLines returns the lines of a text, harmless and whole.
 func rawLines(text string) (out []string) {
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
 		out = append(out, redact.Terminal(visible(line)))

@@ -37,7 +37,7 @@ func uipathSpans(raw []json.RawMessage) []uipathSpan {
 	parsed := make([]span, len(raw))
 	names := map[string]string{}
 	for i, line := range raw {
-		_ = json.Unmarshal(line, &parsed[i]) // a field of another kind is left out
+		_ = json.Unmarshal(line, &parsed[i]) // a field of another type is left out
 		names[parsed[i].id()] = parsed[i].Name
 	}
 	out := []uipathSpan{}

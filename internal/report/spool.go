@@ -48,4 +48,4 @@ func (s *spool) copyTo(d *document) error {
 	return d.err
 }
 
-func (s *spool) close() { _ = s.file.Close() } // what it has held is in the document, or not wanted
+func (s *spool) close() { _ = s.file.Close() } // the document has the rollouts, or they are not wanted

@@ -12,12 +12,12 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// overview says what a run has come to: its scores, its statistics, and what these leave out.
+// overview describes the outcome of a run: its scores, its statistics, and what these leave out.
 type overview struct{ *schemas.Head }
 
 func (r *Report) summary() overview { return overview{&r.Head} }
 
-// formatScores is the score of the run, for each agent if there are several.
+// formatScores writes the score of the run, for each agent if there are several.
 func (h overview) formatScores() string {
 	one := func(score, completed *float64) string {
 		out := formatScore(score)
@@ -45,7 +45,7 @@ func (h overview) missing() string {
 	return ""
 }
 
-// Missing says what the scores of a run leave out, of each kind in a few words.
+// Missing says what the scores of a run leave out, each kind in a few words.
 func Missing(h *schemas.Head) (out []string) {
 	if h.Statistics == nil {
 		return nil
@@ -75,8 +75,8 @@ func Missing(h *schemas.Head) (out []string) {
 	return out
 }
 
-// table has a row for each evaluator and one for all of them together; with several agents a
-// column for each. escape is for names.
+// table has a row for each evaluator and one for all of them together. With several agents it has a
+// column for each. escape is applied to names.
 func (h overview) table(escape func(string) string) (head []string, rows [][]string) {
 	s := h.Statistics
 	if s == nil {
@@ -85,13 +85,16 @@ func (h overview) table(escape func(string) string) (head []string, rows [][]str
 	agents := s.PerAgent()
 	scored := false
 	for _, a := range agents {
-		scored = scored || slices.ContainsFunc(a.Evaluators, func(e summary.EvaluatorSummary) bool { return e.N+e.Errors+e.NotRun > 0 })
+		scored = scored || slices.ContainsFunc(a.Evaluators, func(e summary.EvaluatorSummary) bool {
+			return e.N+e.Errors+e.NotRun > 0
+		})
 	}
 	if !scored {
 		return nil, nil
 	}
 	if len(agents) == 1 {
-		return []string{"evaluator", "evaluations", "mean ± standard error", "pass rate (95 % interval)", ""}, h.rowsOf(agents[0], escape)
+		return []string{"evaluator", "evaluations", "mean ± standard error", "pass rate (95 % interval)", ""},
+			h.rowsOf(agents[0], escape)
 	}
 	head = []string{"evaluator"}
 	for _, a := range agents {
@@ -111,7 +114,9 @@ func (h overview) table(escape func(string) string) (head []string, rows [][]str
 		row := []string{escape(e.Name)}
 		for _, a := range agents {
 			own := summary.EvaluatorSummary{}
-			if i := slices.IndexFunc(a.Evaluators, func(other summary.EvaluatorSummary) bool { return other.ID == e.ID }); i >= 0 {
+			if i := slices.IndexFunc(a.Evaluators, func(other summary.EvaluatorSummary) bool {
+				return other.ID == e.ID
+			}); i >= 0 {
 				own = a.Evaluators[i]
 			}
 			row = append(row, cell(own.Estimate, own.PassRate, notes(own)))
@@ -144,7 +149,8 @@ func (h overview) table(escape func(string) string) (head []string, rows [][]str
 // rowsOf has a row for each evaluator of one agent, and one for all of them together.
 func (h overview) rowsOf(a summary.AgentSummary, escape func(string) string) (rows [][]string) {
 	for _, e := range a.Evaluators {
-		rows = append(rows, []string{escape(e.Name), fmt.Sprint(e.N), formatMean(e.Estimate), formatPassRate(e.PassRate), notes(e)})
+		rows = append(rows, []string{escape(e.Name), fmt.Sprint(e.N),
+			formatMean(e.Estimate), formatPassRate(e.PassRate), notes(e)})
 	}
 	rows = append(rows, []string{"together", fmt.Sprint(a.Score.N), formatMean(a.Score), formatPassRate(a.PassRate), ""})
 	if h.Statistics.Faults.Agent > 0 {
@@ -153,7 +159,8 @@ func (h overview) rowsOf(a summary.AgentSummary, escape func(string) string) (ro
 	tags, more := h.tags()
 	for _, tag := range tags {
 		own := tagOf(a, tag)
-		rows = append(rows, []string{"tag " + escape(tag), fmt.Sprint(own.Score.N), formatMean(own.Score), formatPassRate(own.PassRate), ""})
+		rows = append(rows, []string{"tag " + escape(tag), fmt.Sprint(own.Score.N),
+			formatMean(own.Score), formatPassRate(own.PassRate), ""})
 	}
 	if more != "" {
 		rows = append(rows, []string{more, "", "", "", ""})
@@ -161,11 +168,11 @@ func (h overview) rowsOf(a summary.AgentSummary, escape func(string) string) (ro
 	return rows
 }
 
-// Tags are the tags that have a row of scores, as overview.tags says, which h has statistics of.
+// Tags returns the tags of h that have a row of scores, as overview.tags says.
 func Tags(h *schemas.Head) (tags []string, more string) { return overview{h}.tags() }
 
-// tags are those that have a row: all, or where there are many those of the most evaluations. more
-// says that there are others.
+// tags returns the tags that have a row: all, or where there are many those of the most
+// evaluations. more says that there are others.
 func (h overview) tags() (tags []string, more string) {
 	const most = 20
 	evaluations := map[string]int{}
@@ -198,8 +205,8 @@ type agentGrid struct {
 	grid
 }
 
-// grids are the table as it fits into so many columns (0 means any number):
-// with shorter titles, and of several agents as a table for each, if it must be.
+// grids lays the table out for so many columns (0 means any number): with shorter titles, and
+// if need be with a table for each of several agents.
 func (h overview) grids(escape func(string) string, columns int) []agentGrid {
 	head, rows := h.table(escape)
 	if rows == nil {
@@ -250,11 +257,14 @@ func (h overview) statisticsSentences() (out []string) {
 			if more := len(a.Flaky) - most; more > 0 {
 				ids = append(ids, fmt.Sprintf("and %d more", more))
 			}
-			out = append(out, fmt.Sprintf("%s%d of %s pass in some epochs only: %s", prefix, len(a.Flaky), count(a.Score.N, "evaluation"), strings.Join(ids, ", ")))
+			out = append(out, fmt.Sprintf("%s%d of %s pass in some epochs only: %s",
+				prefix, len(a.Flaky), count(a.Score.N, "evaluation"), strings.Join(ids, ", ")))
 		}
 		if v := a.Variance; v != nil && v.Within > 0 {
 			now, byEpochs, byEvaluations := v.Doubling(a.Score.N, h.Statistics.Epochs)
-			out = append(out, fmt.Sprintf("%sdoubling the epochs lowers the standard error from %.3f to %.3f, doubling the evaluations to %.3f", prefix, now, byEpochs, byEvaluations))
+			out = append(out, fmt.Sprintf(
+				"%sdoubling the epochs lowers the standard error from %.3f to %.3f, doubling the evaluations to %.3f",
+				prefix, now, byEpochs, byEvaluations))
 		}
 	}
 	return out
@@ -270,7 +280,8 @@ func notes(e summary.EvaluatorSummary) string {
 		out = append(out, fmt.Sprintf("%d not run", e.NotRun))
 	}
 	if e.ScoreStrict != nil && e.Score != nil && *e.ScoreStrict != *e.Score {
-		out = append(out, fmt.Sprintf("score %s, or %s without %d predictions that are none of its classes", formatScore(e.ScoreStrict), formatScore(e.Score), e.Skipped))
+		out = append(out, fmt.Sprintf("score %s, or %s without %d predictions that are none of its classes",
+			formatScore(e.ScoreStrict), formatScore(e.Score), e.Skipped))
 	}
 	return strings.Join(out, ", ")
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// WriteTable writes what people want to see at the end of a run: one line for each rollout (of a
-// large run only for those that did not pass), why rollouts have failed, the statistics, what is
-// waited for, the summary, and the verdict as the last line.
+// WriteTable writes a run's end for people: one line for each rollout (of a large run only for
+// those that did not pass), why rollouts have failed, the statistics, what is waited for, the
+// summary, and the verdict as the last line.
 func (r *Report) WriteTable(w io.Writer, s Showing) error {
 	c, err := r.census()
 	if err != nil {
@@ -75,7 +75,8 @@ func (t tableWriter) rollouts() error {
 			why = shorten(reason(one), reasonWidth)
 		}
 		table.verdicts = append(table.verdicts, v)
-		table.rows = append(table.rows, []string{string(v), formatScore(one.Score), shorten(t.census.label(one), nameWidth), formatDuration(milliseconds(one.Clocks.WorkingMs)), why})
+		table.rows = append(table.rows, []string{string(v), formatScore(one.Score),
+			shorten(t.census.label(one), nameWidth), formatDuration(milliseconds(one.Clocks.WorkingMs)), why})
 		return nil
 	}); err != nil {
 		return err
@@ -90,7 +91,7 @@ func (t tableWriter) rollouts() error {
 	return nil
 }
 
-// reasons says at length why rollouts have failed.
+// reasons explains at length why rollouts have failed.
 func (t tableWriter) reasons() error {
 	more, err := t.failures(func(f failure) error {
 		f.text(t.out, t.showing.Terminal)

@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
-// taskMetricSentences say for each agent what the metrics of a registry's data set come to.
+// taskMetricSentences give for each agent the values of the metrics of a registry's data set.
 func (h overview) taskMetricSentences() (out []string) {
 	if h.Statistics == nil {
 		return nil
@@ -40,7 +40,7 @@ func (h overview) taskMetricSentences() (out []string) {
 	return out
 }
 
-// taskMetric is one metric in a few words.
+// taskMetric writes one metric in a few words.
 func taskMetric(m summary.TaskMetric) string {
 	if m.NotComputed != "" {
 		return m.Type + " not computed: " + m.NotComputed

@@ -9,14 +9,14 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Terminal says what can be shown where a text goes. The zero value is a file.
+// Terminal says what the target of a text can show. The zero value is a file.
 type Terminal struct {
-	// Width is how many columns a line has; 0 means without end.
+	// Width is how many columns a line has; 0 means no limit.
 	Width int
 	Color bool
 }
 
-// mark is a verdict as a shape, which does not need colour.
+// mark returns a verdict as a shape, which does not need colour.
 func (v verdict) mark() string {
 	switch v {
 	case passed:
@@ -53,7 +53,7 @@ func (t Terminal) paint(v verdict, s string) string {
 	return s
 }
 
-// cells is how many columns a text takes on a terminal.
+// cells counts the columns that a text takes on a terminal.
 func cells(s string) (n int) {
 	for _, r := range s {
 		n += runeCells(r)
@@ -88,7 +88,7 @@ func fit(s string, most int) string {
 // grid is a table whose columns are aligned.
 type grid struct {
 	rows [][]string
-	// flexible are the columns that may be cut where the terminal is too narrow, to no less than
+	// flexible lists the columns that may be cut where the terminal is too narrow, to no less than
 	// minCells.
 	flexible []int
 	// verdicts, if not nil, give the first cell of each row a colour.
@@ -100,7 +100,7 @@ const (
 	gap      = 2
 )
 
-// widths are those of the columns, and whether the grid fits.
+// widths returns the widths of the columns, and whether the grid fits.
 func (g grid) widths(most int) (out []int, fits bool) {
 	total := -gap
 	for _, row := range g.rows {
@@ -138,7 +138,7 @@ func (g grid) write(out *lines, t Terminal) {
 		var line strings.Builder
 		for j, cell := range row {
 			if widths[j] == 0 {
-				continue // nothing is in this column
+				continue // no row has anything in this column
 			}
 			cell = fit(cell, widths[j])
 			padding := ""

@@ -13,18 +13,18 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// census is what must be known about all rollouts before the first is written.
+// census is the part of all rollouts that must be known before the first is written.
 type census struct {
 	total    int
 	verdicts map[verdict]int
-	// broken counts the unscored rollouts of which an evaluator failed, partly those that have passed
+	// broken counts the unscored rollouts with an evaluator that failed, partly those that passed
 	// although an evaluator was not run.
 	broken, partly int
 	working        time.Duration
-	// agents and epochs say that there are several, so that rollouts have to be told apart.
+	// agents and epochs are set if there are several, so that rollouts have to be told apart.
 	agents, epochs bool
 	agent          string
-	// awaited counts what suspended rollouts, and evaluators, wait for.
+	// awaited counts the triggers that suspended rollouts, and evaluators, wait for.
 	awaited Awaited
 }
 
@@ -77,8 +77,12 @@ func (c census) label(one *schemas.Rollout) string {
 func (c census) String() string {
 	out := count(c.total, "rollout")
 	sep := ": "
-	for _, v := range []verdict{passed, failed, unscored, verdict(schemas.StateSuspended), verdict(schemas.StateScoring), verdict(schemas.StateFaulted), verdict(schemas.StateCancelled),
-		verdict(schemas.StateRunning), verdict(schemas.StateEvaluating), verdict(schemas.StatePending)} {
+	for _, v := range []verdict{
+		passed, failed, unscored,
+		verdict(schemas.StateSuspended), verdict(schemas.StateScoring),
+		verdict(schemas.StateFaulted), verdict(schemas.StateCancelled),
+		verdict(schemas.StateRunning), verdict(schemas.StateEvaluating), verdict(schemas.StatePending),
+	} {
 		if n := c.verdicts[v]; n > 0 {
 			out += fmt.Sprintf("%s%d %s", sep, n, v)
 			sep = ", "
@@ -130,7 +134,7 @@ func notRun(one *schemas.Rollout) string {
 	return redact.Line(strings.Join(out, ", "))
 }
 
-// faultLine says why something has failed, what was printed last on stderr first.
+// faultLine says why something failed. The last line of stderr comes first.
 func faultLine(f *schemas.Fault) string {
 	message, stderr, _ := strings.Cut(f.Message, stderrMark)
 	if all := textLines(stderr); len(all) > 0 {
@@ -139,10 +143,10 @@ func faultLine(f *schemas.Fault) string {
 	return redact.Line(f.Category + ": " + message)
 }
 
-// waitName is how many characters of the name of a wait a line has.
+// waitName is the most characters of a wait's name in a line.
 const waitName = 80
 
-// nameOf is what people know a wait by, else the key of its job.
+// nameOf returns the name by which people know a wait, or else the key of its job.
 func nameOf(t schemas.Trigger) string {
 	if names := wait.Names(t.Payload); len(names) > 0 {
 		return shorten(redact.Line(names[0]), waitName)

@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// The eval output of `uipath eval --output-file`, UiPath's model UiPathEvalOutput.
+// These types are the eval output of `uipath eval --output-file`, UiPath's model UiPathEvalOutput.
 type (
 	uipathItem struct {
 		EvaluationName       string           `json:"evaluationName"`
@@ -79,8 +79,8 @@ type (
 )
 
 // WriteUiPath writes the eval output of UiPath's own `uipath eval`. It says what the agent did for
-// suspended rollouts, and for faulted ones, since there is no other place for the fault; with
-// verbose for all.
+// suspended rollouts, and for faulted ones, since the fault has no other place. With verbose it
+// does so for all.
 func (r *Report) WriteUiPath(w io.Writer, verbose bool) error {
 	d := newDocument(w)
 	d.value(struct {
@@ -109,19 +109,20 @@ func (r *Report) WriteUiPath(w io.Writer, verbose bool) error {
 func uipathItemOf(one *schemas.Rollout, verbose bool) uipathItem {
 	item := uipathItem{EvaluationName: one.EvaluationName, EvaluationRunResults: []uipathResult{}}
 	if one.Status == schemas.StateScoring {
-		return item // some results alone would be taken for its score
+		return item // partial results would be taken for its score
 	}
 	for _, e := range one.EvaluationRunResults {
 		item.EvaluationRunResults = append(item.EvaluationRunResults, uipathResultOf(e))
 	}
-	if x := one.AgentExecutionOutput; x != nil && (verbose || one.Status == schemas.StateSuspended || one.Status == schemas.StateFaulted) {
+	if x := one.AgentExecutionOutput; x != nil &&
+		(verbose || one.Status == schemas.StateSuspended || one.Status == schemas.StateFaulted) {
 		item.AgentExecutionOutput = uipathExecutionOf(x)
 	}
 	return item
 }
 
-// uipathResultOf writes what one evaluator said. The model has a score for everything: an evaluator
-// that failed or was not run has 0 and says why, as an evaluator of UiPath's that fails does.
+// uipathResultOf converts the result of one evaluator. The model has a score for everything. An
+// evaluator that failed or was not run has 0 and says why, as one of UiPath's that fails does.
 func uipathResultOf(e schemas.Evaluated) uipathResult {
 	out := uipathResult{EvaluatorName: e.EvaluatorName, EvaluatorID: e.EvaluatorID, IsLineResult: e.IsLineResult}
 	out.Result.Details, out.Result.EvaluationTime = e.Result.Details, e.Result.EvaluationTime
@@ -187,7 +188,8 @@ func uipathLegacy(out *uipathResult) {
 
 // uipathOutput wraps an output that is not an object, since the model allows only objects.
 func uipathOutput(output json.RawMessage) json.RawMessage {
-	if trimmed := bytes.TrimSpace(output); len(trimmed) == 0 || trimmed[0] == '{' || trimmed[0] == '"' || string(trimmed) == "null" {
+	if trimmed := bytes.TrimSpace(output); len(trimmed) == 0 ||
+		trimmed[0] == '{' || trimmed[0] == '"' || string(trimmed) == "null" {
 		return output
 	}
 	wrapped, err := json.Marshal(map[string]json.RawMessage{"output": output})
@@ -222,10 +224,13 @@ type (
 
 func uipathDatasetOf(r eval.DatasetResult) uipathDataset {
 	d := r.Details
-	out := uipathDataset{Score: r.Score, Details: uipathDatasetDetails{Metric: d.Metric, Classes: d.Classes, ConfusionMatrix: d.ConfusionMatrix, NTotal: d.NTotal,
-		NScored: d.NScored, NSkipped: d.NSkipped, Averaging: d.Averaging, FValue: d.FValue, PerClass: d.PerClass, Macro: d.Macro, Micro: d.Micro}}
+	out := uipathDataset{Score: r.Score, Details: uipathDatasetDetails{
+		Metric: d.Metric, Classes: d.Classes, ConfusionMatrix: d.ConfusionMatrix, NTotal: d.NTotal,
+		NScored: d.NScored, NSkipped: d.NSkipped, Averaging: d.Averaging, FValue: d.FValue,
+		PerClass: d.PerClass, Macro: d.Macro, Micro: d.Micro,
+	}}
 	switch {
-	case d.Macro == nil: // a confusion matrix has no score there
+	case d.Macro == nil: // UiPath gives a confusion matrix no score
 		out.Score = 0
 	case d.FValue == nil:
 		one := 1.0
@@ -235,11 +240,15 @@ func uipathDatasetOf(r eval.DatasetResult) uipathDataset {
 }
 
 func uipathExecutionOf(x *schemas.AgentExecution) *uipathExecution {
-	out := &uipathExecution{ExecutionTime: x.ExecutionTime, Result: uipathRuntimeResult{EventType: "runtime_result", Output: uipathOutput(x.Result.Output), Status: string(x.Result.Status)}}
+	out := &uipathExecution{ExecutionTime: x.ExecutionTime, Result: uipathRuntimeResult{
+		EventType: "runtime_result", Output: uipathOutput(x.Result.Output), Status: string(x.Result.Status),
+	}}
 	out.Trace.Spans = uipathSpans(x.Trace.Spans)
 	if f := x.Result.Error; f != nil {
-		out.Result.Error = &uipathError{Code: "Evalrun." + strings.ToUpper(strings.ReplaceAll(f.Category, "-", "_")), Title: "The agent did not finish",
-			Detail: f.Message, Category: "Unknown"}
+		out.Result.Error = &uipathError{
+			Code:  "Evalrun." + strings.ToUpper(strings.ReplaceAll(f.Category, "-", "_")),
+			Title: "The agent did not finish", Detail: f.Message, Category: "Unknown",
+		}
 	}
 	if x.Result.Status != schemas.Suspended {
 		return out
@@ -255,7 +264,8 @@ func uipathExecutionOf(x *schemas.AgentExecution) *uipathExecution {
 }
 
 func uipathTriggerOf(t schemas.Trigger) uipathTrigger {
-	out := uipathTrigger{InterruptID: t.InterruptID, TriggerType: wait.UiPathType(wait.Type(t.Type)), ItemKey: nullable(t.ItemKey),
+	out := uipathTrigger{InterruptID: t.InterruptID,
+		TriggerType: wait.UiPathType(wait.Type(t.Type)), ItemKey: nullable(t.ItemKey),
 		FolderPath: folderPath(t), FolderKey: nullable(t.FolderKey)}
 	switch wait.Type(t.Type) {
 	case wait.TypeAPI:
@@ -268,7 +278,7 @@ func uipathTriggerOf(t schemas.Trigger) uipathTrigger {
 			ObjectName                       json.RawMessage `json:"object_name"`
 			FilterExpression                 json.RawMessage `json:"filter_expression"`
 		}
-		_ = json.Unmarshal(t.Payload, &p) // what is missing is null
+		_ = json.Unmarshal(t.Payload, &p) // missing members become null
 		out.IntegrationResume = &uipathIntegration{Connector: p.Connector, Operation: p.Operation, ObjectName: p.ObjectName,
 			FilterExpression: p.FilterExpression, Parameters: p.Parameters, InboxID: t.TriggerID}
 	case wait.TypeTimer:
@@ -323,7 +333,8 @@ func suspendValues(triggers []schemas.Trigger) json.RawMessage {
 func suspendValue(t schemas.Trigger) json.RawMessage {
 	const ours = `{"process_name":`
 	var compact bytes.Buffer
-	if t.Type == string(wait.TypeJob) && json.Compact(&compact, t.Payload) == nil && bytes.HasPrefix(compact.Bytes(), []byte(ours)) {
+	if t.Type == string(wait.TypeJob) && json.Compact(&compact, t.Payload) == nil &&
+		bytes.HasPrefix(compact.Bytes(), []byte(ours)) {
 		return append([]byte(`{"name":`), compact.Bytes()[len(ours):]...)
 	}
 	return t.Payload
@@ -336,7 +347,7 @@ func folderPath(t schemas.Trigger) nullable {
 	return nullable(*t.FolderPath)
 }
 
-// nullable is a string that is null if it is empty.
+// nullable is a string that is written as null if it is empty.
 type nullable string
 
 // MarshalJSON implements json.Marshaler.

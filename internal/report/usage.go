@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// UsageOf says the same of a rollout; empty if nothing is known of it.
+// UsageOf says what a rollout has used of models. It is empty if nothing is known.
 func UsageOf(u *schemas.Usage) string {
 	if u == nil || u.Total == nil {
 		return ""
@@ -55,7 +55,7 @@ func costSentence(u *summary.UsageSummary) string {
 	return text
 }
 
-// unpriced are the models of which the cost is not known, in words.
+// unpriced names the models whose cost is not known.
 func unpriced(models []eval.Usage) (names []string) {
 	for _, u := range models {
 		switch {
@@ -69,7 +69,7 @@ func unpriced(models []eval.Usage) (names []string) {
 	return names
 }
 
-// dollars are rounded to cents, or where there are few to four significant digits.
+// dollars writes a cost in cents, or a small one with four significant digits.
 func dollars(cost float64) string {
 	if cost >= 10 || cost == 0 {
 		return "$" + strconv.FormatFloat(cost, 'f', 2, 64)
@@ -81,7 +81,7 @@ func dollars(cost float64) string {
 	return "$" + text
 }
 
-// grouped is a number with commas between its thousands.
+// grouped writes a number with commas between its thousands.
 func grouped(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for i := len(digits) - 3; i > 0; i -= 3 {
@@ -90,8 +90,9 @@ func grouped(n int64) string {
 	return digits
 }
 
-// UsageFigures are the tokens, the cost, and the cost of an evaluation that an agent has used, with two
-// significant digits; all are empty if nothing is known. "≥" says that not all of it is known.
+// UsageFigures returns the tokens and the cost that an agent has used, and the cost of an
+// evaluation, with two significant digits. All are empty if nothing is known. "≥" means that a part
+// is missing.
 func UsageFigures(u *summary.UsageSummary) (tokens, cost, each string) {
 	if u == nil || u.Rollouts == 0 {
 		return "", "", ""
@@ -112,7 +113,7 @@ func UsageFigures(u *summary.UsageSummary) (tokens, cost, each string) {
 	return tokens, cost, each
 }
 
-// twoDigits is a cost with two significant digits, or in whole dollars.
+// twoDigits writes a cost with two significant digits, or in whole dollars.
 func twoDigits(cost float64) string {
 	if cost >= 100 || cost == 0 {
 		return "$" + strconv.FormatFloat(cost, 'f', 0, 64)

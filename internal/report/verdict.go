@@ -6,7 +6,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// verdict is what a person wants to know of a rollout, in one word.
+// verdict describes a rollout for people in one word.
 type verdict string
 
 const (
@@ -30,7 +30,7 @@ func (r *Report) verdict(one *schemas.Rollout) verdict {
 	return passed
 }
 
-// failed reports whether a rollout is to be told of as a failure.
+// failed reports whether a rollout is shown as a failure.
 func (r *Report) failed(one *schemas.Rollout) bool {
 	switch r.verdict(one) {
 	case failed, verdict(schemas.StateFaulted):
@@ -47,21 +47,25 @@ func (r *Report) hasEvaluators() bool {
 
 // EvaluatorFailed reports whether an evaluator failed, so that the score leaves it out.
 func EvaluatorFailed(one *schemas.Rollout) bool {
-	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool { return e.Result.Score == nil && e.Result.Error != "" })
+	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool {
+		return e.Result.Score == nil && e.Result.Error != ""
+	})
 }
 
 // EvaluatorNotRun reports whether an evaluator of a rollout was not run, so that the score leaves it
 // out.
 func EvaluatorNotRun(one *schemas.Rollout) bool {
-	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool { return !e.IsLineResult && e.Result.NotRun != "" })
+	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool {
+		return !e.IsLineResult && e.Result.NotRun != ""
+	})
 }
 
-// waits says that an agent or an evaluator of the rollout waits.
+// waits reports whether an agent or an evaluator of the rollout waits.
 func waits(one *schemas.Rollout) bool {
 	return one.Status == schemas.StateSuspended || one.Status == schemas.StateScoring
 }
 
-// TriggersOf are what the agent or the evaluators of a rollout wait for.
+// TriggersOf returns the triggers that the agent or the evaluators of a rollout wait for.
 func TriggersOf(one *schemas.Rollout) []schemas.Trigger {
 	if one.Status == schemas.StateScoring {
 		return one.EvaluatorTriggers

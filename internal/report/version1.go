@@ -83,23 +83,30 @@ func fromVersion1(data json.RawMessage) (*summary.Summary, error) {
 }
 
 func (s statistics1) coverage() summary.Coverage {
-	return summary.Coverage{Evaluations: s.Evaluations.Total, Scored: s.Evaluations.Scored, Incomplete: s.Evaluations.Incomplete}
+	return summary.Coverage{Evaluations: s.Evaluations.Total, Scored: s.Evaluations.Scored,
+		Incomplete: s.Evaluations.Incomplete}
 }
 
 func (s statistics1) agent(name string) summary.AgentSummary {
-	out := summary.AgentSummary{Agent: name, Rollouts: s.Rollouts, Coverage: s.coverage(), Score: s.ScoreWithFaulted.score(), ScoreCompleted: s.Score.score(),
-		PassRate: s.Score.passRate(), EvaluationsPassed: s.Score.Passed, EvaluatorScore: s.EvaluatorScore, Evaluators: []summary.EvaluatorSummary{}, PassK: s.PassK}
+	out := summary.AgentSummary{
+		Agent: name, Rollouts: s.Rollouts, Coverage: s.coverage(),
+		Score: s.ScoreWithFaulted.score(), ScoreCompleted: s.Score.score(),
+		PassRate: s.Score.passRate(), EvaluationsPassed: s.Score.Passed, EvaluatorScore: s.EvaluatorScore,
+		Evaluators: []summary.EvaluatorSummary{}, PassK: s.PassK,
+	}
 	for _, e := range s.Evaluators {
-		out.Evaluators = append(out.Evaluators, summary.EvaluatorSummary{ID: e.ID, Name: e.Name, Weight: e.Weight, Estimate: e.score(),
-			PassRate: e.passRate(), EvaluationsPassed: e.Passed, Score: e.Score, Errors: e.Errors, NotRun: e.NotRun})
+		out.Evaluators = append(out.Evaluators, summary.EvaluatorSummary{
+			ID: e.ID, Name: e.Name, Weight: e.Weight, Estimate: e.score(), PassRate: e.passRate(),
+			EvaluationsPassed: e.Passed, Score: e.Score, Errors: e.Errors, NotRun: e.NotRun,
+		})
 		out.Coverage.EvaluatorErrors += e.Errors
 		out.Coverage.EvaluatorsNotRun += e.NotRun
 	}
 	return out
 }
 
-// summary1 puts the score of a document of version 1, which left faulted rollouts out, where it is
-// now.
+// summary1 moves the score of a document of version 1, which left faulted rollouts out, to where it
+// is now.
 func summary1(s schemas.Summary, statistics *summary.Summary) schemas.Summary {
 	s.Score, s.ScoreCompleted, s.ScoreOf = nil, s.Score, schemas.ScoreWithFaulted
 	if statistics == nil {
@@ -108,7 +115,8 @@ func summary1(s schemas.Summary, statistics *summary.Summary) schemas.Summary {
 	s.Score = statistics.Score.Mean
 	for _, a := range statistics.Agents {
 		s.ScoreCompleted = nil
-		s.Agents = append(s.Agents, schemas.AgentScore{Agent: a.Agent, Score: a.Score.Mean, ScoreCompleted: a.ScoreCompleted.Mean})
+		s.Agents = append(s.Agents, schemas.AgentScore{Agent: a.Agent,
+			Score: a.Score.Mean, ScoreCompleted: a.ScoreCompleted.Mean})
 	}
 	return s
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// FromView makes the report of a view and computes its statistics. It may be used as long as the
-// view.
+// FromView makes the report of a view and computes its statistics. The report is valid as long as
+// the view.
 func FromView(v store.View, o Options) (*Report, error) { return fromView(v, o, nil) }
 
 // fromView does what FromView does, and calls element, if not nil, with every rollout and the text
@@ -68,16 +68,16 @@ func fromView(v store.View, o Options, element func(one *schemas.Rollout, text [
 	return r, nil
 }
 
-// viewed is a rollout as it was read.
+// viewed is a rollout as it was read from the store.
 type viewed struct {
 	store.RolloutView
-	// asked is the evaluation by which the rollout is judged now: not that of its results if these
-	// are outdated.
+	// asked is the evaluation by which the rollout is judged now. If its results are outdated, they
+	// come from another.
 	asked json.RawMessage
 }
 
-// rendered is what is made of a rollout for a report: what its statistics need, and, if a document
-// is written, what that has of it.
+// rendered is what a report needs of a rollout: the input of its statistics, and, if a document is
+// written, its text there.
 type rendered struct {
 	counted summary.Rollout
 	rollout *schemas.Rollout
@@ -99,11 +99,12 @@ func (o Options) render(one viewed, document bool) (out rendered, err error) {
 	return out, err
 }
 
-// counted is a rollout as the statistics take it. One whose results are outdated counts as one that
-// is still to be scored.
+// counted converts a rollout for the statistics. A rollout whose results are outdated counts as one
+// that is still to be scored.
 func (o Options) counted(one viewed, results []result) (out summary.Rollout, err error) {
 	out = summary.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, State: one.State,
-		AgentsFault: one.State == eval.StateFaulted && one.Fault != nil && ownerOf(&o.Plan.Set, one.Fault.Category) == fault.OwnerAgent}
+		AgentsFault: one.State == eval.StateFaulted && one.Fault != nil &&
+			ownerOf(&o.Plan.Set, one.Fault.Category) == fault.OwnerAgent}
 	if o.outdated(one.RolloutView) {
 		out.State = eval.StateEvaluating
 	} else {
@@ -168,10 +169,13 @@ func (o Options) redactNames(s *summary.Summary) {
 func (o Options) head(run store.Run) schemas.Head {
 	origin, set := o.Plan.Origin, &o.Plan.Set
 	h := schemas.Head{
-		SchemaVersion: schemas.Version, RunID: run.ID, StoreID: o.StoreID, StorePath: filepath.ToSlash(o.StorePath), Revision: run.Revision, Final: run.Final(),
-		EvaluationSetID: run.EvaluationSetID, EvaluationSetName: o.Redact.String(run.EvaluationSetName), EvaluationSetDigest: set.Digest,
-		EvalIDs: o.redacted(origin.EvalIDs), Filter: o.Redact.String(origin.Filter), RetryOf: run.RetryOf, PlanDigest: o.Plan.Digest,
-		GitCommit: origin.GitCommit, GitDirty: origin.GitDirty, EvalrunVersion: origin.Version, StartedAt: timeOrNil(run.CreatedAt), FinishedAt: timeOrNil(run.FinishedAt), Status: StatusOf(run.Counts),
+		SchemaVersion: schemas.Version, RunID: run.ID, StoreID: o.StoreID, StorePath: filepath.ToSlash(o.StorePath),
+		Revision: run.Revision, Final: run.Final(), EvaluationSetID: run.EvaluationSetID,
+		EvaluationSetName: o.Redact.String(run.EvaluationSetName), EvaluationSetDigest: set.Digest,
+		EvalIDs: o.redacted(origin.EvalIDs), Filter: o.Redact.String(origin.Filter), RetryOf: run.RetryOf,
+		PlanDigest: o.Plan.Digest, GitCommit: origin.GitCommit, GitDirty: origin.GitDirty,
+		EvalrunVersion: origin.Version, StartedAt: timeOrNil(run.CreatedAt), FinishedAt: timeOrNil(run.FinishedAt),
+		Status: StatusOf(run.Counts),
 	}
 	h.FailFast = o.Plan.FailFast
 	if o.Plan.Overrides != (tasks.Overrides{}) {
@@ -205,12 +209,15 @@ func (o Options) head(run store.Run) schemas.Head {
 	return h
 }
 
-// summaryOf is the short form of the statistics.
+// summaryOf shortens the statistics.
 func summaryOf(c store.Counts, s *summary.Summary) schemas.Summary {
-	out := schemas.Summary{Total: c.Total, Completed: c.Completed, Suspended: c.Suspended, Scoring: c.Scoring, Faulted: c.Faulted,
-		Score: s.Score.Mean, ScoreOf: schemas.ScoreWithFaulted, ScoreCompleted: s.ScoreCompleted.Mean}
+	out := schemas.Summary{
+		Total: c.Total, Completed: c.Completed, Suspended: c.Suspended, Scoring: c.Scoring, Faulted: c.Faulted,
+		Score: s.Score.Mean, ScoreOf: schemas.ScoreWithFaulted, ScoreCompleted: s.ScoreCompleted.Mean,
+	}
 	for _, a := range s.Agents {
-		out.Agents = append(out.Agents, schemas.AgentScore{Agent: a.Agent, Score: a.Score.Mean, ScoreCompleted: a.ScoreCompleted.Mean})
+		out.Agents = append(out.Agents, schemas.AgentScore{Agent: a.Agent, Score: a.Score.Mean,
+			ScoreCompleted: a.ScoreCompleted.Mean})
 	}
 	return out
 }
