@@ -8,15 +8,15 @@ import (
 	"github.com/evalrun/evalrun/internal/service"
 )
 
-// again is how a run, or an evaluation of it, is run once more.
+// again says how to run a run, or an evaluation of it, once more.
 type again struct {
 	service.Origin
 	Commit string
-	// Command is given in that folder.
+	// Command is run in that folder.
 	Command string
 }
 
-// Lines are what one types, from the root of the checkout or from the folder that has the store.
+// Lines are the lines to type, from the root of the checkout or from the folder that has the store.
 func (a again) Lines() string {
 	if a.Folder == "" || a.Folder == "." {
 		return a.Command
@@ -28,12 +28,15 @@ func (a again) Lines() string {
 	return "cd " + report.ShellWords([]string{folder}) + "\n" + a.Command
 }
 
-// again says how what a command has made is made once more; nil if the run was not started by one.
+// again says how to make the result of a command once more. It is nil if no command started the
+// run.
 func (p *site) again(ctx context.Context, o *overview, command string) (*again, error) {
 	if command == "" {
 		return nil, nil
 	}
-	origin, err := p.origins.of(o.head.RunID, func() (service.Origin, error) { return p.o.Service.Origin(ctx, o.head.RunID) })
+	origin, err := p.origins.of(o.head.RunID, func() (service.Origin, error) {
+		return p.o.Service.Origin(ctx, o.head.RunID)
+	})
 	if err != nil {
 		return nil, err
 	}

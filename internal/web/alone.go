@@ -44,9 +44,14 @@ func (w *reportWriter) write(text string) {
 // body writes a file up to the end of its body. script is what end will write.
 func (w *reportWriter) body(title, body, script string) {
 	style := string(assets()["style.css"].data)
-	policy := fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'; img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'", hashOf(style), hashOf(script))
-	w.write(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="Content-Security-Policy" content="` + policy +
-		`"><meta name="referrer" content="no-referrer"><link rel="icon" href="data:,"><title>` + html.EscapeString(plain(title)) + " – evalrun</title><style>" + style + "</style></head><body class=\"file\">\n" + body)
+	policy := fmt.Sprintf(
+		"default-src 'none'; style-src '%s'; script-src '%s'; img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+		hashOf(style), hashOf(script))
+	w.write(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="Content-Security-Policy" content="` +
+		policy +
+		`"><meta name="referrer" content="no-referrer"><link rel="icon" href="data:,"><title>` +
+		html.EscapeString(plain(title)) + " – evalrun</title><style>" + style +
+		"</style></head><body class=\"file\">\n" + body)
 }
 
 func (w *reportWriter) end(script string) {
@@ -58,7 +63,7 @@ func hashOf(text string) string {
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// bodyOf is the body of a page of the server.
+// bodyOf makes the body of a page of the server.
 func bodyOf(name string, page any) (string, error) {
 	var made bytes.Buffer
 	if err := templates().ExecuteTemplate(&made, name, page); err != nil {
@@ -80,7 +85,7 @@ var (
 	crumbs      = regexp.MustCompile(`(?s)<p class="crumbs">.*?</p>`)
 )
 
-// alone leaves out of a body what leads to the server, and puts a note before its content.
+// alone removes the links to the server from a body, and puts a note before its content.
 func alone(body, note string) string {
 	body = navigation.ReplaceAllString(body, `<span class="note" role="status">report, not live</span>`)
 	body = serverLink.ReplaceAllString(crumbs.ReplaceAllString(body, ""), "")

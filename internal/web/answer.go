@@ -15,10 +15,10 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// maxAnswer is how large the form of an answer may be.
+// maxAnswer is the most bytes of an answer's form.
 const maxAnswer = 8 << 20
 
-// answerPage asks whether an answer is to be sent, or says what is wrong with it.
+// answerPage asks whether to send an answer, or says what is wrong with it.
 type answerPage struct {
 	frame
 	entered
@@ -29,7 +29,7 @@ type answerPage struct {
 	CSRF    string
 }
 
-// entered is what a person has entered.
+// entered is the input of a person.
 type entered struct {
 	Verb, Reason, Data string
 	All                bool
@@ -39,36 +39,42 @@ type entered struct {
 }
 
 func (e *entered) read(v url.Values) {
-	*e = entered{Verb: v.Get("verb"), Reason: strings.TrimSpace(v.Get("reason")), Data: strings.TrimSpace(v.Get("data")), All: v.Get("all") != "", Seen: v.Get("seen"), Fence: v.Get("fence"), Run: v.Get("run")}
+	*e = entered{
+		Verb: v.Get("verb"), Reason: strings.TrimSpace(v.Get("reason")), Data: strings.TrimSpace(v.Get("data")),
+		All: v.Get("all") != "", Seen: v.Get("seen"), Fence: v.Get("fence"), Run: v.Get("run"),
+	}
 }
 
-// answered says what became of an answer. It is a page, and a document for the script.
+// answered describes the outcome of an answer. It is a page, and a document for the script.
 type answered struct {
 	frame `json:"-"`
 	// Outcome is sent, late (somebody was faster, or nobody waits any more), wrong or stale.
 	Outcome string `json:"outcome"`
 	Text    string `json:"text"`
-	// Payload is what counts, if somebody else has answered.
+	// Payload is the answer that counts, if somebody else has answered.
 	Payload string `json:"payload,omitempty"`
 	RunID   string `json:"runId,omitempty"`
 	Rollout string `json:"rolloutId,omitempty"`
 	// CSRF is a token for another try.
 	CSRF string `json:"csrf,omitempty"`
-	// Mine says that what counts has come from the person who is told.
+	// Mine is set if the answer that counts came from the person who reads this.
 	Mine bool `json:"-"`
 }
 
-// answers takes the answers of people, and says what became of them.
+// answers takes the answers of people and describes their outcome.
 type answers struct{ o Options }
 
-// answer takes an answer. Without JavaScript it asks first whether it is to be sent.
+// answer takes an answer. Without JavaScript it first asks whether to send it.
 func (a answers) answer(w http.ResponseWriter, r *http.Request) error {
 	if !sameOrigin(r) {
-		return &pageError{http.StatusForbidden, "This answer was not sent by a page of this server: it came from another site. Nothing was done."}
+		return &pageError{http.StatusForbidden,
+			"This answer was not sent by a page of this server: it came from another site. Nothing was done."}
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxAnswer)
 	if err := r.ParseForm(); err != nil {
-		return &pageError{http.StatusRequestEntityTooLarge, fmt.Sprintf("The answer could not be read, or is larger than %d MiB. Hand it in with evalrun deliver.", maxAnswer>>20)}
+		return &pageError{http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("The answer could not be read, or is larger than %d MiB. Hand it in with evalrun deliver.",
+				maxAnswer>>20)}
 	}
 	t, err := a.o.Service.Trigger(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -76,13 +82,15 @@ func (a answers) answer(w http.ResponseWriter, r *http.Request) error {
 	}
 	a.about(r, t.TriggerID)
 	if !asksPerson(t) {
-		return &pageError{http.StatusUnprocessableEntity, "This trigger waits for no person: evalrun deliver hands in a result in place of its job."}
+		return &pageError{http.StatusUnprocessableEntity,
+			"This trigger waits for no person: evalrun deliver hands in a result in place of its job."}
 	}
 	me, may, csrf := answerer(r)
 	if !may {
 		return &pageError{http.StatusForbidden, "Your token may look and not answer: it lacks the scope deliver."}
 	}
-	page := &answerPage{frame: frame{Title: "Send this answer?", Section: "/inbox"}, Asked: newQuestion(t, a.o.Now()), CSRF: csrf}
+	page := &answerPage{frame: frame{Title: "Send this answer?", Section: "/inbox"},
+		Asked: newQuestion(t, a.o.Now()), CSRF: csrf}
 	page.read(r.PostForm)
 	if !t.Open {
 		return a.tooLate(w, r, http.StatusConflict, t)
@@ -115,8 +123,8 @@ func (a answers) answer(w http.ResponseWriter, r *http.Request) error {
 	return a.o.present(w, r, http.StatusUnprocessableEntity, "answer.html", page)
 }
 
-// delivery is what the form sends, or what is wrong with that. The errors of its fields are in the
-// fields.
+// delivery returns the content of the form, or what is wrong with it. The errors of its fields are
+// in the fields.
 func (page *answerPage) delivery(v url.Values) (d runner.Delivery, problem string) {
 	var data json.RawMessage
 	if len(page.Asked.Fields) > 0 && page.Verb != "deny" {
@@ -148,9 +156,12 @@ func (page *answerPage) delivery(v url.Values) (d runner.Delivery, problem strin
 			return d, "The answer does not fit the schema of the question: " + plain(err.Error()) + "."
 		}
 	}
-	o := jsonobj.Object{{Key: "action", Value: jsonobj.Quote(page.Verb)}, {Key: "approved", Value: json.RawMessage(fmt.Sprint(page.Verb == "approve"))}}
+	o := jsonobj.Object{
+		{Key: "action", Value: jsonobj.Quote(page.Verb)},
+		{Key: "approved", Value: json.RawMessage(fmt.Sprint(page.Verb == "approve"))},
+	}
 	if page.Reason != "" {
-		reason, err := jsonobj.Marshal(page.Reason) // spelled as the script shows it: < and > stay as they are
+		reason, err := jsonobj.Marshal(page.Reason) // this spells it as the script shows it: < and > stay as they are
 		if err != nil {
 			return d, "Reason: expected text."
 		}
@@ -163,9 +174,10 @@ func (page *answerPage) delivery(v url.Values) (d runner.Delivery, problem strin
 	return d, ""
 }
 
-// send delivers an answer, to all that ask the same if that is wanted, and says what came of it.
+// send delivers an answer, to all that ask the same if the person wants that, and writes the
+// outcome.
 func (a answers) send(w http.ResponseWriter, r *http.Request, page *answerPage, what runner.Delivery, me string) error {
-	ctx := context.WithoutCancel(r.Context()) // what was read whole is taken, whether or not the browser still listens
+	ctx := context.WithoutCancel(r.Context()) // an answer that was read whole counts, also without a listener
 	ids := []string{page.Asked.TriggerID}
 	if page.All {
 		others, err := a.sameQuestion(ctx, page)
@@ -181,7 +193,7 @@ func (a answers) send(w http.ResponseWriter, r *http.Request, page *answerPage, 
 		case errors.As(err, &wrong) && i == 0:
 			return a.tell(w, r, http.StatusUnprocessableEntity, answered{Outcome: "wrong", Text: wrong.Error(), CSRF: page.CSRF})
 		case errors.As(err, &wrong), errors.Is(err, service.ErrNotFound):
-			late++ // its run was removed a moment ago
+			late++ // the run was removed a moment ago
 		case err != nil && receipt.Disposition == "":
 			return err
 		case receipt.Disposition == runner.Accepted:
@@ -206,12 +218,13 @@ func (a answers) send(w http.ResponseWriter, r *http.Request, page *answerPage, 
 	}
 	out := answered{Outcome: "sent", Text: text + ".", RunID: page.Asked.RunID, Rollout: page.Asked.RolloutID}
 	if page.Asked.Blind {
-		out.RunID, out.Rollout = "", "" // who rates next does not know the agent either
+		out.RunID, out.Rollout = "", "" // the next rater must not know the agent either
 	}
 	return a.tell(w, r, http.StatusOK, out)
 }
 
-func (a answers) deliver(ctx context.Context, page *answerPage, id string, what runner.Delivery, me string) (runner.Receipt, error) {
+func (a answers) deliver(ctx context.Context, page *answerPage, id string,
+	what runner.Delivery, me string) (runner.Receipt, error) {
 	if page.Verb == "rate" {
 		if err := a.ratedBefore(ctx, id, me); err != nil {
 			return runner.Receipt{}, err
@@ -223,7 +236,8 @@ func (a answers) deliver(ctx context.Context, page *answerPage, id string, what 
 	return a.o.Service.Deliver(ctx, id, what)
 }
 
-// ratedBefore refuses a second rating of a person: an evaluator with several raters asks several people.
+// ratedBefore refuses a second rating by one person: an evaluator with several raters asks several
+// people.
 func (a answers) ratedBefore(ctx context.Context, id, me string) error {
 	t, err := a.o.Service.Trigger(ctx, id)
 	if err != nil {
@@ -231,7 +245,7 @@ func (a answers) ratedBefore(ctx context.Context, id, me string) error {
 	}
 	var asked struct{ Data struct{ Raters int } }
 	if json.Unmarshal(t.Payload, &asked) != nil || asked.Data.Raters < 2 {
-		return nil // one person is asked
+		return nil // the evaluator asks one person
 	}
 	rated := false
 	err = a.o.Service.Triggers(ctx, t.RunID, true, func(other runner.Trigger) error {
@@ -243,20 +257,23 @@ func (a answers) ratedBefore(ctx context.Context, id, me string) error {
 		return nil
 	})
 	if err == nil && rated {
-		return &runner.InputError{Err: fmt.Errorf("you have rated this rollout already, and %s asks several people: somebody else is to rate it", plain(t.EvaluatorID))}
+		return &runner.InputError{Err: fmt.Errorf(
+			"you have rated this rollout already, and %s asks several people: somebody else is to rate it",
+			plain(t.EvaluatorID))}
 	}
 	return err
 }
 
-// sameQuestion are the other triggers that asked the same when the page was made, of the runs that it
-// showed.
+// sameQuestion returns the other triggers that asked the same when the page was made, in the runs
+// that it showed.
 func (a answers) sameQuestion(ctx context.Context, page *answerPage) (ids []string, err error) {
 	seen, err := microseconds(page.Seen)
 	if err != nil {
 		return nil, &pageError{http.StatusUnprocessableEntity, "The form does not say when it was made. Load the page again."}
 	}
 	err = a.o.Service.Triggers(ctx, page.Run, false, func(t runner.Trigger) error {
-		if t.TriggerID != page.Asked.TriggerID && asksPerson(t) && digestOf(t) == page.Asked.Digest && !t.CreatedAt.After(seen) {
+		if t.TriggerID != page.Asked.TriggerID && asksPerson(t) &&
+			digestOf(t) == page.Asked.Digest && !t.CreatedAt.After(seen) {
 			ids = append(ids, t.TriggerID)
 		}
 		return nil
@@ -265,15 +282,16 @@ func (a answers) sameQuestion(ctx context.Context, page *answerPage) (ids []stri
 	return ids, err
 }
 
-// tooLate says that an answer was not sent: who was faster, when, and with what.
+// tooLate says that an answer was not sent, and who was faster, when, and with what.
 func (a answers) tooLate(w http.ResponseWriter, r *http.Request, status int, t runner.Trigger) error {
 	return a.tell(w, r, status, a.ended(r, t, "%s was faster, at %s. Your answer was not sent."))
 }
 
-// ended says what has become of a trigger: in the words of the text who has answered it, and when, and
-// with what.
+// ended describes the end of a trigger. It puts who answered, and when, into the text, and adds the
+// answer.
 func (a answers) ended(r *http.Request, t runner.Trigger, text string) answered {
-	out := answered{Outcome: "late", Text: "Nobody waits for this answer any more: the trigger is " + t.State + ".", RunID: t.RunID, Rollout: t.RolloutID}
+	out := answered{Outcome: "late", Text: "Nobody waits for this answer any more: the trigger is " + t.State + ".",
+		RunID: t.RunID, Rollout: t.RolloutID}
 	for _, d := range t.Deliveries {
 		if d.Disposition != runner.Accepted {
 			continue
@@ -285,7 +303,7 @@ func (a answers) ended(r *http.Request, t runner.Trigger, text string) answered 
 		}
 		out.Payload = textOf(d.Payload)
 	}
-	if isBlind(t) { // who rates next knows neither the agent nor what others say
+	if isBlind(t) { // the next rater must know neither the agent nor the ratings of others
 		if out.RunID, out.Rollout = "", ""; !out.Mine {
 			out.Payload = ""
 		}
@@ -298,10 +316,11 @@ func (a answers) tell(w http.ResponseWriter, r *http.Request, status int, out an
 	if wantsJSON(r) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(out) // a reader who is gone is told nothing
+		_ = json.NewEncoder(w).Encode(out) // a client that is gone misses the answer
 		return nil
 	}
-	out.frame = frame{Title: map[string]string{"sent": "Sent", "late": "Somebody was faster"}[out.Outcome], Section: "/inbox"}
+	out.frame = frame{Title: map[string]string{"sent": "Sent", "late": "Somebody was faster"}[out.Outcome],
+		Section: "/inbox"}
 	switch {
 	case out.Mine:
 		out.Title = "Answered already"
@@ -313,14 +332,14 @@ func (a answers) tell(w http.ResponseWriter, r *http.Request, status int, out an
 
 func wantsJSON(r *http.Request) bool { return r.Header.Get("Accept") == "application/json" }
 
-// about notes for the audit log what a request is about.
+// about notes the object of a request for the audit log.
 func (a answers) about(r *http.Request, object string) {
 	if a.o.About != nil {
 		a.o.About(r, object)
 	}
 }
 
-// outcome says of a trigger what has become of it, for the script.
+// outcome tells the script the end of a trigger.
 func (a answers) outcome(w http.ResponseWriter, r *http.Request) error {
 	t, err := a.o.Service.Trigger(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -333,5 +352,5 @@ func (a answers) outcome(w http.ResponseWriter, r *http.Request) error {
 	if t.Open {
 		return a.tell(w, r, http.StatusOK, answered{Outcome: "open"})
 	}
-	return a.tell(w, r, http.StatusOK, a.ended(r, t, "Answered by %s, at %s.")) // nothing was entered here
+	return a.tell(w, r, http.StatusOK, a.ended(r, t, "Answered by %s, at %s.")) // the reader entered nothing here
 }

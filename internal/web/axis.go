@@ -8,15 +8,17 @@ import (
 	"time"
 )
 
-// The compressed axis: a time in which nothing works and that is longer than idleShare of all working
-// time gets at most idleWidth of the axis, and all of these together at most idleTotal.
+// These constants compress the axis: a time in which nothing works and that is longer than
+// idleShare of all working time gets at most idleWidth of the axis, and all of these together at
+// most idleTotal.
 const (
 	idleShare = 0.15
 	idleWidth = 0.13
 	idleTotal = 0.30
 )
 
-// The place of the axis in the drawing, as shares of its width: the names of the lanes are left of it.
+// These are the place of the axis in the drawing, as shares of its width. The names of the lanes
+// are left of it.
 const (
 	axisFrom  = 0.20
 	axisWidth = 0.79
@@ -31,7 +33,8 @@ type axis struct {
 	idle []int
 }
 
-// newAxis makes the axis of what happened. Its cuts are all times at which something begins or ends.
+// newAxis makes the axis for some stretches. Its cuts are all times at which something begins or
+// ends.
 func newAxis(all []stretch) *axis {
 	a := &axis{}
 	var busy []stretch
@@ -77,7 +80,7 @@ func newAxis(all []stretch) *axis {
 	return a
 }
 
-// place is where a time is, from 0 to 1.
+// place returns the place of a time, from 0 to 1.
 func (a *axis) place(t time.Time) float64 {
 	if len(a.at) == 0 || t.Before(a.cuts[0]) {
 		return 0
@@ -96,7 +99,7 @@ type drawing struct {
 	Bars   []drawnBar
 	Breaks []drawnBreak
 	Ticks  []tick
-	// Left says how many stretches were merged with others, because they would be one line.
+	// Merged counts the stretches that were merged with others, because they would be one line.
 	Merged int
 }
 
@@ -109,7 +112,7 @@ type drawnBar struct {
 	Kind, Title, Text, Note string
 	X, Width, TextX, NoteX  string
 	Y, Height, TextY        int
-	// Moment is a mark without a width; NoteEnds says that the note stands before the bar.
+	// Moment marks a bar without a width. NoteEnds is set if the note stands before the bar.
 	Moment, NoteEnds bool
 }
 
@@ -123,13 +126,13 @@ type tick struct {
 	X, Text, Anchor string
 }
 
-// The heights of the drawing in pixels, and how many lines of one lane it has at most.
+// The heights of the drawing in pixels, and the most lines that one lane has.
 const (
 	top      = 30
 	lane     = 30
 	waitLine = 22
 	maxLines = 12
-	// nearest is how near two bars of a lane may be: about a pixel.
+	// nearest is the least distance between two bars of a lane: about a pixel.
 	nearest = 0.001
 )
 
@@ -164,30 +167,37 @@ func draw(all []stretch) *drawing {
 	}
 	for _, i := range a.idle {
 		took := a.cuts[i+1].Sub(a.cuts[i])
-		b := drawnBreak{X: formatAxis(a.at[i]), Width: width(a.at[i], a.at[i+1]), Middle: formatAxis((a.at[i] + a.at[i+1]) / 2), Text: "// " + formatDuration(took) + " //"}
+		b := drawnBreak{
+			X: formatAxis(a.at[i]), Width: width(a.at[i], a.at[i+1]), Middle: formatAxis((a.at[i] + a.at[i+1]) / 2),
+			Text: "// " + formatDuration(took) + " //",
+		}
 		if i == len(a.cuts)-2 && slices.ContainsFunc(all, func(s stretch) bool { return s.Open }) {
 			b.Grows = took.Milliseconds()
 		}
 		d.Breaks = append(d.Breaks, b)
 	}
 	first, last := a.cuts[0], a.cuts[len(a.cuts)-1]
-	d.Ticks = []tick{{formatAxis(0), first.UTC().Format(time.TimeOnly), "start"}, {formatAxis(1), last.UTC().Format(time.TimeOnly) + " UTC", "end"}}
+	d.Ticks = []tick{
+		{formatAxis(0), first.UTC().Format(time.TimeOnly), "start"},
+		{formatAxis(1), last.UTC().Format(time.TimeOnly) + " UTC", "end"},
+	}
 	d.Height = y + 22
 	return d
 }
 
-// width is that of a bar, which can be seen however short it is.
+// width returns the width of a bar, which is visible however short the time is.
 func width(from, to float64) string {
 	return strconv.FormatFloat(100*max(axisWidth*(to-from), 0.0025), 'f', 3, 64) + "%"
 }
 
-// addLane draws the stretches of a lane. Those that would be nearer than a pixel are one bar.
+// addLane draws the stretches of a lane. Stretches that would be nearer than a pixel become one
+// bar.
 func (d *drawing) addLane(a *axis, own []stretch, y int) {
 	type mark struct {
 		from, to float64
 		n        int
 		stretch
-		// last is the end of the last one that was merged into it.
+		// last is the end of the last stretch that was merged into it.
 		last time.Time
 	}
 	var marks []mark
@@ -204,7 +214,10 @@ func (d *drawing) addLane(a *axis, own []stretch, y int) {
 		marks = append(marks, m)
 	}
 	for i, m := range marks {
-		b := drawnBar{Kind: m.Kind, X: formatAxis(m.from), Width: width(m.from, m.to), TextX: formatAxis(m.from + 0.005), Y: y, Height: 20, TextY: y + 14, Moment: m.Lane == laneDelivered}
+		b := drawnBar{
+			Kind: m.Kind, X: formatAxis(m.from), Width: width(m.from, m.to), TextX: formatAxis(m.from + 0.005),
+			Y: y, Height: 20, TextY: y + 14, Moment: m.Lane == laneDelivered,
+		}
 		b.Title = m.Label + ", " + formatDuration(m.For())
 		text := m.Label
 		switch {

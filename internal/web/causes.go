@@ -9,13 +9,14 @@ import (
 	"strings"
 )
 
-// maxCauses is how many reasons a page shows, and maxNamed how many evaluations of one.
+// maxCauses is the most reasons that a page shows, maxNamed the most evaluations that it names for
+// one.
 const (
 	maxCauses = 8
 	maxNamed  = 3
 )
 
-// scored is the score between the name of an evaluator and what it has found.
+// scored matches the score between the name of an evaluator and its finding.
 var scored = regexp.MustCompile(`^ -?[0-9][0-9.e+-]*( of [0-9.]+)?(: |$)`)
 
 // addCauses groups the rollouts that somebody has to look at by the reason for which they have not
@@ -93,8 +94,8 @@ func (c *cause) count(o *overview, at int) {
 	c.evaluations[r.evaluation] = true
 }
 
-// together puts reasons of one evaluator together that are of one rollout each, where there are too many
-// of all: what a judge says is never the same twice.
+// together joins reasons of one evaluator that have one rollout each, if there are too many reasons
+// in all: a judge never says the same twice.
 func together(all []cause) (out []cause) {
 	if len(all) <= maxCauses {
 		return all
@@ -133,7 +134,7 @@ func together(all []cause) (out []cause) {
 	return out
 }
 
-// link leads to the rollouts in the list.
+// link returns a link to the rollouts in the list.
 func (c *cause) link() string {
 	q := url.Values{}
 	if c.evaluator != "" {
@@ -141,13 +142,14 @@ func (c *cause) link() string {
 	} else {
 		q.Set("status", c.Status)
 	}
-	if text := strings.ToLower(strings.TrimSpace(plain(strings.TrimSuffix(c.Text, "…")))); text != "" && !strings.Contains(text, "\uFFFD") {
+	if text := strings.ToLower(strings.TrimSpace(plain(strings.TrimSuffix(c.Text, "…")))); text != "" &&
+		!strings.Contains(text, "\uFFFD") {
 		q.Set("q", text)
 	}
 	return "?" + q.Encode() + "#rl"
 }
 
-// Says is what stands before the number.
+// Says returns the words before the number.
 func (c cause) Says() string {
 	switch {
 	case c.Different > 1:

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// columns are the rollouts of a run without their texts, a column each, so that the script filters
-// and sorts without asking again.
+// columns has the rollouts of a run without their texts, in one array per column, so that the
+// script filters and sorts without another request.
 type columns struct {
 	Revision    int64        `json:"revision"`
 	Base        string       `json:"base"`
@@ -19,7 +19,7 @@ type columns struct {
 	Statuses    []string     `json:"statuses"`
 	Evaluations []evaluation `json:"evaluations"`
 	Strings     []string     `json:"strings"`
-	// MatrixRows is how many evaluations a page shows.
+	// MatrixRows is the most evaluations that a page shows.
 	MatrixRows int `json:"matrixRows"`
 	// Reduced and Spread are the scores and the spreads of each evaluation by agent, in millionths.
 	Reduced [][]int `json:"reduced"`
@@ -30,8 +30,8 @@ type columns struct {
 		Agent      []int    `json:"agent"`
 		Epoch      []int    `json:"epoch"`
 		Status     []int    `json:"status"`
-		// Score and Scores (of each evaluator) are in millionths, -1 where there is none; Scores
-		// are -2 where the evaluator failed.
+		// Score and Scores (of each evaluator) are in millionths, -1 if there is none. Scores
+		// are -2 if the evaluator failed.
 		Score   []int   `json:"score"`
 		Scores  [][]int `json:"scores"`
 		Working []int64 `json:"working"`
@@ -42,8 +42,11 @@ type columns struct {
 }
 
 func newColumns(o *overview) *columns {
-	d := &columns{Revision: o.head.Revision, Base: "/runs/" + o.head.RunID + "/rollouts/", Agents: o.agents, Evaluators: o.evaluators, Statuses: statuses,
-		Evaluations: o.evaluations, Strings: []string{""}, MatrixRows: o.matrixRows()}
+	d := &columns{
+		Revision: o.head.Revision, Base: "/runs/" + o.head.RunID + "/rollouts/", Agents: o.agents,
+		Evaluators: o.evaluators, Statuses: statuses, Evaluations: o.evaluations, Strings: []string{""},
+		MatrixRows: o.matrixRows(),
+	}
 	place := map[string]int{"": 0}
 	status := map[string]int{}
 	for i, s := range statuses {
@@ -62,7 +65,9 @@ func newColumns(o *overview) *columns {
 			at = len(d.Strings)
 			place[r.Reason], d.Strings = at, append(d.Strings, r.Reason)
 		}
-		c.ID, c.Evaluation, c.Agent, c.Epoch = append(c.ID, r.RolloutID), append(c.Evaluation, r.evaluation), append(c.Agent, r.agent), append(c.Epoch, r.Epoch)
+		c.ID, c.Evaluation, c.Agent, c.Epoch =
+			append(c.ID, r.RolloutID), append(c.Evaluation, r.evaluation),
+			append(c.Agent, r.agent), append(c.Epoch, r.Epoch)
 		c.Status, c.Why = append(c.Status, status[r.Status]), append(c.Why, at)
 		c.Score = append(c.Score, millionths(r.Score))
 		c.Working, c.Waiting = append(c.Working, r.Clocks.WorkingMs), append(c.Waiting, r.Clocks.WaitingMs)
@@ -97,8 +102,8 @@ func (p *site) columns(w http.ResponseWriter, r *http.Request) error {
 	var out io.Writer = w
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		h.Set("Content-Encoding", "gzip")
-		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is one that it knows
-		defer func() { _ = z.Close() }()               // a reader who is gone is told nothing
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // gzip knows this level
+		defer func() { _ = z.Close() }()               // a client that is gone misses the answer
 		out = z
 	}
 	_ = json.NewEncoder(out).Encode(newColumns(o))

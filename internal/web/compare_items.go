@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// maxMarks is how many epochs of a side are marked.
+	// maxMarks is the most epochs of a side that have a mark.
 	maxMarks = 5
-	// itemElements is about how many elements each of the two lists of evaluations has at most, so that
+	// itemElements is about the most elements that each of the two lists of evaluations has, so that
 	// the page has fewer than 5,000.
 	itemElements = 2000
 )
 
-// list is the part of a list of evaluations that the page shows; a file has all of it. key is the number
-// of the part in the query.
+// list returns the part of a list of evaluations that the page shows. A file has all of it. key is
+// the parameter of the query that has the number of the part.
 func (page *comparePage) list(all []compare.Item, key string) (out itemList) {
 	if len(all) == 0 {
 		return out
@@ -58,19 +58,19 @@ func (i comparedItem) Class() compare.Verdict {
 	return compare.Regressed
 }
 
-// MoreA and MoreB are how many epochs are not marked.
+// MoreA counts the epochs of A that are not marked.
 func (i comparedItem) MoreA() int { return len(i.RolloutsA) - len(i.MarksA) }
 
-// MoreB is that of B.
+// MoreB counts the epochs of B that are not marked.
 func (i comparedItem) MoreB() int { return len(i.RolloutsB) - len(i.MarksB) }
 
-// Value and Signed write scores and differences as the first figure is written.
+// Value writes a score as the first figure is written.
 func (i comparedItem) Value(v float64) string { return i.row.Value(v) }
 
-// Signed is a difference with its sign.
+// Signed writes a difference as the first figure is written, with its sign.
 func (i comparedItem) Signed(v float64) string { return i.row.Signed(v) }
 
-// Changed says in a line what each evaluator says of A and of B, and what has faulted.
+// Changed writes a line with the results of each evaluator for A and B, and the faults.
 func (i comparedItem) Changed() string {
 	var out []string
 	for _, c := range i.Changes {
@@ -81,15 +81,19 @@ func (i comparedItem) Changed() string {
 		faults []string
 	}{{"A", i.FaultsA}, {"B", i.FaultsB}} {
 		if n := len(side.faults); n > 0 {
-			out = append(out, fmt.Sprintf("%s in %s: %s", counted(n, "fault"), side.name, strings.Join(slices.Compact(slices.Sorted(slices.Values(side.faults))), ", ")))
+			out = append(out, fmt.Sprintf("%s in %s: %s", counted(n, "fault"), side.name,
+				strings.Join(slices.Compact(slices.Sorted(slices.Values(side.faults))), ", ")))
 		}
 	}
 	return strings.Join(out, "; ")
 }
 
-// item is an evaluation with its links.
+// item makes an evaluation with its links.
 func (page *comparePage) item(one compare.Item) comparedItem {
-	out := comparedItem{Item: one, row: page.First, MarksA: page.marks(page.Doc.A.RunID, one.RolloutsA), MarksB: page.marks(page.Doc.B.RunID, one.RolloutsB)}
+	out := comparedItem{
+		Item: one, row: page.First,
+		MarksA: page.marks(page.Doc.A.RunID, one.RolloutsA), MarksB: page.marks(page.Doc.B.RunID, one.RolloutsB),
+	}
 	if !page.Offline {
 		q := page.query()
 		q.Set("evaluation", one.EvaluationID)
@@ -101,7 +105,7 @@ func (page *comparePage) item(one compare.Item) comparedItem {
 	return out
 }
 
-// marks are the epochs of a side, at most maxMarks of them.
+// marks returns the epochs of a side, at most maxMarks of them.
 func (page *comparePage) marks(runID string, rollouts []compare.Rollout) (out []cell) {
 	for _, r := range rollouts[:min(len(rollouts), maxMarks)] {
 		one := cell{Status: r.Status, Label: fmt.Sprintf("epoch %d: %s", r.Epoch, r.Status)}

@@ -13,30 +13,30 @@ import (
 // comparePage is the comparison of two runs, or of two agents of one.
 type comparePage struct {
 	frame
-	// A and B are RUN or RUN:AGENT, Margin and By as the query has them.
+	// A and B are RUN or RUN:AGENT. They, Margin and By are as in the query.
 	A, B, Margin, By string
 	Different        bool
-	// Problem says why there is no comparison, and Differences what differs. Allow leads to one of
-	// different sets all the same.
+	// Problem says why there is no comparison, and Differences what differs. Allow is a link to the
+	// comparison of different sets.
 	Problem     string
 	Differences []string
 	Allow       string
-	// Offline is set in a file, where nothing can be asked for and where all items have their place.
+	// Offline is set in a file, which cannot make requests and which has room for all items.
 	Offline bool
 	Doc     *compare.Document
-	// Same says that both sides are the same run and agents.
+	// Same is set if both sides are the same run and agents.
 	Same bool
-	// Offers are the newest runs, where a side is still to be chosen.
+	// Offers are the newest runs, if a side is still to be chosen.
 	Offers []offeredRun
 	Gates  []compareGate
 	First  *compareRow
 	Rows   []compareRow
-	// Each are the verdicts on the agents, where there are several: there is none over all of them.
+	// Each has the verdicts on the agents if there are several. There is no verdict over all of them.
 	Each []agentCompared
-	// Limits say how far the figures can be trusted, and McNemar what that test finds.
+	// Limits say how far the figures can be trusted, and McNemar the result of that test.
 	Limits  []string
 	McNemar []string
-	// Parts are which parts of the lists are shown, from 1.
+	// Parts says which parts of the lists are shown, from 1.
 	Parts     map[string]int
 	Regressed itemList
 	Improved  itemList
@@ -48,17 +48,17 @@ type compareRow struct {
 	Scale float64
 }
 
-// itemList are evaluations that became worse, or better.
+// itemList lists evaluations that became worse, or better.
 type itemList struct {
 	part
 	Items []comparedItem
-	// Agents says that there are several agents.
+	// Agents is set if there are several agents.
 	Agents bool
 	// Label is the name of the list.
 	Label string
 }
 
-// comparedItem is an evaluation that differs, with what both sides have made of it.
+// comparedItem is an evaluation that differs, with the results of both sides.
 type comparedItem struct {
 	compare.Item
 	row *compareRow
@@ -68,7 +68,7 @@ type comparedItem struct {
 	MarksA, MarksB []cell
 }
 
-// agentCompared is what a comparison says of one agent.
+// agentCompared is the comparison of one agent.
 type agentCompared struct {
 	Agent string
 	Row   *compareRow
@@ -79,18 +79,18 @@ type agentCompared struct {
 // compareGate is a gate and how it was judged.
 type compareGate struct{ Verdict, Sentence string }
 
-// offeredRun is a run that can be a side. A and B lead to it as that side, and are empty where that is
-// chosen already.
+// offeredRun is a run that can be a side. A and B are links that make it that side. They are empty
+// if that side is chosen already.
 type offeredRun struct {
 	ID, Name  string
 	CreatedAt time.Time
 	A, B      string
 }
 
-// At is the place of a difference in the drawing.
+// At returns the place of a difference in the drawing.
 func (r compareRow) At(v float64) string { return percent(0.5 + 0.48*v/r.Scale) }
 
-// Figure is what the row compares, as a person calls it.
+// Figure names the figure of the row for people.
 func (r compareRow) Figure() string {
 	switch {
 	case r.Name != "":
@@ -101,10 +101,10 @@ func (r compareRow) Figure() string {
 	return strings.TrimPrefix(r.By, "evaluator:")
 }
 
-// Value is a value of the figure, and Signed a difference with its sign.
+// Value writes a value of the figure.
 func (r compareRow) Value(v float64) string { return report.Figure(r.By, v) }
 
-// Signed is a difference of the figure with its sign.
+// Signed writes a difference of the figure with its sign.
 func (r compareRow) Signed(v float64) string {
 	sign := "+"
 	if v < 0 {
@@ -113,10 +113,10 @@ func (r compareRow) Signed(v float64) string {
 	return sign + report.Figure(r.By, math.Abs(v))
 }
 
-// Percent is the probability with which the least difference is found.
+// Percent is the probability of finding the least difference.
 func (r compareRow) Percent() float64 { return 100 * r.Power }
 
-// query leads to the page.
+// query returns the query of the page's URL.
 func (page *comparePage) query() url.Values {
 	q := url.Values{"a": {page.A}, "b": {page.B}}
 	for key, value := range map[string]string{"margin": page.Margin, "by": page.By} {

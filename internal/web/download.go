@@ -8,19 +8,30 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// fileFormat is a form in which a run or a comparison can be had as a file: ID is how the program calls
-// it, Name how a person does, and Ext the end of the file's name.
+// fileFormat is a file format of a run or a comparison. ID is its name in the program,
+// Name its name for people, and Ext the end of the file's name.
 type fileFormat struct{ ID, Name, Ext, Type string }
 
 var (
-	runFormats = []fileFormat{{"json", "Results (JSON)", ".json", "application/json"}, {formatPage, "Report (one HTML file)", ".html", "application/octet-stream"}, {"csv", "Table (CSV)", ".csv", "text/csv; charset=utf-8"},
-		{"junit", "JUnit (XML)", ".xml", "application/xml"}, {"markdown", "Summary (Markdown)", ".md", "text/plain; charset=utf-8"}, {runner.FormatInspect, "Inspect log", ".eval", "application/octet-stream"}, {runner.FormatATIF, "Trajectories (ATIF)", ".jsonl", "application/jsonl"}}
-	comparisonFormats = []fileFormat{{"json", "Comparison (JSON)", ".json", "application/json"}, {formatPage, "Comparison (one HTML file)", ".html", "application/octet-stream"}, {"markdown", "Comparison (Markdown)", ".md", "text/plain; charset=utf-8"}}
+	runFormats = []fileFormat{
+		{"json", "Results (JSON)", ".json", "application/json"},
+		{formatPage, "Report (one HTML file)", ".html", "application/octet-stream"},
+		{"csv", "Table (CSV)", ".csv", "text/csv; charset=utf-8"},
+		{"junit", "JUnit (XML)", ".xml", "application/xml"},
+		{"markdown", "Summary (Markdown)", ".md", "text/plain; charset=utf-8"},
+		{runner.FormatInspect, "Inspect log", ".eval", "application/octet-stream"},
+		{runner.FormatATIF, "Trajectories (ATIF)", ".jsonl", "application/jsonl"},
+	}
+	comparisonFormats = []fileFormat{
+		{"json", "Comparison (JSON)", ".json", "application/json"},
+		{formatPage, "Comparison (one HTML file)", ".html", "application/octet-stream"},
+		{"markdown", "Comparison (Markdown)", ".md", "text/plain; charset=utf-8"},
+	}
 )
 
 const formatPage = "html"
 
-// formatOf is the format that a URL names.
+// formatOf returns the format that a URL names.
 func formatOf(all []fileFormat, r *http.Request) (fileFormat, error) {
 	var names []string
 	for _, f := range all {
@@ -29,10 +40,11 @@ func formatOf(all []fileFormat, r *http.Request) (fileFormat, error) {
 		}
 		names = append(names, f.ID)
 	}
-	return fileFormat{}, notFound("there is no format %q; there are %s", plain(r.PathValue("format")), strings.Join(names, ", "))
+	return fileFormat{}, notFound("there is no format %q; there are %s",
+		plain(r.PathValue("format")), strings.Join(names, ", "))
 }
 
-// runDownloads are the files of a run. A log of Inspect has one agent.
+// runDownloads lists the files of a run. A log of Inspect has one agent.
 func runDownloads(runID string, agents []string) (out []download) {
 	for _, f := range runFormats {
 		u := "/runs/" + runID + "/download/" + f.ID
@@ -47,7 +59,7 @@ func runDownloads(runID string, agents []string) (out []download) {
 	return out
 }
 
-// The values of a rollout that can be had as files.
+// These are the values of a rollout that one can download.
 const valueInput, valueExpected, valueOutput = "input", "expected", "output"
 
 // addDownloads adds the files of a rollout.
@@ -68,5 +80,5 @@ func (page *rolloutPage) addDownloads() {
 	}
 }
 
-// maxAgents is of how many agents each has a verdict of its own.
+// maxAgents is the most agents that get a verdict each.
 const maxAgents = 12

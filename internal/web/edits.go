@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The limits of an edit: lines around what has changed, lines that are shown, and lines that are compared
+// The limits of an edit: lines around a change, lines that are shown, and lines that are compared
 // with each other.
 const (
 	aroundEdit  = 3
@@ -15,7 +15,7 @@ const (
 	maxCompared = 1500
 )
 
-// editsIn are the edits among the content of a tool call.
+// editsIn returns the edits in the content of a tool call.
 func editsIn(content json.RawMessage) (out []edit) {
 	var blocks []struct {
 		Type    string `json:"type"`
@@ -24,7 +24,7 @@ func editsIn(content json.RawMessage) (out []edit) {
 		NewText string `json:"newText"`
 	}
 	if json.Unmarshal(content, &blocks) != nil {
-		return nil // another form has none
+		return nil // content of another form has no edits
 	}
 	for _, b := range blocks {
 		if b.Type == "diff" {
@@ -87,7 +87,8 @@ func linesOf(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// filesChanged are the files of all edits of some steps, by their paths. link leads to a step.
+// filesChanged returns the files of all edits of some steps, by their paths. link makes a link to a
+// step.
 func filesChanged(all []step, link func(i int) string) (out []changedFile) {
 	for i := range all {
 		for _, e := range all[i].Edits {

@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// pageError is what is wrong with a request for a page, for the person who asked.
+// pageError tells a person what is wrong with their request for a page.
 type pageError struct {
 	status int
 	text   string
@@ -23,7 +23,7 @@ func notFound(format string, args ...any) error {
 	return &pageError{http.StatusNotFound, fmt.Sprintf(format, args...)}
 }
 
-// explain is the status and the text with which an error is answered.
+// explain returns the status and the text of the answer to an error.
 func explain(err error) (int, string) {
 	var known *pageError
 	var wrong *runner.InputError
@@ -31,7 +31,8 @@ func explain(err error) (int, string) {
 	case errors.As(err, &known):
 		return known.status, known.text
 	case errors.Is(err, service.ErrNotFound):
-		return http.StatusNotFound, "there is nothing with this id in the store, or not any more: runs are removed by evalrun prune and evalrun rm"
+		return http.StatusNotFound,
+			"there is nothing with this id in the store, or not any more: runs are removed by evalrun prune and evalrun rm"
 	case errors.Is(err, store.ErrMoved):
 		return http.StatusServiceUnavailable, "the store " + redact.Line(err.Error())
 	case errors.Is(err, store.ErrClosed):
@@ -42,8 +43,8 @@ func explain(err error) (int, string) {
 	return http.StatusInternalServerError, "evalrun itself failed; its log says why"
 }
 
-// unreadable parts an error about all runs into what is said of some of them beside the others, and an
-// error for which there is nothing else to show.
+// unreadable splits an error about all runs into messages about single runs, which a page shows
+// beside the other runs, and an error that leaves nothing else to show.
 func unreadable(err error) (said []string, rest error) {
 	all := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

@@ -20,23 +20,24 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// The limits of files: bytes of a part, bytes of a log's end that the page of its rollout has, and
-// files that it lists.
+// The limits of files: bytes of a part, bytes of a log's end on the page of its rollout, and files
+// that the page lists.
 const (
 	partBytes = 64 << 10
 	endBytes  = 64 << 10
 	maxFiles  = 300
 )
 
-// filesOf lists what is in the folder of a rollout, without following links.
+// filesOf lists the files in the folder of a rollout, without following links.
 func filesOf(d report.Folder) []report.File {
 	root, err := os.OpenRoot(d.Dir)
 	if err != nil {
-		return nil // its folder was removed, or it has left nothing
+		return nil // the folder was removed, or the rollout left nothing
 	}
 	defer func() { _ = root.Close() }() // it was only read
 	var out []report.File
-	_ = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error { // what cannot be read is not listed
+	// A file that cannot be read is not listed.
+	_ = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || len(out) == maxFiles {
 			return fs.SkipDir
 		}
@@ -48,7 +49,7 @@ func filesOf(d report.Folder) []report.File {
 	return out
 }
 
-// paths are the names of the files that are listed.
+// paths yields the names of the files that are listed.
 func (page *rolloutPage) paths() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, f := range page.Files {
@@ -64,7 +65,7 @@ func (page *rolloutPage) addFiles() {
 	for _, f := range filesOf(page.Folder) {
 		page.Files = append(page.Files, fileRow{f, page.fileURL(f.Path)})
 		if path.Base(f.Path) == "stderr.log" {
-			log = f // that of the last attempt, in the order of the names
+			log = f // the last attempt's log wins, in the order of the names
 		}
 	}
 	if log.Path == "" {
@@ -96,7 +97,7 @@ func readPart(d report.Folder, name string, from, most int64) (*logPart, error) 
 	return out, nil
 }
 
-// trimRunes leaves out what is only a part of a character at the ends.
+// trimRunes drops incomplete characters at the ends.
 func trimRunes(data []byte, begins bool) []byte {
 	for i := 0; begins && i < 3 && len(data) > 0 && data[0]&0xc0 == 0x80; i++ {
 		data = data[1:]
@@ -115,7 +116,7 @@ func trimRunes(data []byte, begins bool) []byte {
 	return data
 }
 
-// readFile reads a part of a file that the rollout has left, wherever it may lead no further than the
+// readFile reads a part of a file that the rollout has left. Links may lead no further than the
 // rollout's own folder.
 func readFile(d report.Folder, name string, from, most int64) (data []byte, at, size int64, err error) {
 	if !fs.ValidPath(name) {
@@ -130,7 +131,7 @@ func readFile(d report.Folder, name string, from, most int64) (data []byte, at, 
 	if err != nil || !info.Mode().IsRegular() {
 		return nil, 0, 0, fs.ErrNotExist
 	}
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // what has become a pipe meanwhile stops nobody
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a file that became a pipe does not block
 	if err != nil {
 		return nil, 0, 0, err
 	}
@@ -155,7 +156,7 @@ type filePage struct {
 	Binary              bool
 }
 
-// file is a part of a file as a page, or with ?raw the whole file as an attachment.
+// file answers with a part of a file as a page, or with ?raw with the whole file as an attachment.
 func (p *site) file(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.named(w, r)
 	if !found {
@@ -181,14 +182,17 @@ func (p *site) file(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if offset > size { // the last part
+	if offset > size { // answer with the last part
 		offset = max(0, size-1) / partBytes * partBytes
 	}
 	part, err := readPart(d, name, offset, partBytes)
 	if err != nil {
 		return err
 	}
-	page := &filePage{frame: frame{Title: path.Base(name), Section: "/"}, logPart: *part, Rollout: d.Name, RolloutURL: "/runs/" + run.ID + "/rollouts/" + rollout, Raw: "?raw"}
+	page := &filePage{
+		frame: frame{Title: path.Base(name), Section: "/"}, logPart: *part,
+		Rollout: d.Name, RolloutURL: "/runs/" + run.ID + "/rollouts/" + rollout, Raw: "?raw",
+	}
 	page.Binary = bytes.IndexByte(data, 0) >= 0
 	if part.From > 0 {
 		page.Previous = fmt.Sprintf("?offset=%d", max(0, part.From-partBytes))
@@ -199,10 +203,11 @@ func (p *site) file(w http.ResponseWriter, r *http.Request) error {
 	return p.o.present(w, r, http.StatusOK, "file.html", page)
 }
 
-// maxRaw is how much of a file is sent as an attachment; it is redacted as a whole.
+// maxRaw is the most bytes of a file that are sent as an attachment. The file is redacted as a
+// whole.
 const maxRaw = 64 << 20
 
-// raw sends a file so that a browser keeps it and does not show it.
+// raw sends a file so that a browser saves it and does not show it.
 func raw(w http.ResponseWriter, d report.Folder, name string) error {
 	data, _, size, err := readFile(d, name, 0, maxRaw)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -212,7 +217,8 @@ func raw(w http.ResponseWriter, d report.Folder, name string) error {
 		return err
 	}
 	if size > maxRaw {
-		return &pageError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the file has %d bytes; evalrun logs writes it, or look at it in parts", size)}
+		return &pageError{http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("the file has %d bytes; evalrun logs writes it, or look at it in parts", size)}
 	}
 	typ := "application/octet-stream"
 	if slices.Contains([]string{".log", ".txt", ".json", ".jsonl"}, path.Ext(name)) {

@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// filter is the state of a list of rollouts, as the query of the page's URL has it. Names are as plain
-// shows them: a page has no other characters.
+// filter is the state of a list of rollouts, as the query of the page's URL has it. Names are as
+// plain writes them: a page has no other characters.
 type filter struct {
 	Q string
-	// Statuses, Agent, Evaluator (an id: scores below 1, or errors) and Tag choose rollouts; empty ones choose all.
+	// Statuses, Agent, Evaluator (an id; it chooses scores below 1 and errors) and Tag choose
+	// rollouts. Empty ones choose all.
 	Statuses  []string
 	Agent     string
 	Evaluator string
@@ -30,11 +31,18 @@ type filter struct {
 // choice is an entry of a select.
 type choice struct{ Value, Name string }
 
-var sorts = []choice{{"failed", "failed first"}, {"set", "order of the set"}, {"score", "lowest score first"}, {"flaky", "flakiest first"}, {"time", "longest working"}, {"wait", "longest waiting"}}
+var sorts = []choice{
+	{"failed", "failed first"}, {"set", "order of the set"}, {"score", "lowest score first"},
+	{"flaky", "flakiest first"}, {"time", "longest working"}, {"wait", "longest waiting"},
+}
 
-// readFilter reads a query. What it does not know it leaves out, so that an old link shows something.
+// readFilter reads a query. It ignores values that it does not know, so that an old link shows
+// something.
 func readFilter(q url.Values) filter {
-	f := filter{Q: strings.ToLower(strings.TrimSpace(q.Get("q"))), Agent: q.Get("agent"), Evaluator: q.Get("evaluator"), Tag: q.Get("tag"), Sort: "failed", View: "matrix", Page: 1}
+	f := filter{
+		Q: strings.ToLower(strings.TrimSpace(q.Get("q"))), Agent: q.Get("agent"), Evaluator: q.Get("evaluator"),
+		Tag: q.Get("tag"), Sort: "failed", View: "matrix", Page: 1,
+	}
 	for _, s := range statuses {
 		if slices.ContainsFunc(q["status"], func(v string) bool { return slices.Contains(strings.Split(v, ","), s) }) {
 			f.Statuses = append(f.Statuses, s)
@@ -53,10 +61,11 @@ func readFilter(q url.Values) filter {
 	return f
 }
 
-// maxColumns is how many evaluators have a column of their own in the view rollouts.
+// maxColumns is the most evaluators that have a column of their own in the view rollouts.
 const maxColumns = 12
 
-// columnKeys are those of the columns of the view rollouts that can be hidden. That of an evaluator is its place.
+// columnKeys are the keys of the columns of the view rollouts that can be hidden. An evaluator's
+// key is its place.
 var columnKeys = func() []string {
 	keys := []string{"agent", "epoch", "score"}
 	for i := range maxColumns {
@@ -65,12 +74,14 @@ var columnKeys = func() []string {
 	return append(keys, "working", "waiting", "reason")
 }()
 
-// readHidden reads which columns are hidden: hide names them, and a form without script says in column which
-// ones of those in columns are not.
+// readHidden reads which columns are hidden. The parameter hide names them. A form without script
+// names all columns in columns and the shown ones in column.
 func readHidden(q url.Values) (out []string) {
 	hidden := strings.Split(q.Get("hide"), ",")
 	if q.Has("columns") {
-		hidden = slices.DeleteFunc(strings.Split(q.Get("columns"), ","), func(key string) bool { return slices.Contains(q["column"], key) })
+		hidden = slices.DeleteFunc(strings.Split(q.Get("columns"), ","), func(key string) bool {
+			return slices.Contains(q["column"], key)
+		})
 	}
 	for _, key := range columnKeys {
 		if slices.Contains(hidden, key) {
@@ -83,10 +94,10 @@ func readHidden(q url.Values) (out []string) {
 // Shows reports whether a column is shown.
 func (f filter) Shows(key string) bool { return !slices.Contains(f.Hide, key) }
 
-// Status is the chosen statuses as the query has them.
+// Status returns the chosen statuses as the query has them.
 func (f filter) Status() string { return strings.Join(f.Statuses, ",") }
 
-// query is the filter as a query, without what goes without saying.
+// query returns the filter as a query, without its defaults.
 func (f filter) query() url.Values {
 	q := url.Values{}
 	set := func(key, value, usual string) {
@@ -106,14 +117,14 @@ func (f filter) query() url.Values {
 	return q
 }
 
-// with is a link to the list as it is with another filter.
+// with returns a link to the list with a changed filter.
 func (f filter) with(change func(*filter)) string {
 	f.Statuses = slices.Clone(f.Statuses)
 	change(&f)
 	return "?" + f.query().Encode()
 }
 
-// toggled is a link that chooses a status, or does not choose it any more.
+// toggled returns a link that adds a status to the chosen ones, or removes it.
 func (f filter) toggled(status string) string {
 	return f.with(func(f *filter) {
 		f.Page = 1
@@ -125,7 +136,7 @@ func (f filter) toggled(status string) string {
 	})
 }
 
-// chooses reports whether a rollout is one of those asked for.
+// chooses reports whether the filter chooses a rollout.
 func (f filter) chooses(r *row) bool {
 	switch {
 	case len(f.Statuses) > 0 && !slices.Contains(f.Statuses, r.Status),
@@ -139,7 +150,8 @@ func (f filter) chooses(r *row) bool {
 	if f.Q == "" {
 		return true
 	}
-	return strings.Contains(strings.ToLower(r.EvaluationID), f.Q) || strings.Contains(strings.ToLower(r.EvaluationName), f.Q) ||
+	return strings.Contains(strings.ToLower(r.EvaluationID), f.Q) ||
+		strings.Contains(strings.ToLower(r.EvaluationName), f.Q) ||
 		strings.Contains(strings.ToLower(r.Reason), f.Q) || strings.HasPrefix(r.RolloutID, f.Q)
 }
 
@@ -156,7 +168,7 @@ func below(r *row, evaluator string) bool {
 	return false
 }
 
-// rollouts are the chosen rollouts, by their places among the rows, in the order that is asked for.
+// rollouts returns the chosen rollouts, by their places among the rows, in the order of the filter.
 func (f filter) rollouts(o *overview) []int {
 	var out []int
 	for i := range o.rows {
@@ -191,17 +203,17 @@ func (f filter) rollouts(o *overview) []int {
 	return out
 }
 
-// group is an evaluation of which at least one rollout is chosen.
+// group is an evaluation with at least one chosen rollout.
 type group struct {
 	*evaluation
-	// chosen has the chosen ones among its rows.
+	// chosen has the chosen rows of the evaluation.
 	chosen map[int]bool
 	pairs  []pair
 	// working and waiting are the sums over the rollouts of the agents that are chosen.
 	working, waiting int64
 }
 
-// groups are the evaluations with chosen rollouts, in the order that is asked for.
+// groups returns the evaluations with chosen rollouts, in the order of the filter.
 func (f filter) groups(o *overview) []group {
 	var out []group
 	agents := f.places(o)
@@ -245,7 +257,7 @@ func (f filter) groups(o *overview) []group {
 	return out
 }
 
-// orLast is a score, or more than any if there is none.
+// orLast returns a score, or infinity if there is none.
 func orLast(score *float64) float64 {
 	if score == nil {
 		return math.Inf(1)
@@ -259,12 +271,12 @@ type part struct {
 	Previous, Next string
 }
 
-// partOf is the page of a list of so many that the filter asks for, or the last one.
+// partOf returns the page of a list of length of that the filter asks for, or the last one.
 func (f filter) partOf(of, size int) part {
 	return partOfList(of, size, f.Page, func(n int) string { return f.with(func(f *filter) { f.Page = n }) })
 }
 
-// partOfList is a page of a list of so many, or the last one. link leads to a page.
+// partOfList returns a page of a list of length of, or the last one. link makes a link to a page.
 func partOfList(of, size, page int, link func(page int) string) part {
 	page = max(1, min(page, (of+size-1)/size))
 	p := part{From: (page-1)*size + 1, To: min(page*size, of), Of: of}
@@ -277,7 +289,7 @@ func partOfList(of, size, page int, link func(page int) string) part {
 	return p
 }
 
-// from is the query of a rollout's page that remembers the list from which one has come.
+// from returns the query that lets a rollout's page remember the list before it.
 func (f filter) from() string {
 	q := f.query()
 	if len(q) == 0 {
@@ -286,20 +298,20 @@ func (f filter) from() string {
 	return url.Values{"from": {q.Encode()}}.Encode()
 }
 
-// The limits of what a page shows at once, which keep it below 5,000 elements whatever the run is.
+// The limits of a page, which keep it below 5,000 elements for every run.
 const (
 	pageRows  = 100
 	pageCells = 900
 	maxGates  = 60
 	maxFlaky  = 100
-	// maxIntervals is how many intervals of evaluators are drawn.
+	// maxIntervals is the most intervals of evaluators that are drawn.
 	maxIntervals = 120
 )
 
-// pageRuns is how many runs a page has.
+// pageRuns is the most runs that a page has.
 const pageRuns = 50
 
-// places are the places of the agents that the filter chooses.
+// places returns the places of the agents that the filter chooses.
 func (f filter) places(o *overview) (out []int) {
 	for i, name := range o.agents {
 		if f.Agent == "" || plain(name) == f.Agent {

@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// find finds a run by its id, or by what else names it; then exact is false.
+// find finds a run by its id, or by another name. exact is false for another name.
 func (p *site) find(ctx context.Context, name string) (run store.Run, exact bool, err error) {
 	run, err = p.o.Service.Head(ctx, name)
 	if !errors.Is(err, service.ErrNotFound) {
@@ -27,8 +27,8 @@ func (p *site) find(ctx context.Context, name string) (run store.Run, exact bool
 	return run, false, err
 }
 
-// named finds the run that a URL names. If it is not its whole id, the reader is sent to the URL that
-// has that, and found is false.
+// named finds the run that a URL names. If the name is not the whole id, it redirects the reader to
+// the URL that has the id, and found is false.
 func (p *site) named(w http.ResponseWriter, r *http.Request) (run store.Run, found bool, err error) {
 	name := r.PathValue("run")
 	run, found, err = p.find(r.Context(), name)
@@ -39,7 +39,7 @@ func (p *site) named(w http.ResponseWriter, r *http.Request) (run store.Run, fou
 	return run, found, err
 }
 
-// missing is what is said of a name that means no run, with the run whose id is nearest.
+// missing returns the error for a name that means no run. It names the run with the nearest id.
 func (p *site) missing(ctx context.Context, name string, err error) error {
 	wrong := new(runner.InputError)
 	if !errors.As(err, &wrong) {
@@ -56,7 +56,8 @@ func (p *site) missing(ctx context.Context, name string, err error) error {
 	return &pageError{http.StatusNotFound, text}
 }
 
-// overviewOf reads a run. What is wrong with it is said: other runs are not harmed.
+// overviewOf reads a run. Its error describes what is wrong with the run: other runs are not
+// harmed.
 func (p *site) overviewOf(ctx context.Context, run store.Run) (*overview, error) {
 	o, err := p.overviews.lately(ctx, run)
 	if err == nil || errors.Is(err, service.ErrNotFound) || errors.Is(err, store.ErrClosed) || ctx.Err() != nil {
@@ -65,8 +66,8 @@ func (p *site) overviewOf(ctx context.Context, run store.Run) (*overview, error)
 	return nil, &pageError{http.StatusInternalServerError, "the run " + run.ID + " cannot be read: " + err.Error()}
 }
 
-// withoutFolder leaves the path of the store out of a text. It is for whoever is at the machine, and a
-// page is not.
+// withoutFolder removes the path of the store from a text. The path is for people at the machine,
+// and a page may have other readers.
 func (p *site) withoutFolder(text string) string {
 	dir := p.o.Service.Runner().Dir()
 	return strings.ReplaceAll(strings.ReplaceAll(text, "the store "+dir, "the store"), dir, "the store")

@@ -13,18 +13,18 @@ import (
 	"github.com/evalrun/evalrun/internal/report"
 )
 
-// followPause is how often a log that is followed is looked at.
+// followPause is the time between two looks at a log that is followed.
 const followPause = 500 * time.Millisecond
 
-// logEvent is what has been added to a log: texts with their class, and whether each is the name of a
+// logEvent is an addition to a log: texts with their class, and whether each is the name of a
 // control character.
 type logEvent struct {
 	Spans [][3]any `json:"spans"`
 }
 
-// follow streams what is added to a log of a rollout, from a byte on, until its agent no longer runs.
-// The number of an event is the byte up to which it goes, so that a browser that comes back misses
-// nothing and gets nothing twice.
+// follow streams the additions to a log of a rollout, from a byte on, until its agent no longer
+// runs. The id of an event is the byte up to which it goes, so that a browser that comes back
+// misses nothing and gets nothing twice.
 func (p *site) follow(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.named(w, r)
 	if !found {
@@ -38,7 +38,7 @@ func (p *site) follow(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("path")
 	from, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64)
 	if err != nil {
-		from, _ = strconv.ParseInt(r.URL.Query().Get("from"), 10, 64) // what is no number is the beginning
+		from, _ = strconv.ParseInt(r.URL.Query().Get("from"), 10, 64) // without a number it begins at 0
 	}
 	if _, _, _, err := readFile(d, name, 0, 0); errors.Is(err, fs.ErrNotExist) {
 		return notFound("the rollout has left no file %s, or its folder was removed", plain(name))
@@ -50,10 +50,10 @@ func (p *site) follow(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer s.Close()
-	always := make(chan struct{}) // a file says to nobody that it has grown
+	always := make(chan struct{}) // a file does not announce that it has grown
 	close(always)
 	for {
-		one, err := p.o.Service.FindRollout(r.Context(), id) // before the file, which grows no more after its end
+		one, err := p.o.Service.FindRollout(r.Context(), id) // before the file, which does not grow after the end
 		if err != nil {
 			return nil //nolint:nilerr // the browser comes again, and is told then
 		}
@@ -67,7 +67,7 @@ func (p *site) follow(w http.ResponseWriter, r *http.Request) error {
 				break
 			}
 			from = at + int64(len(data))
-			text, _ := json.Marshal(newLogEvent(d.Redact.String(string(data)))) // texts and truths
+			text, _ := json.Marshal(newLogEvent(d.Redact.String(string(data)))) // strings and booleans can be encoded
 			if tell(s, from, "log", text) != nil {
 				return nil
 			}
@@ -82,8 +82,8 @@ func (p *site) follow(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// grown is what a file has from a byte on, whole lines of it unless all of it is there, so that no
-// secret and no character is cut in two.
+// grown returns the content of a file from a byte on, in whole lines unless all of it is there, so
+// that no secret and no character is cut in two.
 func grown(d report.Folder, name string, from int64, all bool) (data []byte, at int64, err error) {
 	data, at, _, err = readFile(d, name, from, partBytes)
 	if err != nil || all && len(data) < partBytes {
@@ -95,7 +95,7 @@ func grown(d report.Folder, name string, from int64, all bool) (data []byte, at 
 	if len(data) < partBytes {
 		return nil, at, nil
 	}
-	return trimRunes(data, false), at, nil // a line that is longer than a part
+	return trimRunes(data, false), at, nil // the line is longer than a part
 }
 
 func newLogEvent(text string) logEvent {

@@ -16,26 +16,28 @@ import (
 
 // field is an entry of a form that was made from a JSON schema.
 type field struct {
-	// Key is that of the value, Name that of the form's field, which has nothing of the key in it.
+	// Key is the key of the value. Name is the name of the form's field, which has nothing of the key
+	// in it.
 	Key, Name   string
 	Title, Help string
-	// Kind is text, long, number, yes, one of Choices, or json for what no field is made for.
+	// Kind is text, long, number, yes, one of Choices, or json for values without a field of their
+	// own.
 	Kind string
 	// Choices have their places as values.
 	Choices  []choice
 	Required bool
-	// Value is what was entered, of a choice its place.
+	// Value is the value that was entered, or the place of a choice.
 	Value string
 	// Error says what is wrong with the value.
 	Error string
 
 	isInteger bool
 	limits    limits
-	// values are what the choices stand for, as JSON.
+	// values are the values of the choices, as JSON.
 	values []json.RawMessage
 }
 
-// option is one value that an answer may have, and what a person reads.
+// option is one value that an answer may have, and its name for people.
 type option struct {
 	value json.RawMessage
 	name  string
@@ -44,14 +46,14 @@ type option struct {
 // fieldPrefix begins the names of the fields of such a form.
 const fieldPrefix = "f."
 
-// The limits of a form: more fields than that, or a schema in a deeper place, make none, and the answer
-// is given as JSON.
+// The limits of a form. If a schema has more fields, or stands deeper, there is no form, and people
+// answer with JSON.
 const (
 	maxFields = 60
 	maxDepth  = 4
 )
 
-// formOf finds the JSON schema of an answer in what is asked; nil if there is none.
+// formOf finds the JSON schema of an answer in the payload, nil if there is none.
 func formOf(payload json.RawMessage) json.RawMessage { return findSchema(payload, maxDepth) }
 
 func findSchema(value json.RawMessage, depth int) json.RawMessage {
@@ -82,15 +84,18 @@ func readForm(schema json.RawMessage) (out []field) {
 		return nil
 	}
 	for i, m := range properties {
-		p, _ := jsonobj.ParseObject(m.Value) // true stands for anything
-		f := field{Key: m.Key, Name: fieldPrefix + strconv.Itoa(i), Title: p.Text("title"), Help: p.Text("description"), Required: slices.Contains(required, m.Key)}
+		p, _ := jsonobj.ParseObject(m.Value) // true allows any value
+		f := field{
+			Key: m.Key, Name: fieldPrefix + strconv.Itoa(i), Title: p.Text("title"), Help: p.Text("description"),
+			Required: slices.Contains(required, m.Key),
+		}
 		if f.Title == "" {
 			f.Title = m.Key
 		}
 		if d := p.Get("default"); d != nil {
 			f.Value = plain(textOf(d))
 		}
-		_ = json.Unmarshal(m.Value, &f.limits) // what is no limit limits nothing
+		_ = json.Unmarshal(m.Value, &f.limits) // a limit that is invalid limits nothing
 		f.choose(choicesOf(p), p.Get("default"))
 		switch kind := p.Text("type"); {
 		case len(f.Choices) > 0:
@@ -128,7 +133,7 @@ func (f *field) choose(from []option, byDefault json.RawMessage) {
 	}
 }
 
-// text is the value that was entered, or what the choice stands for.
+// text returns the value that was entered, or the text of the choice.
 func (f *field) text() string {
 	if chosen := f.chosen(); chosen != nil {
 		return textOf(chosen)
@@ -136,7 +141,7 @@ func (f *field) text() string {
 	return f.Value
 }
 
-// chosen is the value of the choice that was entered, nil if it is none.
+// chosen returns the value of the choice that was entered, nil if there is none.
 func (f *field) chosen() json.RawMessage {
 	at, err := strconv.Atoi(f.Value)
 	if err != nil || at < 0 || at >= len(f.values) {
@@ -148,7 +153,7 @@ func (f *field) chosen() json.RawMessage {
 // Undecided reports whether none of the choices was made, so that a form must not make one.
 func (f *field) Undecided() bool { return f.chosen() == nil }
 
-// choicesOf are the values that a property may have, of any type.
+// choicesOf returns the values that a property may have, of any type.
 func choicesOf(p jsonobj.Object) (out []option) {
 	var values []json.RawMessage
 	var names []string
@@ -170,14 +175,14 @@ func choicesOf(p jsonobj.Object) (out []option) {
 	}
 	for _, c := range consts {
 		if c.Const == nil {
-			return nil // a schema in its place describes more values than can be listed
+			return nil // a schema here describes more values than can be listed
 		}
 		out = append(out, option{c.Const, cmp.Or(c.Title, nameOfValue(c.Const))})
 	}
 	return out
 }
 
-// nameOfValue is a value in one line: a text without quotes, everything else as JSON.
+// nameOfValue writes a value in one line: a text without quotes, everything else as JSON.
 func nameOfValue(v json.RawMessage) string {
 	if text, isText := jsonobj.Unquote(v); isText {
 		return text
@@ -189,7 +194,7 @@ func nameOfValue(v json.RawMessage) string {
 	return readable(line.String())
 }
 
-// texts are options that are texts.
+// texts makes options of texts.
 func texts(all ...string) (out []option) {
 	for _, text := range all {
 		out = append(out, option{jsonobj.Quote(text), text})
@@ -197,7 +202,7 @@ func texts(all ...string) (out []option) {
 	return out
 }
 
-// ratingFields ask for what an evaluator takes from a person.
+// ratingFields makes the fields for a rating that an evaluator takes from a person.
 func ratingFields(shown jsonobj.Object) []field {
 	f := field{Key: "value", Name: fieldPrefix + "0", Title: "Score from 0 to 1", Kind: "number", Required: true}
 	var labels []string
@@ -213,10 +218,10 @@ func ratingFields(shown jsonobj.Object) []field {
 	return []field{f}
 }
 
-// errNotFilled says that a form has fields whose Error says what is wrong with them.
+// errNotFilled is returned if fields of a form have an Error that says what is wrong with them.
 var errNotFilled = errors.New("the answer does not fit what is asked for")
 
-// fill takes the values of a form into its fields, and gives the object that they make.
+// fill takes the values of a form into its fields, and returns the object that they make.
 func fill(fields []field, values url.Values) (json.RawMessage, error) {
 	o := jsonobj.Object{}
 	wrong := false
@@ -237,7 +242,7 @@ func fill(fields []field, values url.Values) (json.RawMessage, error) {
 	return o.JSON(), nil
 }
 
-// json is the value of a field, nil if it was left out.
+// json returns the value of a field, nil if it was left out.
 func (f *field) json() (json.RawMessage, error) {
 	if f.Kind == "yes" {
 		return json.RawMessage(strconv.FormatBool(f.Value == "true")), nil

@@ -11,10 +11,10 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// none stands for a number that is not there.
+// none stands for a missing number.
 const none = "–"
 
-// formatScore has always three decimals.
+// formatScore writes a score with three decimals.
 func formatScore(score *float64) string {
 	if score == nil {
 		return none
@@ -22,7 +22,8 @@ func formatScore(score *float64) string {
 	return strconv.FormatFloat(*score, 'f', 3, 64)
 }
 
-// formatDuration has a unit, and as many digits as one can use. What took no time that is known is a dash.
+// formatDuration writes a duration with a unit and as many digits as are useful. It writes a dash
+// for no time.
 func formatDuration(d time.Duration) string {
 	switch {
 	case d < 50*time.Microsecond:
@@ -43,7 +44,7 @@ func formatDuration(d time.Duration) string {
 
 func formatMs(ms int64) string { return formatDuration(time.Duration(ms) * time.Millisecond) }
 
-// counted is a number with its noun.
+// counted writes a number with its noun.
 func counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -51,11 +52,11 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// percent is a share as an attribute of a drawing.
+// percent writes a share as an attribute of a drawing.
 func percent(x float64) string { return strconv.FormatFloat(100*min(max(x, 0), 1), 'f', 3, 64) + "%" }
 
-// shortID is the end of an id that was made by evalrun, and all of one that somebody has chosen: runs
-// that were made at about the same time begin alike.
+// shortID returns the end of an id that evalrun made, and all of an id that somebody chose: the ids
+// of runs from about the same time begin alike.
 func shortID(id string) string {
 	if len(id) == 36 && strings.Count(id, "-") == 4 {
 		return id[28:]
@@ -63,7 +64,7 @@ func shortID(id string) string {
 	return short(id, 40)
 }
 
-// deliverer says who has delivered something, and by what means.
+// deliverer says who delivered something, and by what means.
 func deliverer(by, person string) string {
 	if person == "" {
 		return by
@@ -71,7 +72,7 @@ func deliverer(by, person string) string {
 	return person + " (" + by + ")"
 }
 
-// short is the beginning of a text that has to fit.
+// short cuts a text to its beginning.
 func short(text string, most int) string {
 	if begin, left := cut(text, most); left > 0 {
 		return begin + "…"
@@ -79,7 +80,7 @@ func short(text string, most int) string {
 	return text
 }
 
-// setName is what a run is called.
+// setName returns the name that people read for a run.
 func setName(h schemas.Head) string {
 	switch {
 	case h.EvaluationSetName != "":

@@ -2,7 +2,7 @@ package web
 
 import "net/http"
 
-// policy lets a page load nothing but our own style and script, and lets the script make no markup of
+// policy lets a page load only its own style and script, and keeps the script from making markup of
 // text.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

@@ -13,34 +13,36 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// The limits of the images of a page: bytes of one and of all, in base64, and how deep they are looked for.
+// The limits of the images of a page: bytes of one and of all, in base64, and the depth of the
+// search for them.
 const (
 	maxImage      = 4 << 20
 	maxImages     = 16 << 20
 	maxImageDepth = 12
 )
 
-// imageTypes are the kinds of images that are shown. An image that is a document, as SVG is, never is.
+// imageTypes are the types of images that are shown. Images that are documents, such as SVG, are
+// never shown.
 var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
-// picture is an image that a tool has given.
+// picture is an image that a tool returned.
 type picture struct {
 	// URL has the image itself. It is made of a known type and of base64 alone.
 	URL   template.URL
 	Label string
-	// data is that of the URL, by which an image is known that comes twice.
+	// data is the data of the URL. It tells whether an image comes twice.
 	data string
 }
 
 // pictures takes the images out of values.
 type pictures struct {
 	all []picture
-	// left is how many bytes of base64 a page may still have.
+	// left is the number of bytes of base64 that still fit on the page.
 	left *int
 }
 
-// take returns a value in which the data of images are replaced by what they are. What is no image by its
-// first bytes, whatever it says of itself, stays as it is.
+// take returns a value in which labels replace the data of images. Data whose first bytes are not
+// those of an image stay as they are, whatever their declared type.
 func (p *pictures) take(raw json.RawMessage) json.RawMessage {
 	if !bytes.Contains(raw, []byte("image")) {
 		return raw
@@ -55,7 +57,7 @@ func (p *pictures) take(raw json.RawMessage) json.RawMessage {
 	}
 	out, err := jsonobj.Marshal(v)
 	if err != nil {
-		return raw // it has come from JSON
+		return raw // the value came from JSON
 	}
 	return out
 }
@@ -81,7 +83,7 @@ func (p *pictures) walk(v any, depth int) any {
 		for key := range v {
 			v[key] = p.walk(v[key], depth+1)
 		}
-	case string: // what an agent passes on as text is often JSON once more
+	case string: // a text from an agent is often JSON once more
 		if len(v) < maxImage && strings.HasPrefix(v, "{") && strings.Contains(v, "image") {
 			if inner, ok := decode(json.RawMessage(v)); ok {
 				before := len(p.all)
@@ -94,7 +96,7 @@ func (p *pictures) walk(v any, depth int) any {
 	return v
 }
 
-// add adds an image, and returns what stands in its place.
+// add adds an image, and returns the text in its place.
 func (p *pictures) add(text string) string {
 	data, err := base64.StdEncoding.DecodeString(strings.TrimRight(text, "\n"))
 	if err != nil {
@@ -113,6 +115,10 @@ func (p *pictures) add(text string) string {
 		return "(" + label + ")"
 	}
 	*p.left -= len(text)
-	p.all = append(p.all, picture{URL: template.URL("data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(data)), Label: label, data: text}) //nolint:gosec // as its field says
+	p.all = append(p.all, picture{
+		URL: template.URL("data:" + kind + ";base64," + //nolint:gosec // as its field says
+			base64.StdEncoding.EncodeToString(data)),
+		Label: label, data: text,
+	})
 	return "(" + label + ")"
 }

@@ -10,23 +10,23 @@ import (
 	"github.com/evalrun/evalrun/internal/sse"
 )
 
-// mostTold is how many questions are told of.
+// mostTold is the most questions in an event.
 const mostTold = 1000
 
-// inboxPause is how long changes are gathered.
+// inboxPause is the time for which changes are gathered.
 const inboxPause = 250 * time.Millisecond
 
-// openQuestions are the triggers of the questions that are open, each question by the one that has
-// waited longest.
+// openQuestions has the triggers of the open questions. The trigger that has waited longest stands
+// for its question.
 type openQuestions struct {
 	Open []string `json:"open"`
 	// Asked are the digests of the questions, at the places of their triggers.
 	Asked []string `json:"asked"`
-	// Complete says that there are no others.
+	// Complete is set if there are no others.
 	Complete bool `json:"complete"`
 }
 
-// inboxLive streams which questions are open, whenever that changes: those that the inbox shows with the
+// inboxLive streams the open questions whenever they change: those that the inbox shows with the
 // same filters.
 func (p *site) inboxLive(w http.ResponseWriter, r *http.Request) error {
 	return p.followInbox(r, p.streams.answerWith(w))
@@ -47,7 +47,9 @@ func (p *site) followInbox(r *http.Request, open opener) error {
 		}
 		text := strings.TrimSpace(r.URL.Query().Get("q"))
 		all = slices.DeleteFunc(all, func(one *question) bool { return !one.matches(text) })
-		now := openQuestions{Open: make([]string, 0, len(all)), Asked: make([]string, 0, len(all)), Complete: len(all) <= mostTold}
+		now := openQuestions{
+			Open: make([]string, 0, len(all)), Asked: make([]string, 0, len(all)), Complete: len(all) <= mostTold,
+		}
 		for _, q := range all[:min(len(all), mostTold)] {
 			now.Open, now.Asked = append(now.Open, q.TriggerID), append(now.Asked, q.Digest)
 		}

@@ -11,7 +11,7 @@ import (
 type interval struct {
 	Class            string
 	Value, Low, High *float64
-	// Min is a least value, OpenLow and OpenHigh how far the interval can still go.
+	// Min is a least value. OpenLow and OpenHigh say how far the interval can still move.
 	Min, OpenLow, OpenHigh *float64
 }
 
@@ -19,7 +19,7 @@ type estimateOf = stats.Estimate
 
 func intervalOf(e stats.Estimate) interval { return interval{Value: e.Mean, Low: e.Low, High: e.High} }
 
-// gateEstimate is the figure of an agent that a threshold is judged on, nil if there is none.
+// gateEstimate returns the figure of an agent by which a threshold is judged, nil if there is none.
 func gateEstimate(a summary.AgentSummary, what string) *stats.Estimate {
 	switch what {
 	case "score", "scoreWithFaulted":
@@ -35,7 +35,7 @@ func gateEstimate(a summary.AgentSummary, what string) *stats.Estimate {
 	return nil
 }
 
-// At is the place of a value in the drawing, which leaves room at both ends.
+// At returns the place of a value in the drawing, which leaves room at both ends.
 func (interval) At(v *float64) string { return percent(0.01 + 0.98*min(max(*v, 0), 1)) }
 
 // Label says what the drawing shows.
@@ -49,7 +49,7 @@ func (i interval) Label() string {
 	return formatScore(i.Value) + ", interval " + formatScore(i.Low) + " to " + formatScore(i.High)
 }
 
-// Text is what stands beside the drawing.
+// Text is the text beside the drawing.
 func (i interval) Text() string {
 	var out []string
 	if i.Value == nil {

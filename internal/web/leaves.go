@@ -14,31 +14,32 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// maxLeaves is how many differences of one comparison are shown.
+// maxLeaves is the most differences of one comparison that are shown.
 const maxLeaves = 40
 
 // leaf is a place at which two values differ.
 type leaf struct {
 	Path string
-	// Expected and Actual are the values, in words that are marked where they differ; one of them is
-	// empty where the other value has nothing at that place.
+	// Expected and Actual are the values, in words that are marked where they differ. One of them is
+	// empty if the other value has nothing at that place.
 	Expected, Actual []word
-	// Missing says that the actual value has nothing there, Extra that the expected one has not.
+	// Missing is set if the actual value has nothing there, Extra if the expected one has nothing.
 	Missing, Extra bool
 }
 
-// leaves are the places at which a comparison's values differ, of which Equal of Of are the same.
+// leaves has the places at which the values of a comparison differ. Equal of Of places are the
+// same.
 type leaves struct {
 	Rows      []leaf
 	Equal, Of int
 	// More counts the differences that are left out.
 	More int
-	// includes allows the actual value to have what the expected one has not.
+	// includes allows the actual value to have more than the expected one.
 	includes bool
 }
 
-// leavesOf compares two values of which at least one is an object or an array; nil for others, and
-// for relations that are not between values of one form.
+// leavesOf compares two values of which at least one is an object or an array. It is nil for
+// others, and for relations that are not between values of one form.
 func leavesOf(c *eval.Comparison) *leaves {
 	if c == nil || isScalar(c.Expected) && isScalar(c.Actual) || c.Relation != eval.Equals && c.Relation != eval.Includes {
 		return nil
@@ -123,7 +124,7 @@ func (l *leaves) add(one leaf) {
 	l.Rows = append(l.Rows, one)
 }
 
-// member is the step to a member of an object, as JSONPath writes it.
+// member writes the step to a member of an object as JSONPath does.
 func member(key string) string {
 	if key != "" && strings.IndexFunc(key, func(r rune) bool {
 		return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
@@ -140,13 +141,13 @@ func decode(raw json.RawMessage) (v any, ok bool) {
 	return v, d.Decode(&v) == nil
 }
 
-// inJSON is a value as JSON in one line.
+// inJSON writes a value as JSON in one line.
 func inJSON(v any) string {
-	data, _ := jsonobj.Marshal(v) // it has come from JSON
+	data, _ := jsonobj.Marshal(v) // the value came from JSON
 	return string(data)
 }
 
-// sameNumber reports whether two values are one number, written in two ways.
+// sameNumber reports whether two values are one number in two spellings.
 func sameNumber(a, b any) bool {
 	x, ok := a.(json.Number)
 	y, ok2 := b.(json.Number)
@@ -158,7 +159,7 @@ func sameNumber(a, b any) bool {
 	return err == nil && err2 == nil && f == g && math.Abs(f) < 1<<53
 }
 
-// around is the part of two texts from shortly before the first difference.
+// around cuts two texts to the part that begins shortly before their first difference.
 func around(a, b string) (x, y string) {
 	x, y = a, b
 	const before, most = 80, 1200

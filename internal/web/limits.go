@@ -14,7 +14,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// limits are what a JSON schema says of one value of a form beside its type.
+// limits are the rules of a JSON schema for one value of a form, besides its type.
 type limits struct {
 	Minimum          *float64 `json:"minimum"`
 	Maximum          *float64 `json:"maximum"`
@@ -61,7 +61,8 @@ func (l limits) ofText(text string) error {
 		return fmt.Errorf("expected at most %s, got %d", counted(*l.MaxLength, "character"), n)
 	}
 	if l.Pattern != "" {
-		if p, err := regexp.Compile(l.Pattern); err == nil && !p.MatchString(text) { // one that is none is for whoever has asked
+		// An invalid pattern is a mistake of whoever asked, and refuses nothing.
+		if p, err := regexp.Compile(l.Pattern); err == nil && !p.MatchString(text) {
 			return fmt.Errorf("expected a text of the form %s", l.Pattern)
 		}
 	}
@@ -81,13 +82,16 @@ func (l limits) ofText(text string) error {
 		bad = err != nil
 	}
 	if bad {
-		return fmt.Errorf("expected %s", map[string]string{"email": "an e-mail address", "uri": "an address with its scheme, as https://example.org", "date": "a date as 2026-01-31", "date-time": "a time as 2026-01-31T12:00:00Z"}[l.Format])
+		return fmt.Errorf("expected %s", map[string]string{
+			"email": "an e-mail address", "uri": "an address with its scheme, as https://example.org",
+			"date": "a date as 2026-01-31", "date-time": "a time as 2026-01-31T12:00:00Z",
+		}[l.Format])
 	}
 	return nil
 }
 
-// fits checks an answer against the whole schema that was asked for, which may say more than each field
-// knows. A schema that is none itself refuses nothing.
+// fits checks an answer against the whole schema of the question, which may demand more than each
+// field knows. A schema that is invalid refuses nothing.
 func fits(schema, value json.RawMessage) error {
 	if schema == nil {
 		return nil

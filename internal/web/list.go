@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// list is the list of the rollouts of a run, filtered and sorted, of which a page shows a part.
+// list is the list of the rollouts of a run, filtered and sorted. A page shows a part of it.
 type list struct {
 	Filter filter
 	part
@@ -14,31 +14,32 @@ type list struct {
 	Evaluators []evaluator
 	Tags       []string
 	Sorts      []choice
-	// Found is how many rollouts are chosen, of All.
+	// Found counts the chosen rollouts, of All.
 	Found, All int
-	// Groups are there in the view matrix, Rows in the view rollouts.
+	// Groups is set in the view matrix, Rows in the view rollouts.
 	Groups []groupRow
 	Rows   []rolloutRow
-	// OneScore says that the matrix has a column for the scores of the one agent that the run has or that
-	// is chosen. With several agents each has its scores beside its marks: never one over all of them.
+	// OneScore is set if the matrix has a column for the scores of the only agent of the run, or of
+	// the chosen one. With several agents each has its scores beside its marks: never one over all of
+	// them.
 	OneScore bool
-	// Columns are those of the view rollouts that can be hidden, and ColumnKeys their keys.
+	// Columns are the columns of the view rollouts that can be hidden, and ColumnKeys their keys.
 	Columns    []column
 	ColumnKeys string
-	// Good says that all rollouts have passed, and that no evaluator failed.
+	// Good is set if all rollouts have passed and no evaluator failed.
 	Good bool
-	// Matrix and Rollouts lead to the views, Clear to the list without a filter.
+	// Matrix and Rollouts are links to the views, Clear is a link to the list without a filter.
 	Matrix, Rollouts, Clear string
 }
 
-// column is a column of the view rollouts. Evaluator is set of one that has the scores of an evaluator.
+// column is a column of the view rollouts. Evaluator is set if it has the scores of an evaluator.
 type column struct {
 	Key, Name string
 	Shown     bool
 	Evaluator string
 }
 
-// addColumns adds the columns: one for each evaluator between the score and the clocks.
+// addColumns adds the columns. Those of the evaluators stand between the score and the clocks.
 func (l *list) addColumns() {
 	var keys []string
 	add := func(key, name, evaluator string) {
@@ -57,7 +58,7 @@ func (l *list) addColumns() {
 	l.ColumnKeys = strings.Join(keys, ",")
 }
 
-// By is what an evaluator has given the rollout.
+// By writes the score of an evaluator for the rollout.
 func (r rolloutRow) By(evaluator string) string {
 	if slices.Contains(r.Errors, evaluator) {
 		return "error"
@@ -74,19 +75,19 @@ type groupRow struct {
 	Tags          []string
 	// Agents are the cells of each agent.
 	Agents []agentCells
-	// Score is there with one agent.
+	// Score is set with one agent.
 	Score *agentCells
 	// Working is the sum over the rollouts of the agents that are chosen.
 	Working int64
-	// Reason is that of the rollout that is to be looked at first, and Of says which one that is, if there
-	// are several.
+	// Reason is the reason of the rollout to look at first. Of names that rollout if there are
+	// several.
 	Reason, Of string
 }
 
 type agentCells struct {
 	Agent string
 	Cells []cell
-	// Score is what the epochs come to, ID the element that shows it.
+	// Score is the reduced score of the epochs, ID the element that shows it.
 	Score *float64
 	ID    string
 }
@@ -96,7 +97,7 @@ type cell struct {
 	// Row is its place among all rollouts of the run.
 	Row                int
 	Status, URL, Label string
-	// Dim says that the filter leaves it out, Current that it is the one that is being looked at.
+	// Dim is set if the filter leaves it out, Current if it is the rollout that the page shows.
 	Dim, Current bool
 }
 
@@ -108,8 +109,11 @@ type rolloutRow struct {
 }
 
 func newList(o *overview, f filter) list {
-	l := list{Filter: f, Agents: o.agents, Evaluators: o.evaluators, Tags: o.tags, Sorts: sorts, All: len(o.rows), Good: o.good(),
-		Matrix: f.with(func(f *filter) { f.View, f.Page = "matrix", 1 }), Rollouts: f.with(func(f *filter) { f.View, f.Page = "rollouts", 1 }), Clear: "?"}
+	l := list{
+		Filter: f, Agents: o.agents, Evaluators: o.evaluators, Tags: o.tags, Sorts: sorts, All: len(o.rows), Good: o.good(),
+		Matrix:   f.with(func(f *filter) { f.View, f.Page = "matrix", 1 }),
+		Rollouts: f.with(func(f *filter) { f.View, f.Page = "rollouts", 1 }), Clear: "?",
+	}
 	l.addColumns()
 	from := f.from()
 	if f.View == "rollouts" {
@@ -132,7 +136,7 @@ func newList(o *overview, f filter) list {
 	return l
 }
 
-// matrixRows is how many evaluations a page shows: fewer where each has many rollouts.
+// matrixRows is the most evaluations that a page shows: fewer if each has many rollouts.
 func (o *overview) matrixRows() int {
 	most := 1
 	for i := range o.evaluations {
@@ -164,8 +168,8 @@ func (o *overview) groupRow(g group, agents []int, from string) groupRow {
 	return out
 }
 
-// before reports whether one rollout of an evaluation is to be looked at before another: one that has a
-// reason, and of these one that has failed.
+// before reports whether one rollout of an evaluation comes before another in the order to look at
+// them: those with a reason first, and of these the failed ones.
 func (o *overview) before(a, b int) bool {
 	x, y := &o.rows[a], &o.rows[b]
 	if (x.Reason != "") != (y.Reason != "") {
@@ -174,7 +178,7 @@ func (o *overview) before(a, b int) bool {
 	return x.rank() < y.rank()
 }
 
-// cells are the rollouts of an evaluation by agent, at most pageCells of them.
+// cells returns the rollouts of an evaluation by agent, at most pageCells of them.
 func (o *overview) cells(e *evaluation, from string, chosen func(at int) bool, current int) []agentCells {
 	out := make([]agentCells, len(o.agents))
 	for i, name := range o.agents {

@@ -14,35 +14,35 @@ import (
 )
 
 const (
-	// livePause is how long changes are gathered at least.
+	// livePause is the least time for which changes are gathered.
 	livePause = 250 * time.Millisecond
-	// maxGap is by how many revisions a browser may be behind that is told the changes alone.
+	// maxGap is the most revisions that a browser may be behind and still get the changes alone.
 	maxGap = 5000
 )
 
-// patch is what has changed of a run: texts by the ids of their elements, marks by theirs, and rollouts.
-// No markup travels.
+// patch is a change of a run: texts by the ids of their elements, marks by theirs, and rollouts.
+// It has no markup.
 type patch struct {
 	Text map[string]string `json:"text"`
 	Mark map[string]string `json:"mark"`
-	// Set has the rollouts that have changed, by their places: place, status and score. With Whole these
-	// are all rollouts.
+	// Set has the rollouts that have changed: place, status and score. With Whole it has
+	// all rollouts.
 	Set   [][3]any `json:"set"`
 	Whole bool     `json:"whole,omitempty"`
-	// Pairs has what these rollouts' evaluations have come to for their agents: the places of evaluation
+	// Pairs has the results of these rollouts' evaluations for their agents: the places of evaluation
 	// and agent, score and spread.
 	Pairs [][4]int `json:"pairs,omitempty"`
-	// Final says that no rollout will change any more, unless the run is scored again; Rescored is how
-	// often that was done.
+	// Final is set if no rollout will change any more, unless the run is scored again. Rescored
+	// counts how often that was done.
 	Final bool `json:"final"`
-	// Good says that all rollouts have passed, and that no evaluator failed.
+	// Good is set if all rollouts have passed and no evaluator failed.
 	Good     bool `json:"good,omitempty"`
 	Rescored int  `json:"rescored"`
-	// Gone says that the run was removed.
+	// Gone is set if the run was removed.
 	Gone bool `json:"gone,omitempty"`
 }
 
-// patchOf is what has changed of a run since a revision. It is everything if the changes since then are
+// patchOf returns the changes of a run since a revision. It returns everything if these are
 // not known.
 func patchOf(since int64, now *overview) patch {
 	p := patchTexts(now)
@@ -57,19 +57,25 @@ func patchOf(since int64, now *overview) patch {
 	return p
 }
 
-// patchTexts is a patch without rollouts.
+// patchTexts makes a patch without rollouts.
 func patchTexts(now *overview) patch {
 	v := verdictOf(now)
-	p := patch{Final: now.head.Final, Good: now.good(), Rescored: rescored(now.head), Set: [][3]any{}, Mark: map[string]string{"run-status": classOf(now.head.Status), "verdict": v.Class},
-		Text: map[string]string{"t-rev": strconv.FormatInt(now.head.Revision, 10), "t-status": string(now.head.Status), "t-verdict": v.Word, "t-why": strings.Join(v.Sentences, " ")}}
+	p := patch{
+		Final: now.head.Final, Good: now.good(), Rescored: rescored(now.head), Set: [][3]any{},
+		Mark: map[string]string{"run-status": classOf(now.head.Status), "verdict": v.Class},
+		Text: map[string]string{
+			"t-rev": strconv.FormatInt(now.head.Revision, 10), "t-status": string(now.head.Status),
+			"t-verdict": v.Word, "t-why": strings.Join(v.Sentences, " "),
+		},
+	}
 	for _, s := range statuses {
 		p.Text["n-"+s] = strconv.Itoa(now.counts[s])
 	}
 	return p
 }
 
-// sinceOf is the revision that a browser knows: that of the last event that it has got, or of its page;
-// 0 if it knows none.
+// sinceOf returns the revision that a browser knows: that of the last event that it received, or of
+// its page; 0 if it knows none.
 func sinceOf(r *http.Request) int64 {
 	for _, text := range []string{r.Header.Get("Last-Event-ID"), r.URL.Query().Get("since")} {
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 {
@@ -79,18 +85,18 @@ func sinceOf(r *http.Request) int64 {
 	return 0
 }
 
-// moment is a run at one revision, for all streams that tell of it.
+// moment is a run at one revision, shared by all streams that follow it.
 type moment struct {
 	*overview
-	// since is the revision of the moment before, and data what has changed after it, as JSON.
+	// since is the revision of the moment before, and data the changes after it, as JSON.
 	since int64
 	data  []byte
 }
 
-// livePages tell what changes while a page is looked at.
+// livePages stream the changes of pages that are open.
 type livePages struct {
 	*site
-	// moments are what streams tell of runs, which all who look at a run share.
+	// moments is the feed of runs, which all streams of a run share.
 	moments *service.Feed[moment]
 }
 
@@ -100,7 +106,7 @@ func newLivePages(s *site) *livePages {
 	return p
 }
 
-// moment reads what has changed of a run.
+// moment reads the changes of a run.
 func (p *livePages) moment(ctx context.Context, runID string, before moment) (moment, error) {
 	now, err := p.overviews.now(ctx, runID)
 	if err != nil || before.overview != nil && before.head.Revision == now.head.Revision {
@@ -114,21 +120,22 @@ func (p *livePages) moment(ctx context.Context, runID string, before moment) (mo
 	return m, nil
 }
 
-// encode encodes a patch with how many rollouts wait for a person, which the head of every page says.
+// encode encodes a patch with the number of rollouts that wait for a person, which every page has
+// in its head.
 func (p *livePages) encode(ctx context.Context, one patch) []byte {
 	p.addQuestions(ctx, one.Text)
-	data, _ := json.Marshal(one) // texts, numbers and truths
+	data, _ := json.Marshal(one) // strings, numbers and booleans can be encoded
 	return data
 }
 
-// addQuestions adds how many rollouts wait for a person.
+// addQuestions adds the number of rollouts that wait for a person.
 func (p *livePages) addQuestions(ctx context.Context, text map[string]string) {
-	if n, err := p.o.openQuestions(ctx); err == nil { // without it the page keeps what it says
+	if n, err := p.o.openQuestions(ctx); err == nil { // on an error the page keeps its number
 		text["n-asked"] = strconv.Itoa(n)
 	}
 }
 
-// run streams what changes of a run, or answers with what has changed if the browser wants that alone.
+// run streams the changes of a run, or answers with the changes if the browser asks for them alone.
 func (p *livePages) run(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.named(w, r)
 	if !found {
@@ -140,14 +147,15 @@ func (p *livePages) run(w http.ResponseWriter, r *http.Request) error {
 	return p.followRun(r, run, p.streams.answerWith(w))
 }
 
-// followRun streams what changes of a run. The first event has what has changed since the revision that
-// the browser knows, and everything if this process does not know what that is: so a browser that comes
-// back after any time, or to another process, has missed nothing. An event "reload" says that it was away
-// for so long that what its page has besides is to be loaded again. Who reads slowly is told at once what
-// has changed meanwhile. The stream goes on when the run has ended, because it may be scored again.
+// followRun streams the changes of a run. The first event has the changes since the revision that
+// the browser knows, or everything if this process does not know them: so a browser that comes back
+// after any time, or to another process, has missed nothing. An event "reload" says that the
+// browser was away for so long that it must load the rest of its page again. A slow reader gets all
+// changes meanwhile in one event. The stream goes on when the run has ended, because it may be
+// scored again.
 func (p *livePages) followRun(r *http.Request, run store.Run, open opener) error {
 	if _, err := p.overviewOf(r.Context(), run); err != nil {
-		return err // before the stream has begun, so that the browser is told
+		return err // this comes before the stream begins, so that the browser gets the error
 	}
 	s, err := open(&p.streams.runs, errManyStreams)
 	if err != nil {
@@ -171,9 +179,12 @@ func (p *livePages) followRun(r *http.Request, run store.Run, open opener) error
 		m, changed, err := follower.Now(r.Context())
 		switch {
 		case errors.Is(err, service.ErrNotFound):
-			gone := patch{Text: map[string]string{"newer": "This run was removed from the store."}, Set: [][3]any{}, Final: true, Gone: true}
-			data, _ := json.Marshal(gone)    // texts and truths
-			_ = tell(s, told, "patch", data) // nobody may listen any more
+			gone := patch{
+				Text: map[string]string{"newer": "This run was removed from the store."},
+				Set:  [][3]any{}, Final: true, Gone: true,
+			}
+			data, _ := json.Marshal(gone)    // strings and booleans can be encoded
+			_ = tell(s, told, "patch", data) // the browser may be gone
 			return nil
 		case err != nil:
 			return nil //nolint:nilerr // as above
@@ -189,14 +200,15 @@ func (p *livePages) followRun(r *http.Request, run store.Run, open opener) error
 	}
 }
 
-// changes answers with what has changed of a run since a revision.
+// changes answers with the changes of a run since a revision.
 func (p *livePages) changes(w http.ResponseWriter, r *http.Request, runID string) error {
 	now, err := p.overviews.now(r.Context(), runID)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(p.encode(r.Context(), patchOf(sinceOf(r), now)), '\n')) // a reader who is gone is told nothing
+	// A client that is gone misses the answer.
+	_, _ = w.Write(append(p.encode(r.Context(), patchOf(sinceOf(r), now)), '\n'))
 	return nil
 }
 

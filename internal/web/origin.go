@@ -14,12 +14,12 @@ import (
 	"github.com/evalrun/evalrun/internal/access"
 )
 
-// csrfKey makes the tokens of forms. Another start of the server makes others: a form that is older
-// asks once more.
+// csrfKey makes the tokens of forms. Another start of the server makes other tokens, and an older
+// form asks once more.
 var csrfKey = []byte(rand.Text())
 
-// answerer is who sends a request, whether they may answer questions, and the token that their forms
-// have.
+// answerer returns who sends a request, whether they may answer questions, and the token of their
+// forms.
 func answerer(r *http.Request) (name string, may bool, csrf string) {
 	who := access.From(r.Context())
 	mac := hmac.New(sha256.New, csrfKey)
@@ -36,8 +36,9 @@ func validCSRF(got, want string) bool {
 }
 
 // sameOrigin reports whether a request that changes something comes from a page of this server. A
-// browser says so with every one of them: in Sec-Fetch-Site, which no page can set, and in Origin. The
-// latter is "null" for a form of a page whose Referrer-Policy is no-referrer, as is that of ours.
+// browser says so in every such request: in Sec-Fetch-Site, which no page can set, and in Origin.
+// The latter is "null" for a form of a page whose Referrer-Policy is no-referrer, as that of ours
+// is.
 func sameOrigin(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	if site != "" && site != "same-origin" {

@@ -10,11 +10,12 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// statuses are those of rollouts, in the order in which they are counted.
-var statuses = []string{"passed", "failed", "faulted", "suspended", "scoring", "running", "evaluating", "pending", "unscored", "cancelled"}
+// statuses are the statuses of rollouts, in the order in which they are counted.
+var statuses = []string{"passed", "failed", "faulted", "suspended", "scoring",
+	"running", "evaluating", "pending", "unscored", "cancelled"}
 
-// overview is a run at one revision, as lists need it: everything but what its agents were given and
-// have made. It never changes.
+// overview is a run at one revision, as lists need it: without the inputs and outputs of its
+// agents. It never changes.
 type overview struct {
 	head        schemas.Head
 	pass        float64
@@ -27,13 +28,13 @@ type overview struct {
 	// causes are the reasons for which rollouts have not passed, and moreCauses counts those left out.
 	causes     []cause
 	moreCauses int
-	// waits is what the run waits for, and ends when it can be over.
+	// waits has the groups that the run waits for, and ends when it can be over.
 	waits []waitGroup
 	ends  ends
-	// counts has the rollouts by status; size is about how many bytes the overview takes.
+	// counts has the rollouts by status. size is about the number of bytes of the overview.
 	counts map[string]int
 	size   int
-	// base is the revision from which on it is known which rollouts have changed.
+	// base is the first revision after which changes of rollouts are known.
 	base int64
 }
 
@@ -55,11 +56,12 @@ type evaluation struct {
 type row struct {
 	report.Row
 	evaluation, agent int
-	// changed is the revision at which it was first seen as it is, 0 if that is base or before it.
+	// changed is the revision at which its current state was first seen, 0 if that is base or before
+	// it.
 	changed int64
 }
 
-// add puts a rollout at its place among the rows, which is there.
+// add puts a rollout at its place among the rows, which exists.
 func (o *overview) add(r row, at int) {
 	o.counts[r.Status]++
 	o.size += 400 + len(r.Reason) + len(r.EvaluationName) + 40*len(r.Scores)
@@ -69,7 +71,7 @@ func (o *overview) add(r row, at int) {
 // follow notes which rollouts have changed since an earlier overview of the run.
 func (o *overview) follow(before *overview) {
 	if len(before.rows) != len(o.rows) {
-		return // it is another run of the same id
+		return // the run is another one with the same id
 	}
 	o.base = before.base
 	for i := range o.rows {
@@ -79,9 +81,10 @@ func (o *overview) follow(before *overview) {
 	}
 }
 
-// differs reports whether the status or the score of a rollout is another one than before.
+// differs reports whether the status or the score of a rollout differs from before.
 func (r *row) differs(before *row) bool {
-	return r.Status != before.Status || (r.Score == nil) != (before.Score == nil) || r.Score != nil && *r.Score != *before.Score
+	return r.Status != before.Status || (r.Score == nil) != (before.Score == nil) ||
+		r.Score != nil && *r.Score != *before.Score
 }
 
 func (o *overview) addTags(tags []string) {
@@ -92,7 +95,7 @@ func (o *overview) addTags(tags []string) {
 	}
 }
 
-// rowOf is the place of a rollout, -1 if the run has none with the id.
+// rowOf returns the place of a rollout, -1 if the run has none with the id.
 func (o *overview) rowOf(id string) int {
 	return slices.IndexFunc(o.rows, func(r row) bool { return r.RolloutID == id })
 }
@@ -103,7 +106,7 @@ func (r row) bad() bool {
 	return r.Status == "failed" || r.Status == "faulted" || r.Status == "unscored" || len(r.Errors) > 0
 }
 
-// rank is the place of a rollout in the order in which one looks at them: what has failed first.
+// rank is the place of a rollout in the order in which people look at them: failed ones first.
 func (r row) rank() int {
 	switch {
 	case r.Status == "failed":
@@ -124,29 +127,31 @@ func (r row) rank() int {
 
 // good reports whether all rollouts have passed, and no evaluator failed.
 func (o *overview) good() bool {
-	return len(o.rows) > 0 && !slices.ContainsFunc(o.rows, func(r row) bool { return r.Status != "passed" || len(r.Errors) > 0 })
+	return len(o.rows) > 0 && !slices.ContainsFunc(o.rows, func(r row) bool {
+		return r.Status != "passed" || len(r.Errors) > 0
+	})
 }
 
 // several reports whether the run has several agents.
 func (o *overview) several() bool { return len(o.agents) > 1 }
 
-// agentSummary is what the statistics say of an agent.
+// agentSummaries returns the statistics of each agent.
 func (o *overview) agentSummaries() []summary.AgentSummary { return o.head.Statistics.PerAgent() }
 
 // cause is a reason for which several rollouts have not passed.
 type cause struct {
-	// Name is the evaluator that says so, empty of a fault; Text is what it says.
+	// Name is the evaluator that gives it, empty for a fault. Text is the reason.
 	Name, Text string
 	Status     string
 	N          int
-	// Agents say how many rollouts of each are among them, with several agents.
+	// Agents counts its rollouts for each agent, if there are several.
 	Agents []asker
-	// Named are the first of the evaluations, More counts the others.
+	// Named has the first of the evaluations. More counts the others.
 	Named []namedRollout
 	More  int
-	// Different counts the reasons that were put together, 0 if there is one.
+	// Different counts the reasons that were joined, 0 if there is one.
 	Different int
-	// URL leads to the rollouts in the list.
+	// URL is a link to the rollouts in the list.
 	URL string
 
 	evaluator   string
@@ -155,7 +160,8 @@ type cause struct {
 
 // ends says when the run can be over.
 type ends struct {
-	// NotBefore is when the last timer fires, zero if there is none; People is how many are asked.
+	// NotBefore is the time of the last timer, zero if there is none. People counts those who are
+	// asked.
 	NotBefore time.Time
 	People    int
 }
@@ -163,15 +169,15 @@ type ends struct {
 // waitGroup is something that several rollouts wait for.
 type waitGroup struct {
 	Type, Name string
-	// N counts the rollouts, each once however many triggers of it wait for this.
+	// N counts the rollouts, each once however many of its triggers wait for this.
 	N      int
 	Oldest time.Time
-	// NextCheck and Deadline are the next ones; zero if there is none.
+	// NextCheck and Deadline are the earliest ones; zero if there is none.
 	NextCheck, Deadline time.Time
 	Answer              runner.Answer
 }
 
-// url is the page of a rollout. from is the query of the list from which one comes.
+// url returns the page of a rollout. from is the query of the list that leads there.
 func (o *overview) url(at int, from string) string {
 	u := "/runs/" + o.head.RunID + "/rollouts/" + o.rows[at].RolloutID
 	if from != "" {
@@ -180,7 +186,7 @@ func (o *overview) url(at int, from string) string {
 	return u
 }
 
-// rescored is how many times a run was scored again, to the end.
+// rescored counts how many times a run was scored again, to the end.
 func rescored(h schemas.Head) (n int) {
 	for _, one := range h.Rescorings {
 		if one.EndedAt != nil {
@@ -202,12 +208,12 @@ type asker struct {
 // barPart is one colour of the status bar.
 type barPart struct{ Status, X, Width string }
 
-// statusCount is how many rollouts have a status; it is a filter, too.
+// statusCount counts the rollouts with a status. It is a filter, too.
 type statusCount struct {
 	Status  string
 	N       int
 	URL     string
 	Pressed bool
-	// Hidden is set where there is none; the script shows it once there is one.
+	// Hidden is set if there is none. The script shows it once there is one.
 	Hidden bool
 }

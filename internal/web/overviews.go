@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// newOverview reads a report.
+// newOverview makes the overview of a report.
 func newOverview(r *runner.Report) (*overview, error) {
 	o := &overview{head: r.Head(), pass: r.Pass(), counts: map[string]int{}}
 	o.base = o.head.Revision
@@ -36,7 +36,7 @@ func newOverview(r *runner.Report) (*overview, error) {
 			o.addTags(one.Tags)
 		}
 		agent := slices.Index(o.agents, one.Agent)
-		if agent < 0 { // a rollout of an agent that the plan does not have cannot be, but is shown
+		if agent < 0 { // the plan has every agent; a rollout of another is shown all the same
 			agent, o.agents = len(o.agents), append(o.agents, one.Agent)
 		}
 		o.evaluations[i].rows = append(o.evaluations[i].rows, len(o.rows))
@@ -49,21 +49,21 @@ func newOverview(r *runner.Report) (*overview, error) {
 	return o, err
 }
 
-// overviews remembers the overviews of the runs that were looked at last. Each is made once for a
-// revision, however many ask for it.
+// overviews caches the overviews of the runs that were looked at last. It makes each once for a
+// revision, however many readers ask for it.
 type overviews struct {
 	service *service.Service
 
 	mu   sync.Mutex
 	runs map[string]*cached
-	// used has the ids of the runs, those that were asked for last at the end.
+	// used has the ids of the runs, the most recently used at the end.
 	used []string
 }
 
 const (
-	// maxOverviews is how many bytes the overviews that are remembered may take.
+	// maxOverviews is the most bytes that the cached overviews may take.
 	maxOverviews = 64 << 20
-	// large is how many rollouts a run has that is not read at each change.
+	// large is the number of rollouts from which on a run is not read at each change.
 	large = 1000
 )
 
@@ -71,7 +71,7 @@ const (
 type cached struct {
 	making sync.Mutex // held while one is made
 	have   *overview  // guarded by overviews.mu
-	// madeAt is when it was made, and took how long that took.
+	// madeAt is the time at which it was made, and took how long that took.
 	madeAt time.Time
 	took   time.Duration
 }
@@ -80,8 +80,8 @@ func newOverviews(s *service.Service) overviews {
 	return overviews{service: s, runs: map[string]*cached{}}
 }
 
-// lately is the overview of a run as it is or was a moment ago: of a large run, which may change all the
-// time, one is made at most each ten times as long as that takes.
+// lately returns the overview of a run as it is or was a moment ago. Making one of a large run,
+// which may change all the time, takes at most a tenth of the time.
 func (q *overviews) lately(ctx context.Context, run store.Run) (*overview, error) {
 	c := q.entry(run.ID)
 	q.mu.Lock()
@@ -94,7 +94,7 @@ func (q *overviews) lately(ctx context.Context, run store.Run) (*overview, error
 	return q.of(ctx, run)
 }
 
-// now is the overview of a run at the revision that it has now or a later one.
+// now returns the overview of a run at its current revision or a later one.
 func (q *overviews) now(ctx context.Context, runID string) (*overview, error) {
 	run, err := q.service.Head(ctx, runID)
 	if err != nil {
@@ -103,7 +103,7 @@ func (q *overviews) now(ctx context.Context, runID string) (*overview, error) {
 	return q.of(ctx, run)
 }
 
-// of is the overview of a run at the revision that it was found with or a later one.
+// of returns the overview of a run at the revision of run or a later one.
 func (q *overviews) of(ctx context.Context, run store.Run) (*overview, error) {
 	c := q.entry(run.ID)
 	fresh := func() *overview {
@@ -148,7 +148,7 @@ func (q *overviews) read(ctx context.Context, runID string) (o *overview, err er
 	return o, o.addWaits(ctx, q.service)
 }
 
-// entry finds the place of a run, and notes that it was asked for.
+// entry finds the entry of a run, and notes that it was used.
 func (q *overviews) entry(runID string) *cached {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -164,7 +164,7 @@ func (q *overviews) entry(runID string) *cached {
 	return c
 }
 
-// shrink forgets what was not asked for longest, but not this run. q.mu is held.
+// shrink drops the least recently used entries, but not that of keep. q.mu is held.
 func (q *overviews) shrink(keep string) {
 	total := 0
 	for _, c := range q.runs {

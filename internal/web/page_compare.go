@@ -22,7 +22,7 @@ import (
 // comparePages are the pages of comparisons.
 type comparePages struct {
 	*site
-	// comparisons are their documents, by the revisions of what they are made of.
+	// comparisons caches their documents, by the revisions of their runs.
 	comparisons remembered[*compared]
 }
 
@@ -32,18 +32,22 @@ func newComparePages(s *site) *comparePages {
 	return p
 }
 
-// newComparePage is the page that a query asks for, still without its comparison.
+// newComparePage makes the page that a query asks for, still without its comparison.
 func newComparePage(q url.Values) *comparePage {
-	page := &comparePage{frame: frame{Title: "Compare", Section: "/compare"}, A: strings.TrimSpace(q.Get("a")), B: strings.TrimSpace(q.Get("b")),
-		Margin: strings.TrimSpace(q.Get("margin")), By: strings.TrimSpace(strings.Join(q["by"], ",")), Different: q.Get("different") != ""}
+	page := &comparePage{
+		frame: frame{Title: "Compare", Section: "/compare"},
+		A:     strings.TrimSpace(q.Get("a")), B: strings.TrimSpace(q.Get("b")),
+		Margin: strings.TrimSpace(q.Get("margin")), By: strings.TrimSpace(strings.Join(q["by"], ",")),
+		Different: q.Get("different") != "",
+	}
 	page.Parts = map[string]int{}
 	for _, key := range []string{"worse", "better"} {
-		page.Parts[key], _ = strconv.Atoi(q.Get(key)) // what is no number is the first part
+		page.Parts[key], _ = strconv.Atoi(q.Get(key)) // without a number it is the first part
 	}
 	return page
 }
 
-// compare is the page of a comparison.
+// page answers with the page of a comparison.
 func (p *comparePages) page(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	page := newComparePage(q)
@@ -62,7 +66,8 @@ func (p *comparePages) page(w http.ResponseWriter, r *http.Request) error {
 		var sets *compare.DifferentSetsError
 		switch {
 		case errors.As(err, &sets):
-			page.Problem, page.Differences = "The eval sets differ, so that a difference is not the agents’ alone.", sets.Differences
+			page.Problem, page.Differences =
+				"The eval sets differ, so that a difference is not the agents’ alone.", sets.Differences
 			q.Set("different", "1")
 			page.Allow = "?" + q.Encode()
 		case errors.As(err, &wrong), errors.Is(err, compare.ErrNoPairs):
@@ -90,7 +95,11 @@ func (p *comparePages) offerRuns(ctx context.Context, page *comparePage) error {
 		if r.ID == page.A || r.ID == page.B {
 			continue
 		}
-		one := offeredRun{ID: r.ID, Name: setName(schemas.Head{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName}), CreatedAt: r.CreatedAt}
+		one := offeredRun{
+			ID: r.ID, Name: setName(schemas.Head{
+				RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName,
+			}), CreatedAt: r.CreatedAt,
+		}
 		q := page.query()
 		if page.A == "" {
 			q.Set("a", r.ID)
@@ -107,11 +116,11 @@ func (p *comparePages) offerRuns(ctx context.Context, page *comparePage) error {
 	return nil
 }
 
-// maxOffers is how many runs the page offers.
+// maxOffers is the most runs that the page offers.
 const maxOffers = 20
 
-// compareMarked leads to the comparison of the runs that were marked in a list: of the newest two, the
-// older one first. One alone leads to a page that asks for the other.
+// compareMarked redirects to the comparison of the runs that were marked in a list: of the newest
+// two, the older one first. A single run leads to a page that asks for the other.
 func (p *comparePages) compareMarked(w http.ResponseWriter, r *http.Request, ids []string) error {
 	var runs []store.Run
 	for _, id := range ids[:min(len(ids), pageRuns)] {
@@ -130,7 +139,7 @@ func (p *comparePages) compareMarked(w http.ResponseWriter, r *http.Request, ids
 	return nil
 }
 
-// compared is a comparison, and that of each agent where both sides have several.
+// compared is a comparison, with that of each agent if both sides have several.
 type compared struct {
 	doc            *compare.Document
 	agentA, agentB string
@@ -190,7 +199,8 @@ func (p *comparePages) newComparison(ctx context.Context, page *comparePage, o c
 		return nil, err
 	}
 	out := &compared{doc: doc, agentA: a.Agent, agentB: b.Agent}
-	if doc.A.RunID == doc.B.RunID || len(doc.A.Agents) < 2 || len(doc.A.Agents) > maxAgents || !slices.Equal(doc.A.Agents, doc.B.Agents) {
+	if doc.A.RunID == doc.B.RunID || len(doc.A.Agents) < 2 || len(doc.A.Agents) > maxAgents ||
+		!slices.Equal(doc.A.Agents, doc.B.Agents) {
 		return out, nil
 	}
 	for _, agent := range doc.A.Agents {
@@ -204,7 +214,8 @@ func (p *comparePages) newComparison(ctx context.Context, page *comparePage, o c
 		if b, err = p.side(ctx, doc.B.RunID+":"+agent); err != nil {
 			return nil, err
 		}
-		if doc, err := runner.Compare(a, b, o); err == nil && len(doc.Comparisons) > 0 { // of what is paired in all some agent may have nothing
+		// Some agents may have no pairs, although the runs have some.
+		if doc, err := runner.Compare(a, b, o); err == nil && len(doc.Comparisons) > 0 {
 			one.Row = &compareRow{Row: &doc.Comparisons[0]}
 		}
 		out.agents = append(out.agents, one)
@@ -212,7 +223,7 @@ func (p *comparePages) newComparison(ctx context.Context, page *comparePage, o c
 	return out, nil
 }
 
-// command does the same at a terminal.
+// command returns the command that makes the same comparison at a terminal.
 func (page *comparePage) command(agentA, agentB string, o compare.Options) string {
 	a, b := page.Doc.A, page.Doc.B
 	if page.Same {
@@ -222,7 +233,7 @@ func (page *comparePage) command(agentA, agentB string, o compare.Options) strin
 	if b.RunID != a.RunID {
 		words = append(words, b.RunID)
 	}
-	if agentA != "" || agentB != "" { // the other side has one alone
+	if agentA != "" || agentB != "" { // the other side has a single agent
 		words = append(words, "--agents", a.Agents[0]+","+b.Agents[0])
 	}
 	for _, by := range o.By {
@@ -272,7 +283,7 @@ func (page *comparePage) show(doc *compare.Document) {
 	page.Regressed, page.Improved = page.list(doc.Items[:better], "worse"), page.list(doc.Items[better:], "better")
 }
 
-// titleOf names both sides, and their agent where each has one.
+// titleOf names both sides, with the agent of each that has one.
 func titleOf(a, b compare.Source) string {
 	from, to := shortID(a.RunID), shortID(b.RunID)
 	switch {
@@ -286,7 +297,7 @@ func titleOf(a, b compare.Source) string {
 	return from + ", " + a.Agents[0] + " → " + to + ", " + b.Agents[0]
 }
 
-// Unpaired says what is not compared.
+// Unpaired counts the rollouts that are not compared.
 func (page *comparePage) Unpaired() string {
 	onlyA, onlyB, neither, open := 0, 0, 0, 0
 	for _, m := range page.Doc.Missing {
@@ -305,7 +316,8 @@ func (page *comparePage) Unpaired() string {
 	if onlyA+onlyB+neither == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Not paired: %d scored in A only, %d in B only, %d in neither; %d of these open or cancelled.", onlyA, onlyB, neither, open)
+	return fmt.Sprintf("Not paired: %d scored in A only, %d in B only, %d in neither; %d of these open or cancelled.",
+		onlyA, onlyB, neither, open)
 }
 
 // side reads RUN or RUN:AGENT as a side of a comparison.
@@ -322,15 +334,16 @@ func (p *comparePages) side(ctx context.Context, name string) (s compare.Side, e
 	return s, err
 }
 
-// mcNemar says what McNemar's test finds, of the rows where every figure is 0 or 1. Rows of the same
-// evaluations have one sentence.
+// mcNemar describes the result of McNemar's test for the rows in which every figure is 0 or 1. Rows
+// of the same evaluations share a sentence.
 func mcNemar(rows []compareRow) (out []string) {
 	figures := map[string][]string{}
 	for _, r := range rows {
 		if r.McNemarExact == nil {
 			continue
 		}
-		text := fmt.Sprintf("%d became worse and %d better, McNemar’s exact p %s", r.Regressions, r.Improvements, report.PValue(*r.McNemarExact))
+		text := fmt.Sprintf("%d became worse and %d better, McNemar’s exact p %s",
+			r.Regressions, r.Improvements, report.PValue(*r.McNemarExact))
 		if r.McNemarMidP != nil {
 			text += ", mid-p " + report.PValue(*r.McNemarMidP)
 		}

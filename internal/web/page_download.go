@@ -21,7 +21,7 @@ func (p *site) downloadRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var out bytes.Buffer // whole, so that an error does not leave half of a file
+	var out bytes.Buffer // it holds the whole file, so that an error does not send half of one
 	err = p.o.Service.Report(r.Context(), run.ID, func(run *runner.Report) error {
 		if format.ID == formatPage {
 			return WriteReport(&out, run, ReportOptions{})
@@ -36,7 +36,7 @@ func (p *site) downloadRun(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// downloadRollout sends everything that is known of a rollout, as the results document has it.
+// downloadRollout sends a rollout with all that the results document has of it.
 func (p *site) downloadRollout(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.named(w, r)
 	if !found {
@@ -102,6 +102,7 @@ func (p *comparePages) download(w http.ResponseWriter, r *http.Request) error {
 	if err := write(&out); err != nil {
 		return err
 	}
-	attachment(w, fmt.Sprintf("%s-%s%s", shortID(page.Doc.A.RunID), shortID(page.Doc.B.RunID), format.Ext), format.Type, out.Bytes())
+	attachment(w, fmt.Sprintf("%s-%s%s", shortID(page.Doc.A.RunID), shortID(page.Doc.B.RunID), format.Ext),
+		format.Type, out.Bytes())
 	return nil
 }

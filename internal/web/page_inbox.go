@@ -14,10 +14,10 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// pageQuestions is how many questions a page has.
+// pageQuestions is the most questions that a page has.
 const pageQuestions = 30
 
-// inboxPage is what people are asked, by all runs.
+// inboxPage has the questions of all runs to people.
 type inboxPage struct {
 	frame
 	Q, Run, Sort string
@@ -25,25 +25,31 @@ type inboxPage struct {
 	Sorts        []choice
 	part
 	Questions []*question
-	// Unreadable says of which runs the questions are not known.
+	// Unreadable names the runs whose questions are not known.
 	Unreadable []string
-	// Rollouts counts those that wait for an answer, Distinct the questions.
+	// Rollouts counts the rollouts that wait for an answer, Distinct the questions.
 	Rollouts, Distinct int
-	// Me is who answers, MayAnswer whether they may.
+	// Me is the person who answers. MayAnswer says whether they may.
 	Me        string
 	MayAnswer bool
 	CSRF      string
-	// Seen is when the page was made: what was asked later is not answered alike.
+	// Seen is the time at which the page was made. One answer for all excludes questions that were
+	// asked later.
 	Seen string
 }
 
 var inboxSorts = []choice{{"oldest", "oldest first"}, {"deadline", "deadline first"}, {"most", "most rollouts first"}}
 
-// inbox is the page of questions.
+// inbox answers with the page of questions.
 func (p *site) inbox(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	page := &inboxPage{frame: frame{Title: "Inbox", Section: "/inbox", Script: "inbox.js", Commands: []string{"evalrun triggers", "evalrun approve TRIGGER", "evalrun deny TRIGGER --reason REASON"}},
-		Q: strings.TrimSpace(q.Get("q")), Run: q.Get("run"), Sort: "oldest", Sorts: inboxSorts}
+	page := &inboxPage{
+		frame: frame{
+			Title: "Inbox", Section: "/inbox", Script: "inbox.js",
+			Commands: []string{"evalrun triggers", "evalrun approve TRIGGER", "evalrun deny TRIGGER --reason REASON"},
+		},
+		Q: strings.TrimSpace(q.Get("q")), Run: q.Get("run"), Sort: "oldest", Sorts: inboxSorts,
+	}
 	if slices.ContainsFunc(inboxSorts, func(c choice) bool { return c.Value == q.Get("sort") }) {
 		page.Sort = q.Get("sort")
 	}
@@ -65,7 +71,7 @@ func (p *site) inbox(w http.ResponseWriter, r *http.Request) error {
 	page.Distinct, page.Rollouts = len(all), len(rollouts)
 	all = slices.DeleteFunc(all, func(one *question) bool { return !one.matches(page.Q) })
 	sortQuestions(all, page.Sort)
-	at, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page
+	at, _ := strconv.Atoi(q.Get("page")) // without a number it is the first page
 	page.part = partOfList(len(all), pageQuestions, at, func(n int) string {
 		q := url.Values{"sort": {page.Sort}, "page": {strconv.Itoa(n)}}
 		for key, value := range map[string]string{"q": page.Q, "run": page.Run} {
@@ -81,12 +87,12 @@ func (p *site) inbox(w http.ResponseWriter, r *http.Request) error {
 	return p.o.present(w, r, http.StatusOK, "inbox.html", page)
 }
 
-// Asking is a question of the page with what its form needs.
+// Asking returns a question of the page with the data of its form.
 func (p *inboxPage) Asking(q *question) asking {
 	return asking{question: q, CSRF: p.CSRF, Seen: p.Seen, OfRun: p.Run}
 }
 
-// questions are what people are asked, the oldest first, each once.
+// questions returns the questions to people, the oldest first, each once.
 func (p *site) questions(ctx context.Context, now time.Time, runID string) (out []*question, err error) {
 	known := map[string]*question{}
 	err = p.o.Service.Triggers(ctx, runID, false, func(t runner.Trigger) error {
@@ -109,9 +115,11 @@ func (p *site) questions(ctx context.Context, now time.Time, runID string) (out 
 	return out, err
 }
 
-// matches reports whether a question has a text in it.
+// matches reports whether a question contains a text.
 func (q *question) matches(text string) bool {
-	return text == "" || strings.Contains(strings.ToLower(strings.Join([]string{q.Title, q.App, q.Assignee, q.RunID, q.EvaluationID, q.EvaluationName}, "\n")), strings.ToLower(text))
+	return text == "" || strings.Contains(strings.ToLower(strings.Join([]string{
+		q.Title, q.App, q.Assignee, q.RunID, q.EvaluationID, q.EvaluationName,
+	}, "\n")), strings.ToLower(text))
 }
 
 func sortQuestions(all []*question, by string) {

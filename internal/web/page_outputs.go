@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// maxPairs is how many epochs of an evaluation are compared on a page.
+// maxPairs is the most epochs of an evaluation that a page compares.
 const maxPairs = 5
 
-// outputsPage has what both sides of a comparison have made of one evaluation.
+// outputsPage has the outputs of both sides of a comparison for one evaluation.
 type outputsPage struct {
 	frame
 	// Back leads to the comparison.
@@ -37,7 +37,7 @@ type outputSide struct {
 	More        int
 }
 
-// outputs is the page of what two runs have made of an evaluation, side by side.
+// outputs answers with the page of the outputs of two runs for an evaluation, side by side.
 func (p *site) outputs(w http.ResponseWriter, r *http.Request) error {
 	page, err := p.sideBySide(r.Context(), r.URL.Query())
 	if err != nil {
@@ -46,7 +46,7 @@ func (p *site) outputs(w http.ResponseWriter, r *http.Request) error {
 	return p.o.present(w, r, http.StatusOK, "outputs.html", page)
 }
 
-// outputsInPlace is the same for a row that is opened in the list of a comparison.
+// outputsInPlace answers with the same for a row that is opened in the list of a comparison.
 func (p *site) outputsInPlace(w http.ResponseWriter, r *http.Request) error {
 	page, err := p.sideBySide(r.Context(), r.URL.Query())
 	if err != nil {
@@ -57,7 +57,8 @@ func (p *site) outputsInPlace(w http.ResponseWriter, r *http.Request) error {
 		pairs = append(pairs, placedPair{pair.Epoch, placedSideOf(pair.A), placedSideOf(pair.B)})
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"pairs": pairs, "more": page.More}) // a reader who is gone is told nothing
+	// A client that is gone misses the answer.
+	_ = json.NewEncoder(w).Encode(map[string]any{"pairs": pairs, "more": page.More})
 	return nil
 }
 
@@ -68,8 +69,8 @@ type placedPair struct {
 	B     placedSide `json:"b"`
 }
 
-// placedSide has the words of a side, each with whether the other side lacks it. It has no URL if there
-// is no rollout.
+// placedSide has the words of a side, each with whether the other side lacks it. It has no URL if
+// there is no rollout.
 type placedSide struct {
 	Status string   `json:"status,omitempty"`
 	Score  string   `json:"score,omitempty"`
@@ -89,7 +90,7 @@ func placedSideOf(s outputSide) placedSide {
 	return out
 }
 
-// sideBySide is what two runs have made of an evaluation.
+// sideBySide reads the outputs of two runs for an evaluation.
 func (p *site) sideBySide(ctx context.Context, q url.Values) (*outputsPage, error) {
 	page := &outputsPage{frame: frame{Title: "Outputs side by side", Section: "/compare"}, Name: q.Get("evaluation")}
 	back := url.Values{}
@@ -125,7 +126,8 @@ func (p *site) sideBySide(ctx context.Context, q url.Values) (*outputsPage, erro
 	return page, nil
 }
 
-// sideOutputs are the rollouts of the page's evaluation in RUN or RUN:AGENT, in the order of their epochs.
+// sideOutputs returns the rollouts of the page's evaluation in RUN or RUN:AGENT, in the order of
+// their epochs.
 func (p *site) sideOutputs(ctx context.Context, side, agent string, page *outputsPage) (out []outputSide, err error) {
 	name, own, _ := strings.Cut(side, ":")
 	run, err := p.o.Service.Runner().Find(ctx, name)

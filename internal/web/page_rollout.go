@@ -24,8 +24,8 @@ import (
 // rolloutPages are the pages of rollouts.
 type rolloutPages struct {
 	*site
-	// ended are the pages of rollouts that have ended, as they are for everybody, by the revisions of what
-	// they are made of.
+	// ended caches the pages of rollouts that have ended, without the parts for one reader, by the
+	// revisions of their runs.
 	ended remembered[*rolloutPage]
 }
 
@@ -35,7 +35,7 @@ func newRolloutPages(s *site) *rolloutPages {
 	return p
 }
 
-// page is the page of a rollout.
+// page answers with the page of a rollout.
 func (p *rolloutPages) page(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.site.named(w, r)
 	if !found {
@@ -77,15 +77,16 @@ func (p *rolloutPages) page(w http.ResponseWriter, r *http.Request) error {
 	return p.o.present(w, r, http.StatusOK, "rollout.html", page)
 }
 
-// base is as much of the page of a rollout as is the same for everybody and at any time: what has to be
-// read of its values, which may be large. That of a rollout that has ended is remembered.
+// base makes the part of a rollout's page that is the same for everybody and at any time: the part
+// that needs its values, which may be large. It is cached for a rollout that has ended.
 func (p *rolloutPages) base(ctx context.Context, run store.Run, rolloutID string, o *overview) (*rolloutPage, error) {
 	make := func() (*rolloutPage, error) {
 		d, err := p.o.Service.Rollout(ctx, run.ID, rolloutID)
 		if err != nil {
 			return nil, err
 		}
-		page := &rolloutPage{frame: frame{Title: d.Row.EvaluationName, Section: "/"}, Detail: d, RunID: run.ID, RunName: setName(o.head)}
+		page := &rolloutPage{frame: frame{Title: d.Row.EvaluationName, Section: "/"},
+			Detail: d, RunID: run.ID, RunName: setName(o.head)}
 		page.addFault()
 		page.addScores()
 		page.addScoring(o)
@@ -94,7 +95,8 @@ func (p *rolloutPages) base(ctx context.Context, run store.Run, rolloutID string
 		return page, nil
 	}
 	at := o.rowOf(rolloutID)
-	if at < 0 || !eval.State(o.rows[at].Status).IsTerminal() && !slices.Contains([]string{"passed", "failed", "unscored"}, o.rows[at].Status) {
+	if at < 0 || !eval.State(o.rows[at].Status).IsTerminal() &&
+		!slices.Contains([]string{"passed", "failed", "unscored"}, o.rows[at].Status) {
 		return make()
 	}
 	page, err := p.ended.of(fmt.Sprintf("%s %s %d %d", run.ID, rolloutID, run.Revision, o.head.Revision), make)
@@ -105,7 +107,7 @@ func (p *rolloutPages) base(ctx context.Context, run store.Run, rolloutID string
 	return &own, nil
 }
 
-// named leads to a rollout that is named by evaluation, agent and epoch.
+// named redirects to a rollout that is named by evaluation, agent and epoch.
 func (p *rolloutPages) named(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.site.named(w, r)
 	if !found {
@@ -117,16 +119,20 @@ func (p *rolloutPages) named(w http.ResponseWriter, r *http.Request) error {
 	}
 	for at := range o.rows {
 		one := &o.rows[at]
-		if one.EvaluationID == r.PathValue("evaluation") && one.Agent == r.PathValue("agent") && strconv.Itoa(one.Epoch) == r.PathValue("epoch") {
+		if one.EvaluationID == r.PathValue("evaluation") && one.Agent == r.PathValue("agent") &&
+			strconv.Itoa(one.Epoch) == r.PathValue("epoch") {
 			http.Redirect(w, r, o.url(at, ""), http.StatusFound)
 			return nil
 		}
 	}
-	return notFound("the run has no rollout of this evaluation, agent and epoch: %s%s, %s%s, %s", plain(r.PathValue("evaluation")), o.nearest(r.PathValue("evaluation"), func(one *row) string { return one.EvaluationID }),
-		plain(r.PathValue("agent")), o.nearest(r.PathValue("agent"), func(one *row) string { return one.Agent }), plain(r.PathValue("epoch")))
+	return notFound("the run has no rollout of this evaluation, agent and epoch: %s%s, %s%s, %s",
+		plain(r.PathValue("evaluation")),
+		o.nearest(r.PathValue("evaluation"), func(one *row) string { return one.EvaluationID }),
+		plain(r.PathValue("agent")), o.nearest(r.PathValue("agent"), func(one *row) string { return one.Agent }),
+		plain(r.PathValue("epoch")))
 }
 
-// nearest suggests one of the names of rollouts, unless a rollout has this one.
+// nearest suggests one of the names of rollouts, unless a rollout has this name.
 func (o *overview) nearest(name string, of func(*row) string) string {
 	var known []string
 	for i := range o.rows {
@@ -140,7 +146,7 @@ func (o *overview) nearest(name string, of func(*row) string) string {
 }
 
 // place says where the rollout is among those of its evaluation, and among the failures of the list
-// from which one has come.
+// that led here.
 func (page *rolloutPage) place(o *overview, q url.Values) {
 	at := o.rowOf(page.RolloutID)
 	from, err := url.ParseQuery(q.Get("from"))
@@ -205,7 +211,10 @@ func (page *rolloutPage) place(o *overview, q url.Values) {
 func (page *rolloutPage) addFault() {
 	if page.Error != nil {
 		message := page.Error.Message
-		page.Fault = &faultText{Category: page.Error.Category, Owner: page.FaultOwner, Reason: page.Row.Reason, End: ending(message, maxValue)}
+		page.Fault = &faultText{
+			Category: page.Error.Category, Owner: page.FaultOwner, Reason: page.Row.Reason,
+			End: ending(message, maxValue),
+		}
 		if page.Fault.End != message {
 			page.Fault.Whole = message
 		}
@@ -214,7 +223,10 @@ func (page *rolloutPage) addFault() {
 
 func (page *rolloutPage) addWaitCards() {
 	for _, w := range page.Detail.Waits {
-		card := waitCard{Wait: w, Name: nameOfWait(w.Type, w.InterruptID, w.Asked), Status: "suspended", Asked: shownValue(w.Asked, nil, ""), Answered: shownValue(w.Answered, nil, "")}
+		card := waitCard{
+			Wait: w, Name: nameOfWait(w.Type, w.InterruptID, w.Asked), Status: "suspended",
+			Asked: shownValue(w.Asked, nil, ""), Answered: shownValue(w.Answered, nil, ""),
+		}
 		switch {
 		case w.Status == "successful":
 			card.Status = "passed"
@@ -236,7 +248,7 @@ func (page *rolloutPage) addWaitCards() {
 
 // addTable adds the part of the timeline's table that the query asks for.
 func (page *rolloutPage) addTable(all []stretch, q url.Values) {
-	at, _ := strconv.Atoi(q.Get("row")) // what is no number is the first page
+	at, _ := strconv.Atoi(q.Get("row")) // without a number it is the first page
 	page.TablePart = partOfList(len(all), maxTable, at, func(n int) string {
 		q.Set("row", strconv.Itoa(n))
 		return "?" + q.Encode() + "#timeline-table"
@@ -244,7 +256,7 @@ func (page *rolloutPage) addTable(all []stretch, q url.Values) {
 	page.Table = all[page.TablePart.From-1 : page.TablePart.To]
 }
 
-// addForms adds the forms for what a person is asked, if the reader may answer.
+// addForms adds the forms for the questions to people, if the reader may answer.
 func (page *rolloutPage) addForms(o Options, r *http.Request) error {
 	_, may, csrf := answerer(r)
 	if !may {
@@ -258,7 +270,7 @@ func (page *rolloutPage) addForms(o Options, r *http.Request) error {
 		}
 		t, err := o.Service.Trigger(r.Context(), w.TriggerID)
 		if errors.Is(err, service.ErrNotFound) || err == nil && (!t.Open || !asksPerson(t)) {
-			continue // it has ended a moment ago
+			continue // the trigger ended a moment ago
 		}
 		if err != nil {
 			return err
@@ -269,7 +281,7 @@ func (page *rolloutPage) addForms(o Options, r *http.Request) error {
 	return nil
 }
 
-// commandsFor are the commands that end a wait.
+// commandsFor returns the commands that end a wait.
 func commandsFor(w report.Wait) []string {
 	switch {
 	case w.Type == "TASK" && w.EvaluatorID != "":
@@ -282,7 +294,7 @@ func commandsFor(w report.Wait) []string {
 	return nil
 }
 
-// addValues adds what the agent was given, what is expected of it, and what it has made.
+// addValues adds the agent's input, the expected output, and its output.
 func (page *rolloutPage) addValues(o *overview) {
 	d := page.Detail
 	base := "/runs/" + page.RunID + "/rollouts/" + d.RolloutID + "/download/"

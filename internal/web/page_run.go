@@ -16,27 +16,27 @@ import (
 type runPage struct {
 	frame
 	Head schemas.Head
-	// Earlier says that the run has changed since the revision that is shown.
+	// Earlier is set if the run has changed since the revision that is shown.
 	Earlier bool
-	// SetChanged says that the file of the eval set is another one than when the run was planned.
+	// SetChanged is set if the file of the eval set has changed since the run was planned.
 	SetChanged bool
-	// Extent is of how many evaluations, epochs and agents the run is.
+	// Extent says how many evaluations, epochs and agents the run has.
 	Extent string
-	// Status is how the run stands, in a word.
+	// Status is the state of the run, in a word.
 	Status, StatusClass string
 	Selected            string
-	// Rescored is how often the run was scored again, and LastRescoring when the last time ended.
+	// Rescored counts how often the run was scored again. LastRescoring is the end of the last time.
 	Rescored      int
 	LastRescoring time.Time
 	Verdict       verdict
 	Counts        []statusCount
 	Bar           []barPart
 	BarText       string
-	// Causes are the reasons for which rollouts have not passed, MoreCauses counts those left out.
+	// Causes are the reasons for which rollouts have not passed. MoreCauses counts those left out.
 	Causes     []cause
 	MoreCauses int
 	Waits      []waitGroup
-	// Waiting says what the run waits for in a file, where nobody can answer.
+	// Waiting says what the run waits for in a file, in which nobody can answer.
 	Waiting    []string
 	Ends       ends
 	Gates      []gateRow
@@ -46,10 +46,11 @@ type runPage struct {
 	Evaluators []evaluatorRow
 	Scores     []agentScore
 	Intervals  bool
-	// Tags have the scores by tag, TagsMore says that there are others.
+	// Tags has the scores by tag. TagsMore says that there are others.
 	Tags     []tagRow
 	TagsMore string
-	// Usage says what each agent has used of models, and what that has cost; Used that one has said it.
+	// Usage says how much each agent has used of models, and at what cost. Used is set if one has
+	// reported it.
 	Usage              []string
 	Used               bool
 	Flaky              []flakyRow
@@ -57,12 +58,12 @@ type runPage struct {
 	List               list
 }
 
-// Checked reports whether anybody is asked for what is waited for.
+// Checked reports whether some source is asked for results.
 func (page *runPage) Checked() bool {
 	return slices.ContainsFunc(page.Waits, func(g waitGroup) bool { return !g.NextCheck.IsZero() })
 }
 
-// Limited reports whether anything that is waited for has a deadline.
+// Limited reports whether any wait has a deadline.
 func (page *runPage) Limited() bool {
 	return slices.ContainsFunc(page.Waits, func(g waitGroup) bool { return !g.Deadline.IsZero() })
 }
@@ -73,7 +74,7 @@ type runPages struct {
 	setFiles setFiles
 }
 
-// page is the page of a run.
+// page answers with the page of a run.
 func (p *runPages) page(w http.ResponseWriter, r *http.Request) error {
 	run, found, err := p.named(w, r)
 	if !found {
@@ -96,10 +97,13 @@ func (p *runPages) page(w http.ResponseWriter, r *http.Request) error {
 // newRunPage makes the page of a run.
 func newRunPage(o *overview, f filter) *runPage {
 	h := o.head
-	page := &runPage{frame: frame{Title: setName(h), Section: "/"}, Head: h, Status: string(h.Status), Selected: report.Selected(h),
-		Verdict: verdictOf(o), Causes: o.causes, MoreCauses: o.moreCauses, Waits: o.waits, Ends: o.ends, Several: o.several(), Agents: o.agents, List: newList(o, f)}
+	page := &runPage{
+		frame: frame{Title: setName(h), Section: "/"}, Head: h, Status: string(h.Status), Selected: report.Selected(h),
+		Verdict: verdictOf(o), Causes: o.causes, MoreCauses: o.moreCauses, Waits: o.waits, Ends: o.ends,
+		Several: o.several(), Agents: o.agents, List: newList(o, f),
+	}
 	page.StatusClass, page.Extent = classOf(h.Status), extent(o)
-	page.Live = "/runs/" + h.RunID + "/live" // also of a run that has ended: it may be scored again
+	page.Live = "/runs/" + h.RunID + "/live" // even after the end, since the run may be scored again
 	page.Rescored = rescored(h)
 	for _, one := range h.Rescorings {
 		if one.EndedAt != nil {
@@ -122,7 +126,7 @@ func newRunPage(o *overview, f filter) *runPage {
 	return page
 }
 
-// extent is of how many evaluations, epochs and agents a run is.
+// extent says how many evaluations, epochs and agents a run has.
 func extent(o *overview) string {
 	out := counted(len(o.evaluations), "evaluation")
 	epochs := 0
@@ -138,7 +142,7 @@ func extent(o *overview) string {
 	return out
 }
 
-// classOf is the mark of the status of a run.
+// classOf returns the mark of the status of a run.
 func classOf(s schemas.Status) string {
 	if s == schemas.Successful {
 		return "passed"
@@ -212,7 +216,7 @@ func (page *runPage) addGates(o *overview) {
 	}
 }
 
-// evaluatorRow is an evaluator with what it says of each agent.
+// evaluatorRow is an evaluator with its results for each agent.
 type evaluatorRow struct {
 	evaluator
 	URL   string
@@ -232,7 +236,8 @@ type agentScore struct {
 	ScoreCompleted       *float64
 	N                    int
 	Passed, OfEvaluation int
-	// Tokens, Cost and CostEach, of an evaluation, are those of its models; empty if it has said nothing.
+	// Tokens, Cost and CostEach (of an evaluation) are the use of its models; empty if it is not
+	// known.
 	Tokens, Cost, CostEach string
 }
 
@@ -243,8 +248,11 @@ func (page *runPage) addEvaluators(o *overview) {
 		if name == "" && i < len(o.agents) {
 			name = o.agents[i]
 		}
-		one := agentScore{Agent: name, Score: intervalOf(a.Score), PassRate: intervalOf(a.PassRate), ScoreCompleted: a.ScoreCompleted.Mean,
-			N: a.Score.N, Passed: a.EvaluationsPassed, OfEvaluation: a.Coverage.Evaluations}
+		one := agentScore{
+			Agent: name, Score: intervalOf(a.Score), PassRate: intervalOf(a.PassRate),
+			ScoreCompleted: a.ScoreCompleted.Mean, N: a.Score.N, Passed: a.EvaluationsPassed,
+			OfEvaluation: a.Coverage.Evaluations,
+		}
 		if one.Tokens, one.Cost, one.CostEach = report.UsageFigures(a.Usage); one.Tokens != "" {
 			page.Used = true
 		}
@@ -255,7 +263,8 @@ func (page *runPage) addEvaluators(o *overview) {
 		if (i+1)*len(agents) > 5*maxIntervals {
 			break
 		}
-		row := evaluatorRow{evaluator: e, URL: page.List.Filter.with(func(f *filter) { f.Evaluator, f.Page = plain(e.ID), 1 })}
+		row := evaluatorRow{evaluator: e,
+			URL: page.List.Filter.with(func(f *filter) { f.Evaluator, f.Page = plain(e.ID), 1 })}
 		for _, a := range agents {
 			var cell evaluatorCell
 			if k := slices.IndexFunc(a.Evaluators, func(s summary.EvaluatorSummary) bool { return s.ID == e.ID }); k >= 0 {
@@ -324,5 +333,5 @@ func (page *runPage) addFlaky(o *overview) {
 	}
 }
 
-// FlakyN is how many there are.
+// FlakyN counts the flaky evaluations.
 func (page *runPage) FlakyN() int { return len(page.Flaky) + page.FlakyMore }

@@ -38,26 +38,26 @@ type runRow struct {
 	Name    string
 	Bar     []barPart
 	BarText string
-	// Counted are the rollouts by status, those that there are.
+	// Counted has the statuses of its rollouts with their numbers.
 	Counted []statusCount
-	// Scores are those of its agents, as its results document has them; nil if that is of an earlier
-	// revision.
+	// Scores are the scores of its agents in its results document, nil if the document is of an
+	// earlier revision.
 	Scores []schemas.AgentScore
 	// Trend has the scores of the first agent in the runs of the same set, nil if there is only one.
 	Trend *trend
-	// Took is zero while the run is open; then Waits says what is waited for, by type.
+	// Took is zero while the run is open. Then Waits says what the run waits for, by type.
 	Took  time.Duration
 	Waits []string
-	// Commit is that of the repository from which the run was started, CommandLine how.
+	// Commit is the commit of the repository from which the run was started, CommandLine its command.
 	Commit      string
 	CommandLine string
-	// Tags are those of the eval set.
+	// Tags are the tags of the eval set.
 	Tags []string
 	// Damage says why the run cannot be read; empty if it can be.
 	Damage string
 }
 
-// runsPages are the list of runs.
+// runsPages serve the list of runs.
 type runsPages struct {
 	*site
 	tallies   tallies
@@ -69,10 +69,13 @@ func newRunsPages(s *site) *runsPages {
 		standings: standings{store: s.o.Service.Runner(), runs: map[string]ended{}}}
 }
 
-// list is the page of the list.
+// list answers with the list of runs.
 func (p *runsPages) list(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	page := &runsPage{frame: frame{Title: "Runs", Section: "/"}, Q: strings.TrimSpace(q.Get("q")), Set: q.Get("set"), Status: q.Get("status"), Statuses: []choice{{"", "all"}}}
+	page := &runsPage{
+		frame: frame{Title: "Runs", Section: "/"}, Q: strings.TrimSpace(q.Get("q")), Set: q.Get("set"),
+		Status: q.Get("status"), Statuses: []choice{{"", "all"}},
+	}
 	for _, s := range runStatuses {
 		page.Statuses = append(page.Statuses, choice{s, s})
 	}
@@ -92,7 +95,7 @@ func (p *runsPages) addRuns(ctx context.Context, page *runsPage, q url.Values) e
 	page.addSets(all)
 	known := slices.Clone(all)
 	all = slices.DeleteFunc(all, func(r runner.Run) bool { return !p.chooses(page, r) })
-	at, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page
+	at, _ := strconv.Atoi(q.Get("page")) // without a number it is the first page
 	page.part = partOfList(len(all), pageRuns, at, func(n int) string {
 		q := url.Values{}
 		for key, value := range map[string]string{"q": page.Q, "set": page.Set, "status": page.Status} {
@@ -111,7 +114,7 @@ func (p *runsPages) addRuns(ctx context.Context, page *runsPage, q url.Values) e
 	return nil
 }
 
-// chooses reports whether a run is one of those asked for.
+// chooses reports whether the page's filter chooses a run.
 func (p *runsPages) chooses(page *runsPage, r runner.Run) bool {
 	if page.Status != "" && !p.standings.chooses(r, page.Status) || page.Set != "" && page.Set != setOf(r) {
 		return false
@@ -119,8 +122,8 @@ func (p *runsPages) chooses(page *runsPage, r runner.Run) bool {
 	return mentions(page.Q, r.ID, r.EvaluationSetName, r.EvaluationSetID) || p.documentMentions(page.Q, r)
 }
 
-// documentMentions reports whether a run is one that a search means by what only its results document
-// says.
+// documentMentions reports whether a search finds a run by texts that only its results document
+// has.
 func (p *runsPages) documentMentions(q string, r runner.Run) bool {
 	head, ok := p.documentOf(r)
 	if !ok {
@@ -133,7 +136,7 @@ func (p *runsPages) documentMentions(q string, r runner.Run) bool {
 	return mentions(q, said...)
 }
 
-// mentions reports whether one of the texts has q in it, in whatever case.
+// mentions reports whether one of the texts contains q, in upper or lower case.
 func mentions(q string, texts ...string) bool {
 	q = strings.ToLower(q)
 	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(strings.ToLower(text), q) })
@@ -142,13 +145,13 @@ func mentions(q string, texts ...string) bool {
 // setOf tells the eval sets of runs apart.
 func setOf(r runner.Run) string { return plain(cmp.Or(r.EvaluationSetID, r.EvaluationSetName)) }
 
-// addSets adds the eval sets of the runs, in the order of their names. Those of the same name are told
-// apart by their ids.
+// addSets adds the eval sets of the runs, in the order of their names. Ids tell those of the same
+// name apart.
 func (page *runsPage) addSets(all []runner.Run) {
 	names, known := map[string]string{}, map[string]int{}
 	for _, r := range all {
 		id := setOf(r)
-		if _, ok := names[id]; id == "" || ok { // the newest name of a set
+		if _, ok := names[id]; id == "" || ok { // the newest name of a set counts
 			continue
 		}
 		names[id] = cmp.Or(plain(r.EvaluationSetName), id)
@@ -160,12 +163,18 @@ func (page *runsPage) addSets(all []runner.Run) {
 		}
 		page.Sets = append(page.Sets, choice{id, name})
 	}
-	slices.SortFunc(page.Sets, func(a, b choice) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Value, b.Value)) })
+	slices.SortFunc(page.Sets, func(a, b choice) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Value, b.Value))
+	})
 }
 
-// runRow is a row of the list. With a run that cannot be read nothing is wrong but its own row.
+// runRow makes a row of the list. A run that cannot be read spoils only its own row.
 func (p *runsPages) runRow(ctx context.Context, r runner.Run, all []runner.Run) runRow {
-	out := runRow{Run: r, Name: setName(schemas.Head{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName}), Stands: p.standings.of(r)}
+	out := runRow{
+		Run: r, Name: setName(schemas.Head{
+			RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName,
+		}), Stands: p.standings.of(r),
+	}
 	tally, err := p.tallies.of(ctx, r)
 	if err != nil && ctx.Err() == nil {
 		out.Damage = p.withoutFolder(err.Error())
@@ -179,7 +188,8 @@ func (p *runsPages) runRow(ctx context.Context, r runner.Run, all []runner.Run) 
 		}
 	}
 	if head, ok := p.documentOf(r); ok {
-		out.Name, out.Commit, out.Tags, out.CommandLine = setName(head), head.GitCommit, head.Tags, report.ShellWords(head.CommandLine)
+		out.Name, out.Commit, out.Tags, out.CommandLine =
+			setName(head), head.GitCommit, head.Tags, report.ShellWords(head.CommandLine)
 		if head.Revision == r.Revision {
 			out.Scores = scoresOf(head)
 		}
@@ -188,20 +198,20 @@ func (p *runsPages) runRow(ctx context.Context, r runner.Run, all []runner.Run) 
 	return out
 }
 
-// documentOf is what the results document of a run says of it. It may be of an earlier revision: how the
-// run was started is the same in all of them.
+// documentOf returns the head of a run's results document. It may be of an earlier revision: the
+// start of the run is the same in all of them.
 func (p *runsPages) documentOf(r runner.Run) (schemas.Head, bool) {
 	head, err := p.o.Service.Runner().DocumentHead(r.ID)
 	return head, err == nil && head.RunID == r.ID
 }
 
-// headOf is what the results document of a run says of it, if that is of the run's revision.
+// headOf returns the head of a run's results document, if that is of the run's revision.
 func (p *runsPages) headOf(r runner.Run) (schemas.Head, bool) {
 	head, ok := p.documentOf(r)
 	return head, ok && head.Revision == r.Revision
 }
 
-// scoresOf are the scores of a run by agent.
+// scoresOf returns the scores of a run by agent.
 func scoresOf(head schemas.Head) []schemas.AgentScore {
 	if len(head.Summary.Agents) > 0 {
 		return head.Summary.Agents
@@ -213,8 +223,12 @@ func scoresOf(head schemas.Head) []schemas.AgentScore {
 func (row *runRow) addBar(t store.Tally) {
 	var texts []string
 	x := 0.0
-	for _, one := range []statusCount{{Status: "passed", N: t.Passed}, {Status: "failed", N: t.Failed}, {Status: "faulted", N: t.Faulted}, {Status: "suspended", N: t.Suspended}, {Status: "scoring", N: t.Scoring},
-		{Status: "running", N: t.Running}, {Status: "evaluating", N: t.Evaluating}, {Status: "pending", N: t.Pending}, {Status: "unscored", N: t.Unscored}, {Status: "cancelled", N: t.Cancelled}} {
+	for _, one := range []statusCount{
+		{Status: "passed", N: t.Passed}, {Status: "failed", N: t.Failed}, {Status: "faulted", N: t.Faulted},
+		{Status: "suspended", N: t.Suspended}, {Status: "scoring", N: t.Scoring}, {Status: "running", N: t.Running},
+		{Status: "evaluating", N: t.Evaluating}, {Status: "pending", N: t.Pending},
+		{Status: "unscored", N: t.Unscored}, {Status: "cancelled", N: t.Cancelled},
+	} {
 		if one.N == 0 {
 			continue
 		}
@@ -227,11 +241,11 @@ func (row *runRow) addBar(t store.Tally) {
 	row.BarText = strings.Join(texts, ", ")
 }
 
-// maxTallies is of how many runs it is remembered how their rollouts stand.
+// maxTallies is the most runs whose tallies are cached.
 const maxTallies = 2000
 
-// tallies remembers how the rollouts of runs stand, each at one revision, so that a list of runs that
-// have ended costs nothing for their rollouts.
+// tallies caches the rollouts of runs by state, each at one revision, so that a list of runs that
+// have ended need not read their rollouts.
 type tallies struct {
 	service *service.Service
 	mu      sync.Mutex
@@ -263,8 +277,8 @@ func (q *tallies) of(ctx context.Context, r runner.Run) (store.Tally, error) {
 	return t, nil
 }
 
-// trend has the runs of the same set up to the newest, around the one of the row. Of a run of another
-// set, or in which the agent has no score, it knows nothing.
+// trend makes a trend of the runs of the same set up to the newest, around the run of the row. It
+// leaves out runs in which the agent has no score.
 func (p *runsPages) trend(of runner.Run, all []runner.Run, scores []schemas.AgentScore) *trend {
 	if len(scores) == 0 || of.EvaluationSetID == "" {
 		return nil
@@ -297,6 +311,7 @@ func (p *runsPages) trend(of runner.Run, all []runner.Run, scores []schemas.Agen
 	for _, s := range t.scores {
 		texts = append(texts, fmt.Sprintf("%.3f", s))
 	}
-	t.Label = fmt.Sprintf("score of %s in %d runs of the set, the oldest first: %s; this is number %d", agent, len(t.scores), strings.Join(texts, ", "), marked+1)
+	t.Label = fmt.Sprintf("score of %s in %d runs of the set, the oldest first: %s; this is number %d",
+		agent, len(t.scores), strings.Join(texts, ", "), marked+1)
 	return t
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// pageTriggers is how many triggers a page has.
+// pageTriggers is the most triggers that a page has.
 const pageTriggers = 100
 
-// triggersPage is what all runs wait for.
+// triggersPage has the open triggers of all runs.
 type triggersPage struct {
 	frame
 	Q, Type, Source, State, Sort string
@@ -25,42 +25,47 @@ type triggersPage struct {
 	part
 	// All counts the triggers that are open, and Runs their runs.
 	All, Runs int
-	// Unreadable says of which runs it is not known what they wait for.
+	// Unreadable names the runs whose triggers are not known.
 	Unreadable []string
 	Sources    []sourceRow
 	Triggers   []triggerGroup
-	// Parked are deliveries that have come before what they are for.
+	// Parked are deliveries that came before their triggers.
 	Parked     []store.Delivered
 	ParkedMore bool
 }
 
-// maxParked is how many parked deliveries the page shows.
+// maxParked is the most parked deliveries that the page shows.
 const maxParked = 100
 
-// Until is how long a parked delivery is kept.
+// Until is the time until which a parked delivery is kept.
 func (*triggersPage) Until(d store.Delivered) time.Time { return d.ReceivedAt.Add(store.ParkedFor) }
 
-// sourceRow is a source with what waits for it.
+// sourceRow is a source with its triggers.
 type sourceRow struct {
 	Name string
-	// Types are those of its triggers.
+	// Types are the types of its triggers.
 	Types []string
-	// Open counts its triggers, Failing those that could not be asked the last time, Checks how often
+	// Open counts its triggers, Failing those whose last check failed, Checks how often
 	// it was asked for them.
 	Open, Failing, Checks int
 	// CheckedAt is when it was asked last, Next when it is asked next; zero if never.
 	CheckedAt, Next time.Time
 	LastError       string
-	// Overdue is how long the next check is late: nobody looks at the store.
+	// Overdue is how late the next check is, since nobody serves the store.
 	Overdue time.Duration
 }
 
 var (
-	triggerStates = []choice{{"", "all"}, {"failing", "could not be asked"}, {"late", "check is overdue"}, {"deadline", "has a deadline"}, {"person", "a person can end it"}}
-	triggerSorts  = []choice{{"oldest", "oldest first"}, {"newest", "newest first"}, {"next", "next check first"}, {"deadline", "deadline first"}}
+	triggerStates = []choice{
+		{"", "all"}, {"failing", "could not be asked"}, {"late", "check is overdue"}, {"deadline", "has a deadline"},
+		{"person", "a person can end it"},
+	}
+	triggerSorts = []choice{
+		{"oldest", "oldest first"}, {"newest", "newest first"}, {"next", "next check first"}, {"deadline", "deadline first"},
+	}
 )
 
-// chooses reports whether a trigger is one of those asked for.
+// chooses reports whether the page's filter chooses a trigger.
 func (page *triggersPage) chooses(t triggerRow, now time.Time) bool {
 	if page.Type != "" && page.Type != t.Type || page.Source != "" && page.Source != t.Source {
 		return false
@@ -83,16 +88,17 @@ func (page *triggersPage) chooses(t triggerRow, now time.Time) bool {
 			return false
 		}
 	}
-	known := append(wait.Names(t.Payload), t.Name, t.EvaluationName, t.EvaluationID, t.Agent, t.RunID, t.TriggerID, t.ItemKey)
+	known := append(wait.Names(t.Payload),
+		t.Name, t.EvaluationName, t.EvaluationID, t.Agent, t.RunID, t.TriggerID, t.ItemKey)
 	text := strings.ToLower(strings.Join(known, "\n"))
 	return strings.Contains(text, strings.ToLower(page.Q))
 }
 
-// sort sorts triggers that are in the order of their making.
+// sort sorts triggers that are in the order of their creation.
 func (page *triggersPage) sort(all []triggerRow) {
 	at := func(t *time.Time) time.Time {
 		if t == nil {
-			return time.Unix(1<<40, 0) // after all that have one
+			return time.Unix(1<<40, 0) // this sorts after all times
 		}
 		return *t
 	}
@@ -106,10 +112,10 @@ func (page *triggersPage) sort(all []triggerRow) {
 	}
 }
 
-// Polled reports whether anything is asked of the source.
+// Polled reports whether the source is asked for results.
 func (s sourceRow) Polled() bool { return s.Name != wait.SourceExternal }
 
-// late is how long a check may be late before that is said.
+// late is how late a check may be before the page says so.
 const late = 30 * time.Second
 
 type triggerRow struct {
@@ -117,10 +123,10 @@ type triggerRow struct {
 	Name string
 }
 
-// maxWaiting is how many rollouts of a group are listed.
+// maxWaiting is the most rollouts of a group that are listed.
 const maxWaiting = 200
 
-// triggerGroup is something that several triggers wait for.
+// triggerGroup is a group of triggers that wait for the same thing.
 type triggerGroup struct {
 	// triggerRow is the first of them, with the next check and the nearest deadline of all.
 	triggerRow
@@ -132,7 +138,7 @@ type triggerGroup struct {
 // More counts the rollouts that are not listed.
 func (g triggerGroup) More() int { return g.Waiting - len(g.All) }
 
-// grouped puts triggers together that wait for the same, in the order of the first of each.
+// grouped groups triggers that wait for the same, in the order of the first of each.
 func grouped(all []triggerRow) (out []triggerGroup) {
 	at := map[[4]string]int{}
 	for _, t := range all {
@@ -161,11 +167,14 @@ func grouped(all []triggerRow) (out []triggerGroup) {
 	return out
 }
 
-// triggers is the page of what is waited for.
+// triggers answers with the page of open triggers.
 func (p *site) triggers(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	page := &triggersPage{frame: frame{Title: "Waiting", Section: "/triggers", Commands: []string{"evalrun triggers"}, Live: "/live"}, Q: strings.TrimSpace(q.Get("q")), Type: q.Get("type"),
-		Source: q.Get("source"), State: q.Get("state"), Sort: q.Get("sort"), States: triggerStates, Sorts: triggerSorts}
+	page := &triggersPage{
+		frame: frame{Title: "Waiting", Section: "/triggers", Commands: []string{"evalrun triggers"}, Live: "/live"},
+		Q:     strings.TrimSpace(q.Get("q")), Type: q.Get("type"), Source: q.Get("source"), State: q.Get("state"),
+		Sort: q.Get("sort"), States: triggerStates, Sorts: triggerSorts,
+	}
 	var found []triggerRow
 	runs := map[string]bool{}
 	err := p.o.Service.Triggers(r.Context(), "", false, func(t runner.Trigger) error {
@@ -193,10 +202,13 @@ func (p *site) triggers(w http.ResponseWriter, r *http.Request) error {
 		page.Parked, page.ParkedMore = page.Parked[:maxParked], true
 	}
 	page.sort(found)
-	at, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page
+	at, _ := strconv.Atoi(q.Get("page")) // without a number it is the first page
 	groups := grouped(found)
 	page.part = partOfList(len(groups), pageTriggers, at, func(n int) string {
-		return "?" + url.Values{"q": {page.Q}, "type": {page.Type}, "source": {page.Source}, "state": {page.State}, "sort": {page.Sort}, "page": {strconv.Itoa(n)}}.Encode()
+		return "?" + url.Values{
+			"q": {page.Q}, "type": {page.Type}, "source": {page.Source}, "state": {page.State}, "sort": {page.Sort},
+			"page": {strconv.Itoa(n)},
+		}.Encode()
 	})
 	page.Triggers = groups[page.From-1 : page.To]
 	return p.o.present(w, r, http.StatusOK, "triggers.html", page)

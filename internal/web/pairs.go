@@ -2,18 +2,18 @@ package web
 
 import "github.com/evalrun/evalrun/eval"
 
-// pair is what an evaluation has come to for an agent, over its epochs.
+// pair is the result of an evaluation for an agent, over its epochs.
 type pair struct {
-	// score is that of the statistics: the scores of the epochs reduced as the set says, in which a fault
-	// of the agent is 0 and one of the environment is missing. It is nil while an epoch can change, and
-	// where no score is known.
+	// score is the score of the statistics: the scores of the epochs reduced as the set says. A fault
+	// of the agent counts as 0 and a fault of the environment is missing. It is nil while an epoch can
+	// change, and if no score is known.
 	score *float64
 	// spread says how flaky it is: 0 if all epochs have passed or none has, at most 0.25.
 	spread           float64
 	working, waiting int64
 }
 
-// pairs are the pairs of an evaluation, by the places of their agents.
+// pairs returns the pairs of an evaluation, by the places of their agents.
 func (o *overview) pairs(e *evaluation) []pair {
 	out := make([]pair, len(o.agents))
 	type epochs struct {
@@ -42,7 +42,7 @@ func (o *overview) pairs(e *evaluation) []pair {
 	}
 	for i, x := range all {
 		if x.open || len(x.known) == 0 || x.unscored && !x.scored {
-			continue // as in the statistics: faults alone are no score of what nothing can score
+			continue // as in the statistics, faults alone make no score if nothing can score the evaluation
 		}
 		score := o.head.Statistics.Reduce.Reduce(x.known, o.pass)
 		out[i].score = &score
@@ -52,7 +52,7 @@ func (o *overview) pairs(e *evaluation) []pair {
 	return out
 }
 
-// lowest is the lowest of the agents' scores, nil if none of them has one.
+// lowest returns the lowest of the agents' scores, nil if none of them has one.
 func lowest(pairs []pair, agents []int) (out *float64) {
 	for _, i := range agents {
 		if s := pairs[i].score; s != nil && (out == nil || *s < *out) {
@@ -62,7 +62,7 @@ func lowest(pairs []pair, agents []int) (out *float64) {
 	return out
 }
 
-// flakiest is how flaky that agent is whose epochs agree least.
+// flakiest returns the spread of the agent whose epochs agree least.
 func flakiest(pairs []pair, agents []int) (out float64) {
 	for _, i := range agents {
 		out = max(out, pairs[i].spread)
@@ -70,8 +70,8 @@ func flakiest(pairs []pair, agents []int) (out float64) {
 	return out
 }
 
-// pairColumns are the scores and the spreads of an evaluation by agent, in millionths, -1 for a score that
-// there is not.
+// pairColumns returns the scores and the spreads of an evaluation by agent, in millionths, -1 for a
+// missing score.
 func pairColumns(pairs []pair) (scores, spreads []int) {
 	for _, p := range pairs {
 		scores, spreads = append(scores, millionths(p.score)), append(spreads, millionths(&p.spread))
@@ -79,8 +79,8 @@ func pairColumns(pairs []pair) (scores, spreads []int) {
 	return scores, spreads
 }
 
-// changedPairs are the pairs of rollouts by the places of their evaluation and agent, each once, with
-// score and spread as the columns have them.
+// changedPairs returns the pairs of rollouts by the places of their evaluation and agent, each
+// once, with score and spread as the columns have them.
 func (o *overview) changedPairs(rows []int) [][4]int {
 	out := [][4]int{}
 	pairs := map[int][]pair{}

@@ -15,18 +15,19 @@ import (
 )
 
 const (
-	// maxShown is how many characters of a value of a question are shown, and maxFacts how many values.
+	// maxShown is the most characters of a value that are shown, and maxFacts the most values of a
+	// question.
 	maxShown = 2400
 	maxFacts = 100
-	// maxKey is how many characters of a value's name are shown.
+	// maxKey is the most characters of a value's name that are shown.
 	maxKey = 80
-	// maxUnfolded is how many bytes a question may have that is not folded.
+	// maxUnfolded is the most bytes of a question that is not folded.
 	maxUnfolded = 64 << 10
 )
 
-// question is something that a person is asked, once for all triggers that ask it word for word.
+// question is a question to a person. It stands for all triggers that ask it word for word.
 type question struct {
-	// Trigger is the one that has waited longest.
+	// Trigger is the trigger that has waited longest.
 	runner.Trigger
 	// Digest is the same for the same question.
 	Digest   string
@@ -35,13 +36,13 @@ type question struct {
 	Assignee string
 	// Facts are the members of the question's data, or the whole of it.
 	Facts []fact
-	// Fields are those of the form that the question's JSON schema, or the evaluator that asks,
+	// Fields are the fields of the form that the question's JSON schema, or the evaluator that asks,
 	// describes.
 	Fields []field
 	// FactsMore counts the members that are not among the facts.
 	FactsMore int
-	// Bytes is how large the question is, Folded says that it is too large to be shown at once, and
-	// Whole that more can be seen of it elsewhere.
+	// Bytes is the size of the question. Folded is set if it is too large to be shown at once, and
+	// Whole if a reader can see more of it elsewhere.
 	Bytes         int
 	Folded, Whole bool
 	// Same counts the triggers that ask it, this one included, and Runs their runs.
@@ -49,14 +50,14 @@ type question struct {
 	// Askers are the agents that ask it.
 	Askers  []asker
 	Overdue bool
-	// Blind says that whoever answers is not to know which agent it is: nothing leads to the rollout.
+	// Blind is set if the person must not know which agent it is: no link leads to the rollout.
 	Blind bool
 
-	last   string          // the run that has asked it last
+	last   string          // the last run that asked it
 	asking map[string]bool // the rollouts that ask it, each perhaps several times
 }
 
-// fact is a named value. More is how many bytes of it are not shown, and Rest what is folded.
+// fact is a named value. More counts its bytes that are not shown. Rest is the folded part.
 type fact struct {
 	Name, Value string
 	More        int
@@ -66,7 +67,7 @@ type fact struct {
 // Rollouts counts the rollouts that ask it.
 func (q *question) Rollouts() int { return len(q.asking) }
 
-// add counts one more trigger that asks the same. The triggers of a run follow each other.
+// add counts one more trigger that asks the same. The triggers of a run come one after another.
 func (q *question) add(t runner.Trigger) {
 	q.Same++
 	if q.last != t.RunID {
@@ -89,12 +90,13 @@ func (q *question) add(t runner.Trigger) {
 	q.Askers = append(q.Askers, asker{t.Agent, 1})
 }
 
-// asksPerson reports whether a trigger is ended by an answer of a person.
+// asksPerson reports whether a person can answer a trigger.
 func asksPerson(t runner.Trigger) bool {
 	return t.Type == string(wait.TypeTask) && (t.Answer == runner.AnswerDecision || t.Answer == runner.AnswerRating)
 }
 
-// digestOf tells questions apart, by everything that a person sees of them.
+// digestOf returns a digest of everything that a person sees of a question, which tells questions
+// apart.
 func digestOf(t runner.Trigger) string {
 	sum := sha256.Sum256(bytes.Join([][]byte{[]byte(t.EvaluatorID), []byte(t.AskedBy), t.Payload}, []byte{0}))
 	return hex.EncodeToString(sum[:8])
@@ -107,12 +109,16 @@ func isBlind(t runner.Trigger) bool {
 }
 
 func newQuestion(t runner.Trigger, now time.Time) *question {
-	q := &question{Trigger: t, Digest: digestOf(t), Bytes: len(t.Payload), Folded: len(t.Payload) > maxUnfolded, Overdue: t.Deadline != nil && now.After(*t.Deadline)}
+	q := &question{
+		Trigger: t, Digest: digestOf(t), Bytes: len(t.Payload), Folded: len(t.Payload) > maxUnfolded,
+		Overdue: t.Deadline != nil && now.After(*t.Deadline),
+	}
 	q.add(t)
 	o, _ := jsonobj.ParseObject(t.Payload) // another value has no members
 	for _, key := range []string{"title", "question", "prompt", "message"} {
 		for _, m := range o {
-			if text, isText := jsonobj.Unquote(m.Value); isText && strings.TrimSpace(text) != "" && q.Title == "" && strings.EqualFold(m.Key, key) {
+			if text, isText := jsonobj.Unquote(m.Value); isText && strings.TrimSpace(text) != "" &&
+				q.Title == "" && strings.EqualFold(m.Key, key) {
 				q.Title = text
 			}
 		}
@@ -133,7 +139,8 @@ func newQuestion(t runner.Trigger, now time.Time) *question {
 	return q
 }
 
-// addFacts shows what was asked: the members of data, if it has any, else all but the title.
+// addFacts shows the content of a question: the members of data, if it has any, else all but the
+// title.
 func (q *question) addFacts(o jsonobj.Object, title string) {
 	data := o.Object("data")
 	if len(data) == 0 {
@@ -141,7 +148,8 @@ func (q *question) addFacts(o jsonobj.Object, title string) {
 	}
 	for _, m := range data {
 		value := textOf(m.Value)
-		if value == title && title != "" || len(q.Fields) > 0 && (m.Key == "input" || m.Key == "requestedSchema" || m.Key == "schema") {
+		if value == title && title != "" ||
+			len(q.Fields) > 0 && (m.Key == "input" || m.Key == "requestedSchema" || m.Key == "schema") {
 			continue
 		}
 		if jsonobj.IsNull(m.Value) {
@@ -154,8 +162,8 @@ func (q *question) addFacts(o jsonobj.Object, title string) {
 	}
 }
 
-// addFact shows a value: of a long one the beginning, and the rest folded, if the whole question is not
-// too large for that.
+// addFact shows a value. It shows the beginning of a long one and folds the rest, unless the whole
+// question is too large for that.
 func (q *question) addFact(name, value string) {
 	if len(q.Facts) == maxFacts {
 		q.FactsMore++
@@ -176,7 +184,7 @@ func (q *question) addFact(name, value string) {
 	q.Facts = append(q.Facts, f)
 }
 
-// whole answers with all that a question asks, as a file.
+// whole answers with a whole question, as a file.
 func (p *site) whole(w http.ResponseWriter, r *http.Request) error {
 	t, err := p.o.Service.Trigger(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -186,11 +194,11 @@ func (p *site) whole(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// asking is a question with what its form needs.
+// asking is a question with the data of its form.
 type asking struct {
 	*question
 	CSRF, Seen string
-	// Alone says that there is no next question to go to.
+	// Alone is set if there is no next question to go to.
 	Alone bool
 	// OfRun is the run whose questions alone are shown, empty for those of all runs.
 	OfRun string

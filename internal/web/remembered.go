@@ -5,20 +5,21 @@ import (
 	"sync"
 )
 
-// maxRemembered is how many comparisons, and how many pages of rollouts, are remembered.
+// maxRemembered is the most comparisons, and the most pages of rollouts, that are cached.
 const maxRemembered = 8
 
-// remembered keeps what was made last, at most so many. What it keeps is not changed by whoever gets it.
+// remembered caches the values that were used last, at most most of them. Callers must not change
+// its values.
 type remembered[V any] struct {
 	most int
 
 	mu     sync.Mutex
 	values map[string]V
-	// used has the keys, those that were asked for last at the end.
+	// used has the keys, the most recently used at the end.
 	used []string
 }
 
-// of is what is kept under a key, or what is made now. Two who ask at once may make it twice.
+// of returns the value of a key, or makes it. Two callers at once may make it twice.
 func (m *remembered[V]) of(key string, make func() (V, error)) (V, error) {
 	m.mu.Lock()
 	v, ok := m.values[key]
@@ -45,7 +46,7 @@ func (m *remembered[V]) of(key string, make func() (V, error)) (V, error) {
 	return v, nil
 }
 
-// use notes that a key was asked for, if it is known. m.mu is held.
+// use notes that a key was used, if it is known. m.mu is held.
 func (m *remembered[V]) use(key string, known bool) {
 	if i := slices.Index(m.used, key); i >= 0 {
 		m.used = slices.Delete(m.used, i, i+1)

@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// LargeReport is the size of a report in bytes from which on one looks for what can be left out.
+// LargeReport is the size of a report in bytes from which on people look for parts to leave out.
 const LargeReport = 20 << 20
 
 // WriteReport writes a run as one HTML file that needs nothing else: no server, no network, no other
@@ -68,7 +68,7 @@ func WriteReport(w io.Writer, r *runner.Report, o ReportOptions) error {
 	return out.err
 }
 
-// waiting says what the rollouts of a run wait for, of each how many.
+// waiting lists what the rollouts of a run wait for, with a count of each.
 func (o ReportOptions) waiting(r *runner.Report, run *overview) (out []string, err error) {
 	if run.head.Final {
 		return nil, nil
@@ -123,7 +123,7 @@ func (w *reportWriter) block(id string, value any) {
 	w.write("</script>\n")
 }
 
-// Links of a page of the server, which lead to places in the file instead.
+// These are links of a page of the server. In a report they lead to places in the file instead.
 var (
 	rolloutLink = regexp.MustCompile(`href="/runs/[^"/]*/rollouts/([^"?]*)(\?[^"]*)?"`)
 	liveMark    = regexp.MustCompile(`<span id="live".*?</span> <span[^>]*>.*?</span></span>`)
@@ -160,7 +160,7 @@ func (w *reportWriter) page(run *overview, waiting []string, o ReportOptions) {
 	w.write(`<dialog id="detail" aria-label="Rollout"><button type="button">Close</button><div></div></dialog>` + "\n")
 }
 
-// withoutScript says what a report does not show to whoever has no JavaScript.
+// withoutScript says what a report lacks for a reader without JavaScript.
 func withoutScript(l list) string {
 	what := "the details of rollouts cannot be opened, and the list cannot be filtered"
 	if l.Of > l.To {
@@ -173,12 +173,12 @@ func withoutScript(l list) string {
 	return `<noscript><p class="warn">Without JavaScript ` + what + `. The file needs no network for it.</p></noscript>`
 }
 
-// reportDetail is what a report has of one rollout beside its row.
+// reportDetail is the content of a report for one rollout besides its row.
 type reportDetail struct {
 	ID         string            `json:"id"`
 	Why        string            `json:"why,omitempty"`
 	Evaluators []reportEvaluator `json:"evaluators,omitempty"`
-	// Texts are headings with what stands below them.
+	// Texts are headings with the text below each.
 	Texts [][2]string `json:"texts,omitempty"`
 }
 
@@ -198,10 +198,12 @@ func (o ReportOptions) detail(r *runner.Report, one *schemas.Rollout) *reportDet
 		d.Evaluators = append(d.Evaluators, v)
 	}
 	c := one.Clocks
-	d.text("Clocks", fmt.Sprintf("working %s, waiting %s, queued %s, evaluating %s", formatMs(c.WorkingMs), formatMs(c.WaitingMs), formatMs(c.QueuedMs), formatMs(c.EvaluatingMs)))
+	d.text("Clocks", fmt.Sprintf("working %s, waiting %s, queued %s, evaluating %s",
+		formatMs(c.WorkingMs), formatMs(c.WaitingMs), formatMs(c.QueuedMs), formatMs(c.EvaluatingMs)))
 	for _, resumed := range one.ResumedBy {
 		for _, a := range resumed.Answers {
-			d.text(fmt.Sprintf("Answered before segment %d", resumed.Segment), fmt.Sprintf("%s by %s, at %s", a.Status, deliverer(a.By, a.Person), a.At.UTC().Format("2006-01-02 15:04:05 UTC")))
+			d.text(fmt.Sprintf("Answered before segment %d", resumed.Segment), fmt.Sprintf("%s by %s, at %s",
+				a.Status, deliverer(a.By, a.Person), a.At.UTC().Format("2006-01-02 15:04:05 UTC")))
 		}
 	}
 	if o.RedactIO {
@@ -224,7 +226,7 @@ func (o ReportOptions) detail(r *runner.Report, one *schemas.Rollout) *reportDet
 	return d
 }
 
-// saidBy is what an evaluator says beside its score.
+// saidBy returns what an evaluator says besides its score.
 func saidBy(r schemas.EvaluationResult) string {
 	switch {
 	case r.NotRun != "":
@@ -234,7 +236,8 @@ func saidBy(r schemas.EvaluationResult) string {
 	case r.Judge != nil:
 		return votesOf(r).String()
 	case r.Comparison != nil:
-		return fmt.Sprintf("expected (%s) %s, got %s", r.Comparison.Relation, readable(string(r.Comparison.Expected)), readable(string(r.Comparison.Actual)))
+		return fmt.Sprintf("expected (%s) %s, got %s", r.Comparison.Relation,
+			readable(string(r.Comparison.Expected)), readable(string(r.Comparison.Actual)))
 	case len(r.Details) > 0:
 		return inWords(r.Details)
 	}
@@ -254,7 +257,7 @@ func (o ReportOptions) value(raw json.RawMessage) string {
 	return o.cut(textOf(raw))
 }
 
-// criteria are what the evaluators go by.
+// criteria returns the criteria of the evaluators.
 func (o ReportOptions) criteria(all map[string]json.RawMessage) string {
 	said := map[string]json.RawMessage{}
 	for id, one := range all {
@@ -264,7 +267,7 @@ func (o ReportOptions) criteria(all map[string]json.RawMessage) string {
 	}
 	raw, err := json.Marshal(said)
 	if len(said) == 0 || err != nil {
-		return "" // it has come from JSON
+		return "" // the value came from JSON
 	}
 	return o.value(raw)
 }

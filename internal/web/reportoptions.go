@@ -5,14 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// ReportOptions say what a report has.
+// ReportOptions choose the content of a report.
 type ReportOptions struct {
-	// Full leaves values whole. FailedOnly has details only of rollouts that have not passed, or in which
-	// an evaluator failed.
+	// Full leaves values whole. FailedOnly limits details to rollouts that have not passed, or in
+	// which an evaluator failed.
 	Full, FailedOnly bool
-	// RedactIO leaves out what the agents were given and have made, and what evaluators say of it.
+	// RedactIO leaves out the inputs and outputs of the agents, and what evaluators say of them.
 	RedactIO bool
-	// Missing says what the source of the report does not have; empty if it has everything.
+	// Missing says what the source of the report lacks; empty if it has everything.
 	Missing string
 }
 
@@ -28,8 +28,8 @@ func (o ReportOptions) cut(text string) string {
 	return fmt.Sprintf("%s\n… and %d bytes more (--full has them)", text[:at], len(text)-at)
 }
 
-// The limits of a report: a value is cut after so many bytes, and so many rollouts share a block of
-// details.
+// The limits of a report: the bytes after which a value is cut, and the rollouts that share a block
+// of details.
 const (
 	reportValue = 4 << 10
 	reportBlock = 100

@@ -12,11 +12,12 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// reportSteps is how many steps of a trajectory a report has, half of them its first and half its last.
+// reportSteps is the most steps of a trajectory in a report, half of them its first and half its
+// last.
 const reportSteps = 200
 
-// trajectory is what the agent of a rollout has said and called, as text: empty if it has left nothing,
-// or if the store is not there.
+// trajectory returns what the agent of a rollout said and called, as text. It is empty if the agent
+// left nothing, or if the store is not there.
 func (o ReportOptions) trajectory(r *runner.Report, one *schemas.Rollout) string {
 	dir := r.RolloutDir(one.RolloutID)
 	if dir == "" {
@@ -46,7 +47,7 @@ func (o ReportOptions) trajectory(r *runner.Report, one *schemas.Rollout) string
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// writeStep writes a step as a line, below which stands what does not fit into it.
+// writeStep writes a step as a line. The rest of it stands below if it does not fit.
 func (o ReportOptions) writeStep(b *strings.Builder, s step) {
 	fmt.Fprintf(b, "%s  %s", s.At.UTC().Format("15:04:05"), s.Who)
 	if s.call == nil {
@@ -68,5 +69,5 @@ func (o ReportOptions) writeStep(b *strings.Builder, s step) {
 	}
 }
 
-// hanging is a text whose further lines stand below its first in the text of a trajectory.
+// hanging indents the further lines of a text below its first in the text of a trajectory.
 func hanging(text string) string { return strings.ReplaceAll(text, "\n", "\n            ") }

@@ -25,19 +25,19 @@ type rolloutPage struct {
 	// Repeated counts the attempts after the first one of each segment.
 	Repeated int
 	Siblings []agentCells
-	// Previous and Next lead to the failures before and after this one, Place says where it is among
-	// them.
+	// Previous and Next are links to the failures before and after this one. Place says where it is
+	// among them.
 	Previous, Next, Place string
 	List                  string
-	// From is the query of the list from which one has come.
+	// From is the query of the list that led here.
 	From   string
 	Fault  *faultText
 	Scores []scoreRow
-	// Usage says what the agent has used of models, Scoring how the score is made of those of the
-	// evaluators.
+	// Usage says how much the agent has used of models, Scoring how the scores of the evaluators make
+	// the score.
 	Usage   string
 	Scoring []string
-	// NotScored says why there are no scores. NoCriterion are the evaluators that were not asked,
+	// NotScored says why there are no scores. NoCriterion names the evaluators that were not asked,
 	// because the evaluation has no criterion for them.
 	NotScored   string
 	NoCriterion []string
@@ -48,37 +48,37 @@ type rolloutPage struct {
 	// SoFar says that the clocks stand still since the rollout came into its state.
 	SoFar                   time.Duration
 	Input, Expected, Output shown
-	// CriteriaBy are what the evaluators go by.
+	// CriteriaBy has the criteria of the evaluators.
 	CriteriaBy []criterion
 	Waits      []waitCard
 	// CSRF is the token of the forms.
 	CSRF string
-	// Steps are those of the trajectory that are of StepKind, if one was chosen; StepsCut says that
-	// not all of it was read.
+	// Steps are the steps of the trajectory, of the kind StepKind if one was chosen. StepsCut is set
+	// if a part was not read.
 	Steps     []step
 	StepsPart part
 	StepKind  string
-	// StepFind is what all steps that are shown have in them.
+	// StepFind is the text that all shown steps contain.
 	StepFind  string
 	StepKinds []choice
 	StepsCut  bool
-	// Changed are the files that the agent has reported to have changed.
+	// Changed lists the files that the agent has reported to have changed.
 	Changed []changedFile
 	Files   []fileRow
 	LogEnd  *logPart
-	// Follow is where what is added to that log is streamed, empty if its agent does not run.
+	// Follow is the URL that streams additions to that log, empty if its agent does not run.
 	Follow string
 }
 
-// faultText is why a rollout has faulted: the last line of what its agent has printed first.
+// faultText says why a rollout has faulted: first the last line that its agent printed.
 type faultText struct {
 	Category, Owner string
 	Reason          string
-	// End is the end of the message, Whole all of it where that is more.
+	// End is the end of the message. Whole is all of it if that is more.
 	End, Whole string
 }
 
-// waitCard is something that was waited for, with what was asked and what came.
+// waitCard is a wait of the rollout, with the question and the answer.
 type waitCard struct {
 	report.Wait
 	Name, Status    string
@@ -86,11 +86,11 @@ type waitCard struct {
 	By              string
 	After           time.Duration
 	Commands        []string
-	// Form is there if the reader may answer.
+	// Form is set if the reader may answer.
 	Form *asking
 }
 
-// criterion is what an evaluator goes by.
+// criterion is the criterion of an evaluator.
 type criterion struct {
 	Name  string
 	Value shown
@@ -106,28 +106,28 @@ type fileRow struct {
 type logPart struct {
 	Name  string
 	Spans []logSpan
-	// From and To are the bytes that it has, of Size.
+	// From and To are the bounds of the part in bytes, of Size.
 	From, To, Size int64
 	URL            string
 }
 
-// scoreRow is what an evaluator says.
+// scoreRow is the result of an evaluator.
 type scoreRow struct {
 	schemas.Evaluated
-	// Status is passed, failed, unscored or, of an evaluator that has failed, faulted.
+	// Status is passed, failed, unscored, or faulted for an evaluator that failed.
 	Status   string
 	Findings []string
-	// Expected and Actual are there if both are short values, Leaves if they are objects or arrays.
+	// Expected and Actual are set if both are short values, Leaves if they are objects or arrays.
 	Expected, Actual []word
 	Compared         bool
 	Leaves           *leaves
 	Took             time.Duration
-	// Line is all that is said of an evaluator that has given its best score.
+	// Line is the only text about an evaluator that gave its best score.
 	Line string
-	// Failed is the end of what an evaluator that has failed has said.
+	// Failed is the end of the error of an evaluator that failed.
 	Failed string
 	Votes  *votes
-	// Log are the last lines of a task's verifier, where that says nothing else.
+	// Log has the last lines of a task's verifier, if that says nothing else.
 	Log []string
 }
 
@@ -137,24 +137,24 @@ type step struct {
 	At time.Time
 	// Number is its place among all steps of the rollout, from 1.
 	Number int
-	// Kind is one of stepKinds, Who says what it is in a word or two.
+	// Kind is one of stepKinds. Who says in a word or two what the step is.
 	Kind, Who string
 	Status    string
-	// Text is what was said. Folded says that a reader has to open it.
+	// Text is what was said. Folded is set if a reader has to open it.
 	Text   []textPart
 	Folded bool
-	// said is all of a text of which Text has the beginning.
+	// said is the whole text of which Text is the beginning.
 	said string
-	// Input and Output are those of a tool, and Arguments and Result the same in a line.
+	// Input and Output are those of a tool. Arguments and Result are the same in one line.
 	Input, Output     []textPart
 	Arguments, Result string
 	Edits             []edit
 	Images            []picture
-	// call is the call as the agent, or the gateway, has told it, and result what the gateway saw of one
-	// that the agent has told.
+	// call is the call as the agent, or the gateway, reported it. result is what the gateway saw of a
+	// call that the agent reported.
 	call   *record.Call
 	result json.RawMessage
-	// URL leads to more of it.
+	// URL is a link to the rest of it.
 	URL string
 }
 
@@ -162,7 +162,7 @@ type step struct {
 type edit struct {
 	Path           string
 	Added, Removed int
-	// Lines are those of a unified diff, of which More are left out.
+	// Lines are the lines of a unified diff, of which More are left out.
 	Lines []editedLine
 	More  int
 }
@@ -171,7 +171,7 @@ type edit struct {
 type changedFile struct {
 	Path                  string
 	Edits, Added, Removed int
-	// URL leads to its first edit.
+	// URL is a link to its first edit.
 	URL string
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// addScores has the evaluators, the worst first.
+// addScores adds the evaluators, the worst first.
 func (page *rolloutPage) addScores() {
 	for _, e := range page.EvaluationRunResults {
 		if len(page.Scores) == maxScores {
@@ -48,28 +48,31 @@ func (page *rolloutPage) addScores() {
 	slices.SortStableFunc(page.Scores, func(a, b scoreRow) int { return cmp.Compare(order(a), order(b)) })
 }
 
-// addScoring says which evaluators count more or less than others, and with which score the rollout
-// passes.
+// addScoring says which evaluators count more or less than others, and which score a rollout needs
+// to pass.
 func (page *rolloutPage) addScoring(o *overview) {
 	if len(page.Scores) == 0 {
 		return
 	}
 	var weights []string
 	for _, e := range o.agentSummaries()[0].Evaluators {
-		here := slices.ContainsFunc(page.EvaluationRunResults, func(r schemas.Evaluated) bool { return r.EvaluatorID == e.ID })
+		here := slices.ContainsFunc(page.EvaluationRunResults, func(r schemas.Evaluated) bool {
+			return r.EvaluatorID == e.ID
+		})
 		if here && e.Weight != 1 {
 			weights = append(weights, fmt.Sprintf("%s %g", e.Name, e.Weight))
 		}
 	}
 	if len(weights) > 0 {
-		page.Scoring = append(page.Scoring, "The score is a weighted mean. Weights other than 1: "+strings.Join(weights, ", ")+".")
+		page.Scoring = append(page.Scoring, "The score is a weighted mean. Weights other than 1: "+
+			strings.Join(weights, ", ")+".")
 	}
 	if o.pass != 1 || page.Row.Status == "failed" {
 		page.Scoring = append(page.Scoring, "A rollout passes with a score of "+formatScore(&o.pass)+" or more.")
 	}
 }
 
-// explain says why it has its score.
+// explain says why the row has its score.
 func (row *scoreRow) explain() {
 	row.Votes = votesOf(row.Result)
 	if row.Result.Error != "" {
@@ -98,7 +101,7 @@ func (row *scoreRow) explain() {
 	}
 }
 
-// inLine says in a line why an evaluator has given its best score.
+// inLine says in one line why an evaluator gave its best score.
 func (row *scoreRow) inLine() string {
 	c := row.Result.Comparison
 	switch {
@@ -116,7 +119,8 @@ func (row *scoreRow) inLine() string {
 	switch {
 	case len(row.Result.Details) == 0:
 		return ""
-	case json.Unmarshal(row.Result.Details, &said) == nil && said.Actual != nil && said.Expected != nil && said.Leaves == nil:
+	case json.Unmarshal(row.Result.Details, &said) == nil &&
+		said.Actual != nil && said.Expected != nil && said.Leaves == nil:
 		return "as expected: " + short(pythonList.Replace(brief(said.Expected)), inLine)
 	}
 	return short(inWords(row.Result.Details), inLine)
@@ -124,10 +128,11 @@ func (row *scoreRow) inLine() string {
 
 // saysNothing reports whether a row has nothing but its score.
 func (row *scoreRow) saysNothing() bool {
-	return row.Line == "" && row.Failed == "" && row.Result.NotRun == "" && !row.Compared && row.Leaves == nil && len(row.Findings) == 0 && row.Votes == nil
+	return row.Line == "" && row.Failed == "" && row.Result.NotRun == "" &&
+		!row.Compared && row.Leaves == nil && len(row.Findings) == 0 && row.Votes == nil
 }
 
-// inWords is what an evaluator says: a text as it is, and an object as its members, by name.
+// inWords writes the words of an evaluator: a text as it is, and an object as its members, by name.
 func inWords(raw json.RawMessage) string {
 	if text := stringOf(raw); text != "" {
 		return text
@@ -146,7 +151,7 @@ func inWords(raw json.RawMessage) string {
 	return strings.Join(out, "; ")
 }
 
-// brief is a value in a line: a text as it is, anything else as JSON.
+// brief writes a value in one line: a text as it is, anything else as JSON.
 func brief(raw json.RawMessage) string {
 	if text := stringOf(raw); text != "" {
 		return short(text, 400)
@@ -154,11 +159,11 @@ func brief(raw json.RawMessage) string {
 	return short(readable(string(raw)), 400)
 }
 
-// pythonList writes lists of texts, which some evaluators give as Python prints them, as a person does.
+// pythonList rewrites lists of texts, which some evaluators give as Python prints them, for people.
 var pythonList = strings.NewReplacer("['", "", "', '", ", ", "']", "")
 
-// agreed says in a line what an evaluator has found to be equal: how many leaves of two values, or one
-// value; empty if it says something else.
+// agreed says in one line what an evaluator found to be equal: how many leaves of two values, or
+// one value. It is empty if the details say something else.
 func agreed(members map[string]json.RawMessage) string {
 	if of := members["total_leaves"]; of != nil && members["matched_leaves"] != nil {
 		return fmt.Sprintf("%s of %s leaves equal", members["matched_leaves"], of)
@@ -169,7 +174,7 @@ func agreed(members map[string]json.RawMessage) string {
 	return ""
 }
 
-// addNotScored says why there is no score, and which evaluators had nothing to go by.
+// addNotScored says why there is no score, and which evaluators had no criterion.
 func (page *rolloutPage) addNotScored(o *overview) {
 	reason := page.Row.Reason
 	switch page.Status {
@@ -202,15 +207,17 @@ func (page *rolloutPage) addNotScored(o *overview) {
 func (page *rolloutPage) addNoCriterion(o *overview) {
 	for _, e := range o.evaluators {
 		_, has := page.Criteria[e.ID]
-		asked := slices.ContainsFunc(page.EvaluationRunResults, func(r schemas.Evaluated) bool { return r.EvaluatorID == e.ID })
+		asked := slices.ContainsFunc(page.EvaluationRunResults, func(r schemas.Evaluated) bool {
+			return r.EvaluatorID == e.ID
+		})
 		if !has && !asked {
 			page.NoCriterion = append(page.NoCriterion, cmp.Or(e.Name, e.ID))
 		}
 	}
 }
 
-// queue is which one of those that have not begun a rollout is, in the order in which they are begun,
-// and how many these are; 0 if it has begun.
+// queue returns the place of a rollout among those that have not begun, in the order in which they
+// begin, and their number. It returns 0 if the rollout has begun.
 func (o *overview) queue(rolloutID string) (place, of int) {
 	for i := range o.rows {
 		if o.rows[i].Status != string(schemas.StatePending) {
@@ -224,7 +231,7 @@ func (o *overview) queue(rolloutID string) (place, of int) {
 	return place, of
 }
 
-// ending is the end of a text that is longer than so many characters.
+// ending returns the end of a text that is longer than most characters.
 func ending(text string, most int) string {
 	n := len([]rune(text))
 	if n <= most {

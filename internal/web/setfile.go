@@ -12,10 +12,10 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// maxSetFile is how large the file of an eval set may be that is compared with the plan of a run.
+// maxSetFile is the most bytes of an eval set's file that is compared with the plan of a run.
 const maxSetFile = 64 << 20
 
-// setFiles remembers the digests of the files of eval sets, by their paths.
+// setFiles caches the digests of the files of eval sets, by their paths.
 type setFiles struct {
 	mu   sync.Mutex
 	seen map[string]setFile
@@ -28,13 +28,14 @@ type setFile struct {
 	digest  string
 }
 
-// changed reports whether the file of a run's eval set is another one than when the run was planned. A
-// file that is not here, or cannot be read, says nothing.
+// changed reports whether the file of a run's eval set has changed since the run was planned. It is
+// false for a file that is missing or cannot be read.
 func (q *setFiles) changed(storeDir string, h schemas.Head) bool {
 	if h.EvaluationSetDigest == "" || h.EvaluationSetPath == "" {
 		return false
 	}
-	rel, err := filepath.Rel(filepath.FromSlash(h.StorePath), filepath.FromSlash(h.EvaluationSetPath)) // both are relative to the document
+	// Both paths are relative to the document.
+	rel, err := filepath.Rel(filepath.FromSlash(h.StorePath), filepath.FromSlash(h.EvaluationSetPath))
 	if err != nil {
 		return false
 	}
@@ -42,7 +43,8 @@ func (q *setFiles) changed(storeDir string, h schemas.Head) bool {
 	return digest != "" && digest != h.EvaluationSetDigest
 }
 
-// digest is that of a file, read again only if it has changed; empty if it cannot be read.
+// digest returns the digest of a file, which it reads again only if the file has changed; empty if
+// it cannot be read.
 func (q *setFiles) digest(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxSetFile {

@@ -13,11 +13,11 @@ type logSpan struct {
 	Class string
 }
 
-// sgr is the terminal's way to say how what follows looks.
+// sgr matches the terminal's sequences for the look of the text that follows.
 var sgr = regexp.MustCompile("\x1b\\[([0-9;]*)m")
 
-// styled parts a log: colours of the text, bold and dim become classes, and what else can be said of its
-// look is left out. Every other escape is shown as the text that it is.
+// styled splits a log: colours of the text, bold and dim become classes, and other attributes are
+// left out. It shows every other escape as the text that it is.
 func styled(text string) []logSpan {
 	var out []logSpan
 	class := ""
@@ -42,8 +42,8 @@ func styled(text string) []logSpan {
 	return out
 }
 
-// classOfSGR is the class after a sequence, or that it says something else. Bright colours are shown as
-// the others are.
+// classOfSGR returns the class after a sequence. known is false for other sequences. Bright colours
+// are shown as the others are.
 func classOfSGR(class, parameters string) (next string, known bool) {
 	all := strings.Split(parameters, ";")
 	for i := 0; i < len(all); i++ {
@@ -62,7 +62,7 @@ func classOfSGR(class, parameters string) (next string, known bool) {
 			class = without(without(class, 1), 2)
 		case n == 30, n == 37, n == 39:
 			class = without(class, 31)
-		case n == 38 || n == 48: // a colour of a table of 256, or by its parts
+		case n == 38 || n == 48: // a colour from a table of 256, or by its components
 			if i++; i < len(all) && all[i] == "5" {
 				i++
 			} else {
@@ -73,7 +73,7 @@ func classOfSGR(class, parameters string) (next string, known bool) {
 	return class, true
 }
 
-// without is a class without a look; of colours without any.
+// without removes a look from a class. For a colour it removes any.
 func without(class string, n int) string {
 	return strings.Join(slices.DeleteFunc(strings.Fields(class), func(one string) bool {
 		return one == "a"+strconv.Itoa(n) || n > 30 && strings.HasPrefix(one, "a3")

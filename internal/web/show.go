@@ -11,7 +11,8 @@ import (
 // Refuse answers with a page that says why there is nothing else to see.
 func Refuse(w http.ResponseWriter, status int, text string) {
 	Protect(w.Header())
-	_ = show(w, status, "refused.html", refusedPage{frame: frame{Title: http.StatusText(status)}, Status: status, Text: text, Login: status == http.StatusUnauthorized})
+	_ = show(w, status, "refused.html", refusedPage{frame: frame{Title: http.StatusText(status)},
+		Status: status, Text: text, Login: status == http.StatusUnauthorized})
 }
 
 // Opened answers with a page that leads on to another one.
@@ -33,8 +34,8 @@ type refusedPage struct {
 	Login bool
 }
 
-// show answers with a page. It is made as a whole before the first byte is sent, so that an error
-// does not leave half of one.
+// show answers with a page. It makes the whole page before it sends the first byte, so that an
+// error does not leave half of one.
 func show(w http.ResponseWriter, status int, name string, page any) error {
 	var out bytes.Buffer
 	if err := templates().ExecuteTemplate(&out, name, page); err != nil {
@@ -42,12 +43,13 @@ func show(w http.ResponseWriter, status int, name string, page any) error {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(out.Bytes()) // a reader who is gone is told nothing
+	_, _ = w.Write(out.Bytes()) // a client that is gone misses the answer
 	return nil
 }
 
 // present answers with a page of the server, whose frame it completes.
-func (o Options) present(w http.ResponseWriter, r *http.Request, status int, name string, page interface{ outer() *frame }) error {
+func (o Options) present(w http.ResponseWriter, r *http.Request, status int,
+	name string, page interface{ outer() *frame }) error {
 	n, err := o.openQuestions(r.Context())
 	if err != nil {
 		return err
@@ -61,13 +63,15 @@ func (o Options) openQuestions(ctx context.Context) (int, error) {
 	return o.Service.OpenQuestions(ctx)
 }
 
-// attachment sends a file that a browser keeps and does not show.
+// attachment sends a file that a browser saves and does not show.
 func attachment(w http.ResponseWriter, name, typ string, data []byte) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("Content-Type", typ)
-	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": strings.ToValidUTF8(plain(name), "_")}))
-	_, _ = w.Write(data) // a reader who is gone is told nothing
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{
+		"filename": strings.ToValidUTF8(plain(name), "_"),
+	}))
+	_, _ = w.Write(data) // a client that is gone misses the answer
 }
 
 // static answers with the style or the script.
@@ -81,6 +85,9 @@ func static(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	Protect(h)
 	h.Set("Cache-Control", "private, max-age=31536000, immutable") // another version has another URL
-	h.Set("Content-Type", map[string]string{"style.css": "text/css; charset=utf-8", "app.js": "text/javascript; charset=utf-8", "inbox.js": "text/javascript; charset=utf-8", "report.js": "text/javascript; charset=utf-8"}[name])
+	h.Set("Content-Type", map[string]string{
+		"style.css": "text/css; charset=utf-8", "app.js": "text/javascript; charset=utf-8",
+		"inbox.js": "text/javascript; charset=utf-8", "report.js": "text/javascript; charset=utf-8",
+	}[name])
 	_, _ = w.Write(one.data)
 }

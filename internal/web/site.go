@@ -8,25 +8,25 @@ import (
 	"github.com/evalrun/evalrun/internal/service"
 )
 
-// Options are what the pages need.
+// Options are the dependencies of the pages.
 type Options struct {
 	Service *service.Service
-	// Draining is closed when nobody is to wait any more.
+	// Draining is closed when nobody may wait any more.
 	Draining <-chan struct{}
-	// About notes what a request is about, for the audit log; nil drops it.
+	// About notes the object of a request for the audit log; nil drops it.
 	About func(r *http.Request, object string)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Log gets what goes wrong; nil drops it.
+	// Log receives errors; nil drops them.
 	Log *slog.Logger
 }
 
-// site is what all pages have of a store. It knows no page.
+// site is the part of a store that all pages share. It knows no page.
 type site struct {
 	o         Options
 	overviews overviews
 	streams   streams
-	// origins say where runs were started, which never changes.
+	// origins caches where runs were started, which never changes.
 	origins remembered[service.Origin]
 }
 

@@ -12,18 +12,18 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// runStatuses are the words for how a run stands: those of verdicts, and one of a run that has ended
-// and whose verdict is not known.
+// runStatuses are the words for the standing of a run: those of verdicts, and one for a run that
+// has ended and whose verdict is not known.
 var runStatuses = append(slices.Clone(judged.Words), "ended")
 
-// standing is how a run stands: its status, or its verdict once it has ended.
+// standing is the standing of a run: its status, or its verdict once it has ended.
 type standing struct {
 	Status, Class string
 	// Missing says which gates of a run that has ended are not met, and what its scores leave out.
 	Missing []string
 }
 
-// statusOf is the status of a run, in a word.
+// statusOf returns the status of a run, in a word.
 func statusOf(r runner.Run) string {
 	if r.Interrupted {
 		return "interrupted"
@@ -31,10 +31,10 @@ func statusOf(r runner.Run) string {
 	return string(r.Status)
 }
 
-// maxStandings is of how many runs it is remembered how they have ended.
+// maxStandings is the most runs whose standings are cached.
 const maxStandings = 2000
 
-// standings remembers how runs have ended, each at one revision: the statistics of their results
+// standings caches how runs have ended, each at one revision: the statistics of their results
 // documents may be large.
 type standings struct {
 	store *runner.Store
@@ -47,8 +47,8 @@ type ended struct {
 	standing
 }
 
-// chooses reports whether a run stands as a word says. A link of before the words were those of
-// verdicts may ask for the successful ones.
+// chooses reports whether the standing of a run is a word. A link that is older than the words of
+// verdicts may ask for the successful runs.
 func (q *standings) chooses(r runner.Run, word string) bool {
 	if word == string(schemas.Successful) || !r.Final {
 		return word == statusOf(r)
@@ -56,7 +56,7 @@ func (q *standings) chooses(r runner.Run, word string) bool {
 	return word == q.of(r).Status
 }
 
-// of is how a run stands. Without a verdict of its revision it is not green.
+// of returns the standing of a run. A run without a verdict of its revision is not green.
 func (q *standings) of(r runner.Run) standing {
 	word := statusOf(r)
 	q.mu.Lock()
@@ -66,7 +66,7 @@ func (q *standings) of(r runner.Run) standing {
 		return known.standing
 	}
 	head, ok := q.store.CurrentHead(r)
-	if !r.Final { // how it stands is its status, and that it fails already
+	if !r.Final { // its standing is its status, with a note if it fails already
 		out := standing{Status: word, Class: word}
 		if ok && judged.Of(&head, runner.Accept{}, "").Word == judged.FailsAlready {
 			out.Missing = []string{judged.FailsAlready}
@@ -90,7 +90,7 @@ func (q *standings) of(r runner.Run) standing {
 	return out
 }
 
-// remember keeps how a run stands at its revision.
+// remember caches the standing of a run at its revision.
 func (q *standings) remember(r runner.Run, out standing) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

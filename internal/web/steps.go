@@ -17,7 +17,7 @@ type toolCall struct {
 	Input, Output json.RawMessage
 }
 
-// toolCalls are the spans of a trace that are calls of tools and say when they began.
+// toolCalls returns the calls of tools among the spans of a trace, if they say when they began.
 func toolCalls(d *report.Detail) (out []toolCall) {
 	if d.AgentExecutionOutput == nil {
 		return nil
@@ -32,7 +32,7 @@ func toolCalls(d *report.Detail) (out []toolCall) {
 			Status     json.RawMessage            `json:"status"`
 			Attributes map[string]json.RawMessage `json:"attributes"`
 		}
-		if json.Unmarshal(raw, &s) != nil { // one that is written otherwise is left out
+		if json.Unmarshal(raw, &s) != nil { // a span in another form is left out
 			continue
 		}
 		name := stringOf(s.Attributes["tool.name"])
@@ -43,7 +43,10 @@ func toolCalls(d *report.Detail) (out []toolCall) {
 		if name == "" || from.IsZero() {
 			continue
 		}
-		c := toolCall{Name: name, From: from, To: timeOf(s.End, s.EndNano), Status: stringOf(s.Status), Input: value(s.Attributes["input.value"]), Output: value(s.Attributes["output.value"])}
+		c := toolCall{
+			Name: name, From: from, To: timeOf(s.End, s.EndNano), Status: stringOf(s.Status),
+			Input: value(s.Attributes["input.value"]), Output: value(s.Attributes["output.value"]),
+		}
 		if c.To.Before(c.From) {
 			c.To = c.From
 		}
@@ -52,7 +55,7 @@ func toolCalls(d *report.Detail) (out []toolCall) {
 	return out
 }
 
-// value is an attribute as JSON, whether it is a value or a text that has one.
+// value returns an attribute as JSON, whether it is a value or a text that contains one.
 func value(raw json.RawMessage) json.RawMessage {
 	if text := stringOf(raw); text != "" && json.Valid([]byte(text)) {
 		return json.RawMessage(text)
@@ -61,7 +64,7 @@ func value(raw json.RawMessage) json.RawMessage {
 }
 
 func stringOf(raw json.RawMessage) (text string) {
-	_ = json.Unmarshal(raw, &text) // what is no text has none
+	_ = json.Unmarshal(raw, &text) // another value has no text
 	return text
 }
 
@@ -82,7 +85,7 @@ func timeOf(raw, nano json.RawMessage) time.Time {
 	return time.Time{}
 }
 
-// evaluations are the evaluators, of which it is known when they were asked.
+// evaluations returns the evaluators for which the time of the request is known.
 func evaluations(d *report.Detail) (out []stretch) {
 	for _, e := range d.EvaluationRunResults {
 		if at := e.Result.StartedAt; at != nil && !e.IsLineResult {

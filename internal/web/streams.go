@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/sse"
 )
 
-// maxStreams is how many browsers are told of changes of runs at once, and as many of the inbox. The pages
-// of others can be read all the same.
+// maxStreams is the most browsers that follow runs at once, and the most that follow the inbox.
+// Other browsers can still read the pages.
 const maxStreams = 256
 
 // retry is how long a browser waits before it comes again.
@@ -20,17 +20,18 @@ const retry = 2 * time.Second
 var (
 	errManyStreams = &pageError{http.StatusServiceUnavailable,
 		fmt.Sprintf("%d browsers are told of changes, which is the most; load the page again to see what is new", maxStreams)}
-	errManyInboxes = &pageError{http.StatusServiceUnavailable, "too many browsers look at the inbox; load the page again to see what is new"}
+	errManyInboxes = &pageError{http.StatusServiceUnavailable,
+		"too many browsers look at the inbox; load the page again to see what is new"}
 )
 
 // opener opens a stream for a request: on the answer to it, or on a connection that several share. The
 // error many is returned if there are too many streams.
 type opener func(slots *sse.Slots, many error) (*sse.Stream, error)
 
-// streams are those that tell browsers of changes.
+// streams are the streams that tell browsers of changes.
 type streams struct {
 	draining <-chan struct{}
-	// runs are those that tell of changes of runs, inboxes those that tell of changes of the inbox.
+	// runs are the streams for changes of runs, inboxes those for changes of the inbox.
 	runs, inboxes sse.Slots
 }
 
@@ -40,13 +41,14 @@ func (q *streams) answerWith(w http.ResponseWriter) opener {
 	return func(slots *sse.Slots, many error) (*sse.Stream, error) {
 		s, err := open(slots, many)
 		if err == nil {
-			_ = s.Retry(retry) // a browser that is gone is noticed by what follows
+			_ = s.Retry(retry) // a later write notices that a browser is gone
 		}
 		return s, err
 	}
 }
 
-// openOn opens streams on a connection. prefix tells the events of one from those of the others.
+// openOn opens streams on a connection. prefix tells the events of one stream from those of the
+// others.
 func (q *streams) openOn(c *sse.Connection, prefix string) opener {
 	return func(slots *sse.Slots, many error) (*sse.Stream, error) {
 		s, err := c.Open(slots, prefix, q.draining)

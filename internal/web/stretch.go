@@ -12,17 +12,17 @@ const (
 	laneScores    = "Evaluators"
 )
 
-// stretch is something that took time. Of a moment both ends are the same.
+// stretch is something that took time. Both ends of a moment are the same.
 type stretch struct {
 	Lane     string
 	From, To time.Time
-	// Kind is the class of its bar: work, wait, queue, eval, segm, tool or del; a segment that failed
-	// has fault.
+	// Kind is the class of its bar: work, wait, queue, eval, segm, tool or del, or fault for a segment
+	// that failed.
 	Kind  string
 	Label string
-	// Open says that it still goes on.
+	// Open is set if it still goes on.
 	Open bool
 }
 
-// For is how long it took.
+// For returns how long it took.
 func (s stretch) For() time.Duration { return s.To.Sub(s.From) }

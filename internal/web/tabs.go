@@ -15,17 +15,18 @@ import (
 	"github.com/evalrun/evalrun/internal/sse"
 )
 
-// maxTabs is how many streams one browser may ask for at once.
+// maxTabs is the most streams that one browser may ask for at once.
 const maxTabs = 64
 
-// tabs streams what the tabs of a browser follow, all of it over one connection: over HTTP/1.1 a browser
-// has six for all of its tabs. The query names the streams, each with the revision that is known of it:
-// of=URL&since=N&of=URL&since=N. The name of an event begins with the number of its stream. One that has
-// ended tells "end", with what is wrong if something is.
+// tabs streams everything that the tabs of a browser follow over one connection: over HTTP/1.1 a
+// browser has six for all of its tabs. The query names the streams, each with the revision that its
+// tab knows: of=URL&since=N&of=URL&since=N. The name of an event begins with the number of its
+// stream. A stream that has ended sends "end", with the error if there is one.
 func (p *livePages) tabs(w http.ResponseWriter, r *http.Request) error {
 	of, since := r.URL.Query()["of"], r.URL.Query()["since"]
 	if len(of) == 0 || len(of) != len(since) || len(of) > maxTabs {
-		return &pageError{http.StatusUnprocessableEntity, fmt.Sprintf("expected 1 to %d streams, each as of=URL&since=REVISION", maxTabs)}
+		return &pageError{http.StatusUnprocessableEntity,
+			fmt.Sprintf("expected 1 to %d streams, each as of=URL&since=REVISION", maxTabs)}
 	}
 	ctx, stop := context.WithCancel(r.Context())
 	defer stop()
@@ -38,7 +39,7 @@ func (p *livePages) tabs(w http.ResponseWriter, r *http.Request) error {
 	for i, text := range of {
 		prefix := strconv.Itoa(i) + " "
 		all.Go(func() {
-			defer func() { // whoever has called this handler knows what to do, and the process goes on
+			defer func() { // the caller of this handler gets the panic, and the process goes on
 				if broken := recover(); broken != nil {
 					panicked <- fmt.Sprintf("%v\n%s", broken, debug.Stack())
 					stop()
@@ -51,7 +52,7 @@ func (p *livePages) tabs(w http.ResponseWriter, r *http.Request) error {
 				_, said.Error = explain(err)
 				said.Error = p.withoutFolder(said.Error)
 			}
-			data, _ := json.Marshal(said) // a text
+			data, _ := json.Marshal(said) // a string can always be encoded
 			if shared.Send(sse.Event{Name: prefix + "end", Data: data}) != nil {
 				stop() // the browser is gone
 			}
@@ -66,7 +67,7 @@ func (p *livePages) tabs(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// followTab streams what a tab follows by its URL.
+// followTab streams the changes of the URL that a tab follows.
 func (p *livePages) followTab(r *http.Request, text, since string, open opener) error {
 	at, err := url.Parse(text)
 	if err != nil {

@@ -23,20 +23,20 @@ var templates = sync.OnceValue(func() *template.Template {
 	}).ParseFS(templateFiles, "templates/*.html"))
 })
 
-// frame is what every page has around it.
+// frame is the part around every page.
 type frame struct {
 	Title string
-	// Section is the URL of the entry of the navigation that the page belongs to.
+	// Section is the URL of the page's entry in the navigation.
 	Section string
 	// Live is the URL of the page's stream of changes, empty if nothing can change.
 	Live string
-	// Script is the name of the script that the page has besides app.js, empty if it has none.
+	// Script is the name of the page's script besides app.js, empty if it has none.
 	Script string
-	// Downloads are the files that one can have of the page, CompareWith leads to a comparison with what
+	// Downloads are the files of the page. CompareWith is a link to a comparison with what
 	// it shows. A page has the button that copies its link if one of them is there.
 	Downloads   []download
 	CompareWith string
-	// Repeat runs what the page shows once more; nil if nobody knows how.
+	// Repeat says how to run what the page shows once more; nil if that is not known.
 	Repeat *again
 	// Commands do the same at a terminal.
 	Commands []string
@@ -54,5 +54,5 @@ func (frame) Sections() []section {
 	return []section{{"/", "Runs"}, {"/inbox", "Inbox"}, {"/triggers", "Waiting"}, {"/compare", "Compare"}}
 }
 
-// download is something of a page that can be had as a file.
+// download is a file of a page.
 type download struct{ Name, URL string }

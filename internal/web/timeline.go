@@ -9,10 +9,10 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// clockWords are what the kinds of the clock are called.
+// clockWords are the words for the kinds of the clock.
 var clockWords = map[string]string{"work": "working", "wait": "waiting", "queue": "queued", "eval": "evaluating"}
 
-// stretches is what happened to a rollout up to now, in the order of its beginning.
+// stretches returns the history of a rollout up to now, in the order of the beginnings.
 func stretches(d *report.Detail, now time.Time) []stretch {
 	end := now
 	if d.FinishedAt != nil {
@@ -24,10 +24,16 @@ func stretches(d *report.Detail, now time.Time) []stretch {
 		if a.Outcome == "failed" || a.Outcome == "interrupted" {
 			kind = "fault"
 		}
-		out = append(out, stretch{Lane: laneSegments, From: a.StartedAt, To: a.EndedAt, Kind: kind, Label: fmt.Sprintf("%d.%d %s", a.Segment, a.Attempt, a.Outcome)})
+		out = append(out, stretch{
+			Lane: laneSegments, From: a.StartedAt, To: a.EndedAt, Kind: kind,
+			Label: fmt.Sprintf("%d.%d %s", a.Segment, a.Attempt, a.Outcome),
+		})
 	}
 	if d.Status == schemas.StateRunning {
-		out = append(out, stretch{Lane: laneSegments, From: d.StateSince, To: end, Kind: "segm", Label: fmt.Sprintf("%d running", d.Segments), Open: true})
+		out = append(out, stretch{
+			Lane: laneSegments, From: d.StateSince, To: end, Kind: "segm",
+			Label: fmt.Sprintf("%d running", d.Segments), Open: true,
+		})
 	}
 	for _, w := range d.Waits {
 		to, open := w.DeliveredAt, false
@@ -36,9 +42,15 @@ func stretches(d *report.Detail, now time.Time) []stretch {
 				to = endOfWait(d, w, end)
 			}
 		}
-		out = append(out, stretch{Lane: laneWaits, From: w.CreatedAt, To: to, Kind: "wait", Label: kindOf(w.Type) + " " + nameOfWait(w.Type, w.InterruptID, w.Asked) + ": " + w.State, Open: open})
+		out = append(out, stretch{
+			Lane: laneWaits, From: w.CreatedAt, To: to, Kind: "wait",
+			Label: kindOf(w.Type) + " " + nameOfWait(w.Type, w.InterruptID, w.Asked) + ": " + w.State, Open: open,
+		})
 		if !w.DeliveredAt.IsZero() {
-			out = append(out, stretch{Lane: laneDelivered, From: w.DeliveredAt, To: w.DeliveredAt, Kind: "del", Label: kindOf(w.Type) + ": " + w.Status})
+			out = append(out, stretch{
+				Lane: laneDelivered, From: w.DeliveredAt, To: w.DeliveredAt, Kind: "del",
+				Label: kindOf(w.Type) + ": " + w.Status,
+			})
 		}
 	}
 	for _, c := range toolCalls(d) {
@@ -50,8 +62,8 @@ func stretches(d *report.Detail, now time.Time) []stretch {
 	return out
 }
 
-// endOfWait is when a wait without a delivery was given up: when the next segment began, or the
-// rollout ended.
+// endOfWait returns when a wait without a delivery was given up: when the next segment began, or
+// the rollout ended.
 func endOfWait(d *report.Detail, w report.Wait, end time.Time) time.Time {
 	for _, a := range d.Attempts {
 		if a.Segment > w.Segment && a.StartedAt.After(w.CreatedAt) {
@@ -61,7 +73,7 @@ func endOfWait(d *report.Detail, w report.Wait, end time.Time) time.Time {
 	return end
 }
 
-// clock parts the time of a rollout into working, waiting, queued and evaluating, without a gap.
+// clock splits the time of a rollout into working, waiting, queued and evaluating, without a gap.
 func clock(d *report.Detail, end time.Time) []stretch {
 	c := &clockLane{at: d.CreatedAt}
 	suspended := false
@@ -105,8 +117,8 @@ func clock(d *report.Detail, end time.Time) []stretch {
 	return c.lane
 }
 
-// readyFor is when a suspended rollout could go on with a segment: when the last of what that segment
-// has taken was delivered.
+// readyFor returns when a suspended rollout could go on with a segment: when the last delivery that
+// the segment took arrived.
 func readyFor(d *report.Detail, segment int, from, most time.Time) time.Time {
 	ready := from
 	for _, w := range d.Waits {
@@ -125,7 +137,7 @@ type clockLane struct {
 	lane []stretch
 }
 
-// until adds what lasted up to a time. What would end before it began is left out.
+// until adds a stretch up to a time. It leaves out a stretch that would end before it began.
 func (c *clockLane) until(to time.Time, kind string) {
 	if !to.After(c.at) {
 		return

@@ -18,18 +18,24 @@ import (
 	"github.com/evalrun/evalrun/internal/report"
 )
 
-// maxTrajectory is how much of the trajectory of a segment a page reads, in bytes.
+// maxTrajectory is the most bytes of a segment's trajectory that a page reads.
 const maxTrajectory = 32 << 20
 
-var stepKinds = []choice{{"", "everything"}, {"said", "what was said"}, {"tool", "tool calls"}, {"segment", "segments"}, {"wait", "waits and answers"}, {"other", "the rest"}}
+var stepKinds = []choice{
+	{"", "everything"}, {"said", "what was said"}, {"tool", "tool calls"}, {"segment", "segments"},
+	{"wait", "waits and answers"}, {"other", "the rest"},
+}
 
-// addTrajectory adds the part of the trajectory that the query asks for. The files of the rollout are
-// known by then.
+// addTrajectory adds the part of the trajectory that the query asks for. It needs the files of the
+// rollout.
 func (page *rolloutPage) addTrajectory(q url.Values) {
 	all, more := said(page.Folder, page.paths())
 	if !slices.ContainsFunc(all, func(s step) bool { return s.Kind == "tool" }) {
 		for _, c := range toolCalls(page.Detail) {
-			all = append(all, step{At: c.From, Kind: "tool", Who: c.Name, Status: c.Status, call: &record.Call{Input: c.Input, Output: c.Output}})
+			all = append(all, step{
+				At: c.From, Kind: "tool", Who: c.Name, Status: c.Status,
+				call: &record.Call{Input: c.Input, Output: c.Output},
+			})
 		}
 	}
 	page.align(all)
@@ -49,7 +55,7 @@ func (page *rolloutPage) addTrajectory(q url.Values) {
 	if page.StepKind != "" {
 		all = slices.DeleteFunc(all, func(s step) bool { return s.Kind != page.StepKind })
 	}
-	at, _ := strconv.Atoi(q.Get("step")) // what is no number is the first page
+	at, _ := strconv.Atoi(q.Get("step")) // without a number it is the first page
 	page.StepsPart = partOfList(len(all), maxSteps, at, func(n int) string {
 		q.Set("step", strconv.Itoa(n))
 		return "?" + q.Encode() + "#steps"
@@ -61,7 +67,8 @@ func (page *rolloutPage) addTrajectory(q url.Values) {
 	}
 }
 
-// align moves what an agent has told in whole seconds into the segment that began within that second.
+// align moves steps that an agent reported in whole seconds into the segment that began within that
+// second.
 func (page *rolloutPage) align(all []step) {
 	for i, s := range all {
 		if s.At.Nanosecond() != 0 {
@@ -75,7 +82,7 @@ func (page *rolloutPage) align(all []step) {
 	}
 }
 
-// has reports whether a step has a text in it, which is in lower case.
+// has reports whether a step contains a text, which is in lower case.
 func (s *step) has(text string) bool {
 	in := func(said string) bool { return strings.Contains(strings.ToLower(said), text) }
 	if in(s.Who) || in(s.Status) || in(s.said) {
@@ -89,13 +96,13 @@ func (s *step) has(text string) bool {
 	return s.call != nil && (in(string(s.call.Input)) || in(s.call.Text()) || in(string(s.result)))
 }
 
-// trajectories are the files of the agent's trajectory: of each segment that of its last attempt, since
-// an attempt that was repeated does not count. The file of the whole rollout has the same once more, and
-// is read only where the segments have none any more. What an agent has left under that name elsewhere is
-// not its trajectory.
+// trajectories returns the files of the agent's trajectory: for each segment the file of its last
+// attempt, since an attempt that was repeated does not count. The file of the whole rollout has the
+// same content, and is read only if the segments have none any more. A file of that name that an
+// agent left elsewhere is not its trajectory.
 func trajectories(files iter.Seq[string]) (out []string) {
 	whole := false
-	last := map[string]int{} // the place among out by segment
+	last := map[string]int{} // the places in out, by segment
 	for name := range files {
 		if name == record.FileTrajectory {
 			whole = true
@@ -120,28 +127,28 @@ func trajectories(files iter.Seq[string]) (out []string) {
 	return out
 }
 
-// numberOfAttempt is the attempt to which a file of a segment belongs: 2 of segments/1.2/NAME.
+// numberOfAttempt returns the attempt of a segment's file: 2 for segments/1.2/NAME.
 func numberOfAttempt(name string) int {
 	_, rest, _ := strings.Cut(name, ".")
 	number, _, _ := strings.Cut(rest, "/")
-	n, _ := strconv.Atoi(number) // evalrun has named the folder
+	n, _ := strconv.Atoi(number) // evalrun named the folder
 	return n
 }
 
-// said is what the agent's trajectory in these files of a rollout says, and whether there is more of it
-// than was read.
+// said reads the agent's trajectory from these files of a rollout. more is set if a part was not
+// read.
 func said(folder report.Folder, files iter.Seq[string]) (out []step, more bool) {
 	var seen []record.Event
 	for _, name := range trajectories(files) {
 		data, _, size, err := readFile(folder, name, 0, maxTrajectory)
 		if err != nil {
-			continue // it was removed a moment ago
+			continue // the file was removed a moment ago
 		}
 		more = more || size > maxTrajectory
 		for line := range bytes.Lines(data) {
 			var e record.Event
 			if json.Unmarshal(folder.Redact.JSON(line), &e) != nil {
-				continue // a torn line
+				continue // the line is torn
 			}
 			if e.Type == record.EventMCPCall {
 				seen = append(seen, e)
@@ -153,8 +160,8 @@ func said(folder report.Folder, files iter.Seq[string]) (out []step, more bool) 
 	return addSeen(out, seen), more
 }
 
-// addSeen adds what the MCP gateway saw of calls: the whole result of one that the agent has told of, from
-// which some agents leave out images, and the calls of which it tells nothing.
+// addSeen adds the calls that the MCP gateway saw: the whole result of a call that the agent
+// reported, since some agents leave out images, and the calls that it did not report.
 func addSeen(all []step, seen []record.Event) []step {
 	told := map[string][]int{}
 	for i, s := range all {
@@ -173,14 +180,17 @@ func addSeen(all []step, seen []record.Event) []step {
 			Refused           bool
 		}
 		if json.Unmarshal(e.Data, &r) != nil {
-			continue // another form says nothing
+			continue // an event of another form has no call
 		}
 		key := r.Server + "\n" + r.Tool + "\n" + jsonobj.Canonical(r.Arguments)
 		if at := told[key]; len(at) > 0 {
 			all[at[0]].result, told[key] = r.Result, at[1:]
 			continue
 		}
-		c := record.Call{Name: r.Tool, Server: r.Server, Status: "completed", Input: r.Arguments, Output: r.Result, Content: contentOf(r.Result), StartedAt: r.StartedAt, DurationMs: &r.DurationMs}
+		c := record.Call{
+			Name: r.Tool, Server: r.Server, Status: "completed", Input: r.Arguments, Output: r.Result,
+			Content: contentOf(r.Result), StartedAt: r.StartedAt, DurationMs: &r.DurationMs,
+		}
 		switch {
 		case r.Refused:
 			c.Status = "refused"
@@ -192,7 +202,7 @@ func addSeen(all []step, seen []record.Event) []step {
 	return all
 }
 
-// stepOf is an event of a trajectory as a step, if it is one.
+// stepOf converts an event of a trajectory to a step, if it is one.
 func stepOf(e record.Event) (step, bool) {
 	text := func(text string) []textPart {
 		if text == "" {
@@ -220,19 +230,19 @@ func stepOf(e record.Event) (step, bool) {
 		if e.Text != "" {
 			s.Text = append(text(e.Text), s.Text...)
 		}
-	default: // a session, a use of tokens, or what is told in another way
+	default: // other events are a session, a use of tokens, or reported in another way
 		return s, false
 	}
 	return s, true
 }
 
-// contentOf is the content of an MCP result as that of a call is.
+// contentOf converts the content of an MCP result to that of a call.
 func contentOf(result json.RawMessage) json.RawMessage {
 	var r struct {
 		Content []json.RawMessage `json:"content"`
 	}
 	if json.Unmarshal(result, &r) != nil {
-		return nil // another form has none
+		return nil // a result of another form has none
 	}
 	type block struct {
 		Type    string          `json:"type"`
@@ -242,12 +252,13 @@ func contentOf(result json.RawMessage) json.RawMessage {
 	for _, one := range r.Content {
 		blocks = append(blocks, block{"content", one})
 	}
-	out, _ := json.Marshal(blocks) // it has come from JSON
+	out, _ := json.Marshal(blocks) // the blocks came from JSON
 	return out
 }
 
 func callStep(c record.Call) step {
-	s := step{At: c.StartedAt, Kind: "tool", Who: cmp.Or(c.Name, c.Title, "tool"), Status: c.Status, Edits: editsIn(c.Content), call: &c}
+	s := step{At: c.StartedAt, Kind: "tool", Who: cmp.Or(c.Name, c.Title, "tool"),
+		Status: c.Status, Edits: editsIn(c.Content), call: &c}
 	if c.Server != "" {
 		s.Who = c.Server + ": " + s.Who
 	}
@@ -257,17 +268,18 @@ func callStep(c record.Call) step {
 	return s
 }
 
-// inLine is how many characters of arguments and of a result stand in the line of a call.
+// inLine is the most characters of arguments and of a result in the line of a call.
 const inLine = 160
 
-// show makes what a page shows of a call. left is how many bytes of images it may have.
+// show prepares the parts of a call that a page shows. left is the number of bytes that its images
+// may have.
 func (s *step) show(left *int) {
 	if s.call == nil {
 		return
 	}
 	images := pictures{left: left}
 	s.call.Content, s.call.Output = images.take(s.call.Content), images.take(s.call.Output)
-	images.take(s.result) // a result that the agent has told has the same images
+	images.take(s.result) // a result that the agent reported has the same images
 	s.Images = images.all
 	s.Input = valueParts(s.call.Input)
 	text := s.call.Text()
@@ -280,7 +292,7 @@ func (s *step) show(left *int) {
 	s.Arguments, s.Result = oneLine(s.call.Input), lineOf(text)
 }
 
-// oneLine is a value in a line, of which the beginning is shown.
+// oneLine writes the beginning of a value in one line.
 func oneLine(raw json.RawMessage) string {
 	var out bytes.Buffer
 	if len(raw) > 64*maxValue || json.Compact(&out, raw) != nil || isNothing(out.String()) {
@@ -291,7 +303,7 @@ func oneLine(raw json.RawMessage) string {
 
 func isNothing(text string) bool { return text == "null" || text == "{}" || text == "[]" }
 
-// lineOf is the first line of a text that says something, without colours.
+// lineOf returns the first line of a text that says something, without colours.
 func lineOf(text string) string {
 	begin, _ := cut(text, maxValue)
 	for line := range strings.Lines(sgr.ReplaceAllString(begin, "")) {
@@ -302,7 +314,7 @@ func lineOf(text string) string {
 	return ""
 }
 
-// happened is what the store knows: segments, waits and answers.
+// happened returns the steps that the store knows: segments, waits and answers.
 func (page *rolloutPage) happened() (out []step) {
 	for _, a := range page.Attempts {
 		name := fmt.Sprintf("segment %d", a.Segment)
@@ -323,9 +335,15 @@ func (page *rolloutPage) happened() (out []step) {
 
 func waitSteps(w report.Wait) []step {
 	name := kindOf(w.Type) + " " + nameOfWait(w.Type, w.InterruptID, w.Asked)
-	out := []step{{At: w.CreatedAt, Kind: "wait", Who: name, Status: "asked", Text: valueParts(w.Asked), Folded: true, URL: "#t" + w.TriggerID}}
+	out := []step{{
+		At: w.CreatedAt, Kind: "wait", Who: name, Status: "asked",
+		Text: valueParts(w.Asked), Folded: true, URL: "#t" + w.TriggerID,
+	}}
 	if !w.DeliveredAt.IsZero() {
-		out = append(out, step{At: w.DeliveredAt, Kind: "wait", Who: name, Status: w.Status + " by " + deliverer(w.DeliveredBy, w.Person), Text: valueParts(w.Answered), Folded: true, URL: "#t" + w.TriggerID})
+		out = append(out, step{
+			At: w.DeliveredAt, Kind: "wait", Who: name, Status: w.Status + " by " + deliverer(w.DeliveredBy, w.Person),
+			Text: valueParts(w.Answered), Folded: true, URL: "#t" + w.TriggerID,
+		})
 	}
 	return out
 }

@@ -11,39 +11,40 @@ import (
 	"github.com/evalrun/evalrun/eval"
 )
 
-// The limits of a value that is shown as a tree: nodes, and levels that are open.
+// The limits of a value that is shown as a tree: nodes, and open levels.
 const (
 	maxNodes  = 150
 	openLevel = 3
 )
 
-// shown is a value as a page shows it: as a tree, in which texts stand as they are, and as JSON.
+// shown is a value as a page shows it: as a tree, in which texts are not escaped, and as JSON.
 type shown struct {
 	Tree *node
-	// Parts are the value as JSON or text; of a value with a tree only that.
+	// Parts are the value as JSON or text. For a value with a tree there is only the JSON.
 	Parts []textPart
-	// URL is where all of it can be had; empty if that is nowhere.
+	// URL leads to the whole value; empty if no URL does.
 	URL string
 }
 
 // node is a member of a value.
 type node struct {
-	// Name is the name or the place of the member, empty of the whole value.
+	// Name is the name or the index of the member, empty for the whole value.
 	Name string
-	// Text is a leaf: a text as it is, anything else as JSON. Long says that it has a box of its own.
+	// Text is a leaf: a text as it is, anything else as JSON. Long is set if it has a box of its own.
 	Text string
 	Long bool
-	// Kind is text, other, object or list. Of the last two Of counts the members, of which Left are left out.
+	// Kind is text, other, object or list. For the last two Of counts the members, of which Left are
+	// left out.
 	Kind     string
 	Of, Left int
 	Members  []node
-	// Open says that its members are shown. Differs says that it is not as it was expected.
+	// Open is set if its members are shown. Differs is set if it is not as expected.
 	Open, Differs bool
-	// More is how many bytes of a text are left out.
+	// More counts the bytes of a text that are left out.
 	More int
 }
 
-// Summary says what a node is that has members.
+// Summary describes a node that has members.
 func (n node) Summary() string {
 	if n.Kind == "list" {
 		return "[" + strconv.Itoa(n.Of) + "]"
@@ -51,8 +52,8 @@ func (n node) Summary() string {
 	return "{" + strconv.Itoa(n.Of) + "}"
 }
 
-// shownValue shows a value. differs has the paths at which it is not as it was expected, url is where all of
-// it can be had.
+// shownValue shows a value. differs has the paths at which it is not as expected. url leads to
+// the whole value.
 func shownValue(raw json.RawMessage, differs map[string]bool, url string) shown {
 	out := shown{Parts: valueParts(raw), URL: url}
 	if len(out.Parts) == 0 || len(raw) >= 64*maxValue || stringOf(raw) != "" || deeper(raw, maxIndented) {
@@ -108,8 +109,8 @@ func newNode(name, path string, v any, level int, differs map[string]bool, left 
 	return n
 }
 
-// differing are the paths of leaves at which the output is not what is expected, where what is expected is an
-// object or a list.
+// differing returns the paths of leaves at which the output differs from the expected value, if
+// that is an object or a list.
 func differing(expected, output json.RawMessage) map[string]bool {
 	out := map[string]bool{}
 	if len(expected) == 0 || len(output) == 0 || len(expected)+len(output) > 64*maxValue {

@@ -8,11 +8,11 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// maxTrend is how many runs of a set a sparkline has.
+// maxTrend is the most runs of a set in a sparkline.
 const maxTrend = 20
 
-// trend is a sparkline: the scores of an agent in the runs of one set, the oldest first, with one of
-// them marked. It is drawn in a box of 96 by 22.
+// trend is a sparkline: the scores of an agent in the runs of one set, the oldest first, with one
+// of them marked. It is drawn in a box of 96 by 22.
 type trend struct {
 	Path   string
 	Dot    *[2]string
@@ -20,7 +20,8 @@ type trend struct {
 	scores []float64
 }
 
-// sameSet are the runs of the same set, the newest first: at most maxTrend, with the one itself.
+// sameSet returns the runs of the same set, the newest first: at most maxTrend, with the run
+// itself.
 func sameSet(of runner.Run, all []runner.Run) (out []runner.Run) {
 	for _, r := range all {
 		if r.EvaluationSetID == of.EvaluationSetID {
@@ -34,7 +35,7 @@ func sameSet(of runner.Run, all []runner.Run) (out []runner.Run) {
 
 func (t *trend) draw(marked int) {
 	low, high := slices.Min(t.scores), slices.Max(t.scores)
-	if high-low < 0.05 { // what hardly differs looks flat
+	if high-low < 0.05 { // small differences look flat
 		low, high = (low+high)/2-0.025, (low+high)/2+0.025
 	}
 	var path strings.Builder

@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// The limits of what is shown of a value: characters, and texts in it that are shown once more.
+// The limits of a value: characters, and texts in it that are shown once more.
 const (
 	maxValue = 2400
 	maxTexts = 5
@@ -22,14 +22,14 @@ const (
 type textPart struct {
 	Name string
 	Text string
-	// More is how many bytes are left out.
+	// More counts the bytes that are left out.
 	More int
 }
 
-// Spans are the text with its colours, as those of a log.
+// Spans returns the text with its colours, as for a log.
 func (p textPart) Spans() []logSpan { return styled(p.Text) }
 
-// valueParts shows a value. Of a long one the beginning is shown.
+// valueParts shows a value. It shows only the beginning of a long one.
 func valueParts(raw json.RawMessage) []textPart {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
@@ -57,11 +57,11 @@ func valueParts(raw json.RawMessage) []textPart {
 	return out
 }
 
-// maxIndented is how deep a value may be that is indented: the spaces before a deep one are many times what
-// it says.
+// maxIndented is the depth of the deepest value that is indented: the spaces before a deep value
+// are many times its content.
 const maxIndented = 40
 
-// indented is a value as JSON in lines; one that is deep, or no JSON, as it is.
+// indented writes a value as JSON in lines. It leaves a value that is deep, or not JSON, as it is.
 func indented(raw json.RawMessage) string {
 	var out bytes.Buffer
 	if deeper(raw, maxIndented) || json.Indent(&out, raw, "", "  ") != nil {
@@ -70,7 +70,7 @@ func indented(raw json.RawMessage) string {
 	return readable(out.String())
 }
 
-// deeper reports whether a value has more levels than so many.
+// deeper reports whether a value has more than most levels.
 func deeper(raw []byte, most int) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(raw); i++ {
@@ -114,7 +114,7 @@ func eachText(at string, v any, f func(path, text string) bool) bool {
 	return true
 }
 
-// readable is JSON with <, > and & as they are, which encoders write as escapes because of HTML. A page
+// readable restores <, > and &, which encoders of JSON write as escapes because of HTML. A page
 // escapes them itself.
 func readable(text string) string {
 	if !strings.Contains(text, `\u00`) {
@@ -140,7 +140,7 @@ func readable(text string) string {
 	}
 }
 
-// textOf is a JSON value as a person reads it: a text without quotes, everything else indented.
+// textOf writes a JSON value as a person reads it: a text without quotes, everything else indented.
 func textOf(raw json.RawMessage) string {
 	if text, isText := jsonobj.Unquote(raw); isText {
 		return text

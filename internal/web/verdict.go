@@ -17,8 +17,8 @@ type verdict struct {
 	Sentences []string
 }
 
-// classOfVerdict is the mark of a verdict. Only what has passed its gates is green, and what has none is
-// grey.
+// classOfVerdict returns the mark of a verdict. Only a run that passed its gates is green. A run
+// without gates is grey.
 func classOfVerdict(j runner.Judgement) string {
 	switch j.Word {
 	case judged.Passed.String():
@@ -45,12 +45,15 @@ func verdictOf(o *overview) verdict {
 	case len(s.Gates) == 0:
 		add("The set has no thresholds, so that no score can fail it.")
 	case n[summary.GateUndecided] > 0:
-		add("%d of %s undecided, %d met, %d not met.", n[summary.GateUndecided], counted(len(s.Gates), "gate"), n[summary.GatePass], n[summary.GateFail])
+		add("%d of %s undecided, %d met, %d not met.",
+			n[summary.GateUndecided], counted(len(s.Gates), "gate"), n[summary.GatePass], n[summary.GateFail])
 	default:
 		add("%d of %s met.", n[summary.GatePass], counted(len(s.Gates), "gate"))
 	}
-	if open := o.counts["suspended"] + o.counts["scoring"] + o.counts["running"] + o.counts["evaluating"] + o.counts["pending"]; open > 0 && j.Word != judged.FailsAlready { // what is open cannot change that
-		add("%s open and can still change it.", counted(open, "rollout")+map[bool]string{true: " is", false: " are"}[open == 1])
+	if open := o.counts["suspended"] + o.counts["scoring"] + o.counts["running"] + o.counts["evaluating"] +
+		o.counts["pending"]; open > 0 && j.Word != judged.FailsAlready { // open rollouts cannot change that
+		add("%s open and can still change it.",
+			counted(open, "rollout")+map[bool]string{true: " is", false: " are"}[open == 1])
 	}
 	if j.Verdict == runner.Faulted && j.Reason != "" {
 		add("%s.", capital(strings.TrimSuffix(j.Reason, ".")))
@@ -61,8 +64,13 @@ func verdictOf(o *overview) verdict {
 		noun, rest string
 		// reason is the word for the verdict that has been explained by this already.
 		reason string
-	}{{o.counts["faulted"], "rollout", " faulted", "faulted"}, {o.counts["unscored"], "rollout", " unscored", "not all scored"}, {o.counts["cancelled"], "rollout", " cancelled", "cancelled"},
-		{c.EvaluatorErrors, "evaluator error", "", "evaluators failed"}, {c.EvaluatorsNotRun, "evaluator result", " not run", judged.EvaluatorsNotRun}} {
+	}{
+		{o.counts["faulted"], "rollout", " faulted", "faulted"},
+		{o.counts["unscored"], "rollout", " unscored", "not all scored"},
+		{o.counts["cancelled"], "rollout", " cancelled", "cancelled"},
+		{c.EvaluatorErrors, "evaluator error", "", "evaluators failed"},
+		{c.EvaluatorsNotRun, "evaluator result", " not run", judged.EvaluatorsNotRun},
+	} {
 		if one.n > 0 && one.reason != v.Word {
 			add("%s%s.", counted(one.n, one.noun), one.rest)
 		}
@@ -78,7 +86,7 @@ func verdictOf(o *overview) verdict {
 	return v
 }
 
-// capital is a text, which is not empty, as the beginning of a sentence.
+// capital capitalizes a text, which must not be empty.
 func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // gateVerdicts counts the gates of a run by their verdicts.
@@ -90,8 +98,8 @@ func gateVerdicts(s *summary.Summary) map[summary.GateVerdict]int {
 	return n
 }
 
-// allowances are the flags of a run's command that let it have another exit code, in words; empty if it
-// has none.
+// allowances returns the flags of a run's command that permit another exit code, in words; empty if
+// it has none.
 func allowances(commandLine []string) string {
 	var out []string
 	for i, word := range commandLine {

@@ -13,8 +13,8 @@ type span struct {
 	Control bool
 }
 
-// visible parts a text so that what is invisible in it, or would change the direction of writing,
-// can be shown by name.
+// visible splits a text so that characters that are invisible, or would change the direction of
+// writing, can be shown by name.
 func visible(text string) []span {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	if !strings.ContainsFunc(text, acts) {
@@ -29,7 +29,7 @@ func visible(text string) []span {
 		if from < i {
 			out = append(out, span{Text: text[from:i]})
 		}
-		name := "\uFFFD" // a byte that is no UTF-8
+		name := "\uFFFD" // it stands for a byte that is not UTF-8
 		if r != utf8.RuneError {
 			name = nameOf(r)
 			from = i + utf8.RuneLen(r)
@@ -44,7 +44,7 @@ func visible(text string) []span {
 	return out
 }
 
-// plain is a text for a title or an attribute, in which nothing can be marked.
+// plain makes a text for a title or an attribute, which cannot mark anything.
 func plain(text string) string {
 	return strings.ToValidUTF8(strings.Map(func(r rune) rune {
 		if acts(r) {
@@ -65,7 +65,8 @@ func acts(r rune) bool {
 	case r < 0xad:
 		return false
 	}
-	return r == 0xad || r == 0x61c || 0x200b <= r && r <= 0x200f || 0x2028 <= r && r <= 0x202e || 0x2060 <= r && r <= 0x206f ||
+	return r == 0xad || r == 0x61c || 0x200b <= r && r <= 0x200f ||
+		0x2028 <= r && r <= 0x202e || 0x2060 <= r && r <= 0x206f ||
 		r == 0xfeff || 0xfff9 <= r && r <= 0xfffb || 0xe0000 <= r && r <= 0xe007f
 }
 
@@ -78,7 +79,7 @@ func nameOf(r rune) string {
 	return fmt.Sprintf("U+%04X", r)
 }
 
-// cut is the beginning of a text of at most so many characters, and how many bytes are left out.
+// cut returns the first most characters of a text, and the number of bytes that are left out.
 func cut(text string, most int) (string, int) {
 	n := 0
 	for i := range text {

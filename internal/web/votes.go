@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// votes are how the verdict of a judge came about.
+// votes explain the verdict of a judge.
 type votes struct {
 	// Said are the justifications, each once.
 	Said []string
@@ -21,9 +21,9 @@ type votes struct {
 	Calls   []vote
 }
 
-// vote is what one model has answered.
+// vote is the answer of one model.
 type vote struct {
-	// Verdict is its score or label, Error why it has none.
+	// Verdict is its score or label. Error says why it has none.
 	Verdict, Error string
 	Model          string
 	// From is where the answer came from: the model, the cache or a batch.
@@ -32,7 +32,7 @@ type vote struct {
 	Cost string
 }
 
-// votesOf are the votes of a result that models have given; nil if it is none.
+// votesOf returns the votes of models for a result, nil if there are none.
 func votesOf(r schemas.EvaluationResult) *votes {
 	if r.Judge == nil {
 		return nil
@@ -56,7 +56,10 @@ func (v *votes) String() string {
 }
 
 func newVote(c eval.JudgeCall) vote {
-	v := vote{Error: c.Error, Verdict: c.Label, Model: cmp.Or(c.ModelReturned, c.Model), From: "the model", Took: time.Duration(c.LatencyMs) * time.Millisecond, Cost: none}
+	v := vote{
+		Error: c.Error, Verdict: c.Label, Model: cmp.Or(c.ModelReturned, c.Model), From: "the model",
+		Took: time.Duration(c.LatencyMs) * time.Millisecond, Cost: none,
+	}
 	if v.Verdict == "" && c.Score != nil {
 		v.Verdict = formatScore(c.Score)
 	}
@@ -74,7 +77,7 @@ func newVote(c eval.JudgeCall) vote {
 	return v
 }
 
-// dollars is an amount as the terminal shows it.
+// dollars writes an amount as the terminal does.
 func dollars(cost float64) string {
 	if cost == 0 || cost >= 10 {
 		return fmt.Sprintf("$%.2f", cost)

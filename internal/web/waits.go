@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// maxWaits is how many groups a page shows.
+// maxWaits is the most groups that a page shows.
 const maxWaits = 50
 
 // addWaits adds what the run waits for.
@@ -41,7 +41,7 @@ func (o *overview) addWaits(ctx context.Context, from interface {
 	return err
 }
 
-// waitGroups are what is waited for, in the order in which it was seen.
+// waitGroups collects waits in groups, in the order in which it saw them.
 type waitGroups struct {
 	all     []waitGroup
 	at      map[[2]string]int
@@ -54,8 +54,8 @@ type waiter struct {
 	rollout string
 }
 
-// add gives the group of a type and a name, with the rollout counted in it. What is too much for a page
-// is one group, "others".
+// add returns the group of a type and a name, and counts the rollout in it. Groups that do not fit
+// on a page become one, "others".
 func (w *waitGroups) add(typ, name, rolloutID string) *waitGroup {
 	key := [2]string{typ, name}
 	i, ok := w.at[key]
@@ -85,10 +85,13 @@ func earlier(a time.Time, b *time.Time) time.Time {
 	return *b
 }
 
-// kinds are what types of triggers are called on pages.
-var kinds = map[string]string{"TASK": "question", "JOB": "job", "TIMER": "timer", "API": "call", "INBOX": "message", "QUEUE_ITEM": "queue item", "MCP_TASK": "MCP task", "MESH_JOB": "mesh job"}
+// kinds are the words for types of triggers on pages.
+var kinds = map[string]string{
+	"TASK": "question", "JOB": "job", "TIMER": "timer", "API": "call", "INBOX": "message", "QUEUE_ITEM": "queue item",
+	"MCP_TASK": "MCP task", "MESH_JOB": "mesh job",
+}
 
-// kindOf is what a type of triggers is called on pages.
+// kindOf returns the word for a type of triggers on pages.
 func kindOf(typ string) string {
 	if kind, ok := kinds[typ]; ok {
 		return kind
@@ -96,7 +99,7 @@ func kindOf(typ string) string {
 	return plain(strings.ToLower(strings.ReplaceAll(typ, "_", " ")))
 }
 
-// nameOfWait is what is waited for: the process, the question, the application that asks, or the
+// nameOfWait names a wait by the process, the question, the application that asks, or the
 // interrupt.
 func nameOfWait(typ, interruptID string, asked json.RawMessage) string {
 	if names := wait.Names(asked); len(names) > 0 {

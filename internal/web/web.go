@@ -1,5 +1,5 @@
-// Package web is the pages that people look at: the runs of a store, a run with its verdict, gates and
-// rollouts, one rollout with its timeline, and what is waited for. They are made on the server, every
+// Package web has the pages for people: the runs of a store, a run with its verdict, gates and
+// rollouts, one rollout with its timeline, and the open triggers. The server makes them, every
 // state of a page is a URL, and everything works without JavaScript.
 //
 // It reads through package service, and shows the numbers of package report; it computes no score
@@ -31,10 +31,10 @@ type Pages struct {
 type Endpoint struct {
 	// Pattern is one of http.ServeMux.
 	Pattern string
-	// Scope is what a caller needs; with Open nobody is asked who they are.
+	// Scope is the scope that a caller needs. With Open nobody has to authenticate.
 	Scope access.Scope
 	Open  bool
-	// Audit names what is done; empty for what only reads.
+	// Audit names the action; empty if the endpoint only reads.
 	Audit   string
 	Handler http.Handler
 }
@@ -48,7 +48,8 @@ func New(o Options) *Pages {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := newSite(o)
-	return &Pages{s, newRunsPages(s), &runPages{site: s}, newRolloutPages(s), newComparePages(s), newLivePages(s), answers{o}}
+	return &Pages{s, newRunsPages(s), &runPages{site: s},
+		newRolloutPages(s), newComparePages(s), newLivePages(s), answers{o}}
 }
 
 // Endpoints are all URLs of the pages.
@@ -84,7 +85,7 @@ func (p *Pages) Endpoints() []Endpoint {
 	}
 }
 
-// handle makes a handler of a page. It answers with a page that says what is wrong, if something is.
+// handle makes a handler of a page. It answers an error with a page that describes it.
 func (p *Pages) handle(f func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		Protect(w.Header())

@@ -8,7 +8,7 @@ import (
 	"github.com/evalrun/evalrun/internal/report"
 )
 
-// whyDetail is what a list shows of a rollout whose row was opened.
+// whyDetail is the detail of a rollout whose row was opened in a list.
 type whyDetail struct {
 	// Title is like "small, epoch 1: failed, score 0.500".
 	Title      string            `json:"title"`
@@ -34,9 +34,10 @@ func (p *site) why(w http.ResponseWriter, r *http.Request) error {
 	worst := report.WorstFirst(d.EvaluationRunResults)
 	for _, e := range worst[:min(len(worst), maxScores)] {
 		said, _ := cut(saidBy(e.Result), maxValue)
-		out.Evaluators = append(out.Evaluators, reportEvaluator{Name: e.EvaluatorName, Score: formatScore(e.Result.Score), Said: said})
+		out.Evaluators = append(out.Evaluators, reportEvaluator{Name: e.EvaluatorName,
+			Score: formatScore(e.Result.Score), Said: said})
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(out) // a reader who is gone is told nothing
+	_ = json.NewEncoder(w).Encode(out) // a client that is gone misses the answer
 	return nil
 }

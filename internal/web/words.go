@@ -5,14 +5,14 @@ import (
 	"unicode"
 )
 
-// word is a part of a text that is compared with another: the same in both, or in one of them alone.
+// word is a part of a text that is compared with another. Both texts have it, or only one.
 type word struct {
 	Text    string
 	Differs bool
 }
 
-// maxWords is how many words of what differs between two texts are compared with each other. Longer
-// parts differ as a whole.
+// maxWords is the most words of a difference between two texts that are compared with each other.
+// Longer parts differ as a whole.
 const maxWords = 600
 
 // words marks in two texts the words that are in one of them alone.
@@ -22,8 +22,8 @@ func words(a, b string) (inA, inB []word) {
 	return marked(x, sameX), marked(y, sameY)
 }
 
-// inBoth marks what two lists have in common, in order. Between what is the same at their beginnings and
-// ends at most so many are compared with each other; longer parts differ as a whole.
+// inBoth marks the common parts of two lists, in order. Between equal beginnings and ends it
+// compares at most most elements with each other. Longer parts differ as a whole.
 func inBoth(x, y []string, most int) (inX, inY []bool) {
 	begin, end := 0, 0
 	for begin < min(len(x), len(y)) && x[begin] == y[begin] {
@@ -37,7 +37,7 @@ func inBoth(x, y []string, most int) (inX, inY []bool) {
 	return slices.Concat(same(begin), midX, same(end)), slices.Concat(same(begin), midY, same(end))
 }
 
-// split parts a text into words, spaces, and single other characters.
+// split splits a text into words, spaces, and single other characters.
 func split(text string) (out []string) {
 	kind := func(r rune) int {
 		switch {
@@ -95,7 +95,7 @@ func common(x, y []string, most int) (inX, inY []bool) {
 	return inX, inY
 }
 
-// marked joins words that are marked alike.
+// marked joins words with the same mark.
 func marked(all []string, same []bool) (out []word) {
 	for i, text := range all {
 		if n := len(out); n > 0 && out[n-1].Differs == !same[i] {
