@@ -13,7 +13,7 @@ import (
 // atifVersion is the version of the Agent Trajectory Interchange Format, Harbor's RFC 0001.
 const atifVersion = "ATIF-v1.7"
 
-// atifTrajectory is one rollout as ATIF has it.
+// atifTrajectory is one rollout in ATIF.
 type atifTrajectory struct {
 	SchemaVersion string      `json:"schema_version"`
 	SessionID     string      `json:"session_id"`
@@ -66,7 +66,7 @@ type atifMetrics struct {
 	Steps            int      `json:"total_steps"`
 }
 
-// atifExtra is what ATIF has no place for.
+// atifExtra has the facts for which ATIF has no place.
 type atifExtra struct {
 	RunID          string             `json:"run_id"`
 	EvaluationID   string             `json:"evaluation_id"`
@@ -102,7 +102,7 @@ func ATIF(r *report.Report, f func(rolloutID string, trajectory json.RawMessage)
 	return pending, err
 }
 
-// WriteATIF writes all trajectories, one a line.
+// WriteATIF writes all trajectories, each in one line.
 func WriteATIF(w io.Writer, r *report.Report) error {
 	_, err := ATIF(r, func(_ string, trajectory json.RawMessage) error {
 		_, err := fmt.Fprintf(w, "%s\n", trajectory)
@@ -112,11 +112,17 @@ func WriteATIF(w io.Writer, r *report.Report) error {
 }
 
 func atifOf(r *report.Report, one *schemas.Rollout, t transcript) atifTrajectory {
-	out := atifTrajectory{SchemaVersion: atifVersion, SessionID: one.RolloutID, TrajectoryID: one.RolloutID, Agent: atifAgent{Name: one.Agent, Version: one.AgentVersion},
-		Extra: atifExtra{RunID: r.RunID, EvaluationID: one.EvaluationID, EvaluationName: one.EvaluationName, Epoch: one.Epoch, Status: one.Status, Error: one.Error, Limit: one.Limit,
-			Score: one.Score, Unscored: unscored(one), Segments: one.Segments, Clocks: one.Clocks}}
+	out := atifTrajectory{
+		SchemaVersion: atifVersion, SessionID: one.RolloutID, TrajectoryID: one.RolloutID,
+		Agent: atifAgent{Name: one.Agent, Version: one.AgentVersion},
+		Extra: atifExtra{
+			RunID: r.RunID, EvaluationID: one.EvaluationID, EvaluationName: one.EvaluationName, Epoch: one.Epoch,
+			Status: one.Status, Error: one.Error, Limit: one.Limit, Score: one.Score, Unscored: unscored(one),
+			Segments: one.Segments, Clocks: one.Clocks,
+		},
+	}
 	if out.Agent.Version == "" {
-		out.Agent.Version = "unknown" // which must be there
+		out.Agent.Version = "unknown" // ATIF demands a version
 	}
 	out.Agent.ModelName = modelOf(r, one)
 	for _, e := range one.EvaluationRunResults {
@@ -141,7 +147,8 @@ func atifOf(r *report.Report, one *schemas.Rollout, t transcript) atifTrajectory
 	}
 	out.FinalMetrics = atifMetrics{Steps: len(out.Steps)}
 	if u := one.Usage; u != nil && u.Total != nil {
-		out.FinalMetrics.PromptTokens, out.FinalMetrics.CompletionTokens, out.FinalMetrics.CachedTokens = &u.Total.InputTokens, &u.Total.OutputTokens, &u.Total.CachedInputTokens
+		out.FinalMetrics.PromptTokens, out.FinalMetrics.CompletionTokens, out.FinalMetrics.CachedTokens =
+			&u.Total.InputTokens, &u.Total.OutputTokens, &u.Total.CachedInputTokens
 		if u.Total.CostKnown() {
 			out.FinalMetrics.CostUSD = u.Total.Cost
 		}
@@ -171,7 +178,8 @@ func atifStepOf(t turn) atifStep {
 
 func stampOf(at time.Time) string { return stamp(&at) }
 
-// modelOf is the model that a rollout's agent has used; empty if it is not known or were several.
+// modelOf returns the model that a rollout's agent used. It is empty if it is not known or there
+// were several.
 func modelOf(r *report.Report, one *schemas.Rollout) string {
 	if u := one.Usage; u != nil && len(u.Models) == 1 && u.Models[0].Model != "" {
 		return u.Models[0].Model

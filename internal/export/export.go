@@ -15,7 +15,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// stamp is a time as both formats want it: ISO 8601.
+// stamp writes a time as both formats want it: ISO 8601.
 func stamp(at *time.Time) string {
 	if at == nil || at.IsZero() {
 		return ""
@@ -23,7 +23,8 @@ func stamp(at *time.Time) string {
 	return at.UTC().Format("2006-01-02T15:04:05.000000+00:00")
 }
 
-// text is a JSON value for people: a string as it is, everything else as JSON; empty for null.
+// text writes a JSON value for people: a string as it is, everything else as JSON. It is empty for
+// null.
 func text(raw json.RawMessage) string {
 	var s string
 	if len(raw) == 0 || string(raw) == "null" {
@@ -33,13 +34,13 @@ func text(raw json.RawMessage) string {
 		return s
 	}
 	var b bytes.Buffer
-	if json.Compact(&b, raw) != nil { // a document has it indented
+	if json.Compact(&b, raw) != nil { // a document indents it
 		return string(raw)
 	}
 	return b.String()
 }
 
-// object is a JSON value as an object: another value is its only member.
+// object returns a JSON value as an object, with any other value as its only member.
 func object(raw json.RawMessage) json.RawMessage {
 	var o map[string]json.RawMessage
 	switch {
@@ -48,11 +49,12 @@ func object(raw json.RawMessage) json.RawMessage {
 	case json.Unmarshal(raw, &o) == nil:
 		return raw
 	}
-	out, _ := json.Marshal(map[string]json.RawMessage{"input": raw}) // it was valid
+	out, _ := json.Marshal(map[string]json.RawMessage{"input": raw}) // raw is valid
 	return out
 }
 
-// why says in one line why a rollout has no score that counts; empty if it was scored or may be.
+// why says in one line why a rollout has no score that counts. It is empty if it was scored or may
+// be.
 func why(one *schemas.Rollout) string {
 	switch {
 	case one.Error != nil:
@@ -82,7 +84,7 @@ func waitsFor(triggers []schemas.Trigger) string {
 	return strings.Join(out, ", ")
 }
 
-// unscored says of each evaluator without a score why it has none.
+// unscored says why each evaluator without a score has none.
 func unscored(one *schemas.Rollout) map[string]string {
 	out := map[string]string{}
 	for _, r := range one.EvaluationRunResults {
@@ -99,7 +101,7 @@ func unscored(one *schemas.Rollout) map[string]string {
 	return out
 }
 
-// scaled is a score from 0 to 1, whatever the evaluator's own scale.
+// scaled converts a score to the range from 0 to 1.
 func scaled(r schemas.EvaluationResult) float64 {
 	if r.Scale > 0 {
 		return *r.Score / r.Scale

@@ -16,11 +16,11 @@ import (
 // inspectVersion is the version of Inspect's logs (LOG_SCHEMA_VERSION of inspect_ai).
 const inspectVersion = 2
 
-// summaryText is how much of an input Inspect's list of samples shows.
+// summaryText is the most bytes of an input that Inspect's list of samples shows.
 const summaryText = 1024
 
 // WriteInspect writes a log of Inspect: a ZIP file with a member for each sample, their summaries,
-// and a header. A log is of one task and one model, so that of several agents one must be named.
+// and a header. A log has one task and one model, so agent must be named if there are several.
 func WriteInspect(w io.Writer, r *report.Report, agent string) error {
 	agent, err := agentOf(r, agent)
 	if err != nil {
@@ -45,18 +45,18 @@ func WriteInspect(w io.Writer, r *report.Report, agent string) error {
 	return z.Close()
 }
 
-// AgentError says that the agent of a log was not named, or that there is none of that name.
+// AgentError is the error if the agent of a log was not named, or does not exist.
 type AgentError string
 
 func (e AgentError) Error() string { return string(e) }
 
-// agentOf is the agent whose rollouts are written.
+// agentOf returns the agent whose rollouts are written.
 func agentOf(r *report.Report, agent string) (string, error) {
 	var names []string
 	for _, a := range r.Agents {
 		names = append(names, a.Name)
 	}
-	if names == nil { // of an earlier version, which has not listed them
+	if names == nil { // an earlier version did not list the agents
 		if err := r.Rollouts(func(one *schemas.Rollout) error {
 			if !slices.Contains(names, one.Agent) {
 				names = append(names, one.Agent)
@@ -70,14 +70,15 @@ func agentOf(r *report.Report, agent string) (string, error) {
 	case agent != "" && !slices.Contains(names, agent):
 		return "", AgentError(fmt.Sprintf("--agent: the run has no agent %q, but %q", agent, names))
 	case agent == "" && len(names) != 1:
-		return "", AgentError(fmt.Sprintf("a log of Inspect is of one agent, and the run has %q: name one with --agent", names))
+		return "", AgentError(fmt.Sprintf("a log of Inspect is of one agent, and the run has %q: name one with --agent",
+			names))
 	case agent == "":
 		return names[0], nil
 	}
 	return agent, nil
 }
 
-// inspectLog is a log that is being written.
+// inspectLog is a log in the making.
 type inspectLog struct {
 	zip   *zip.Writer
 	r     *report.Report
@@ -97,7 +98,8 @@ func (l *inspectLog) member(name string, v any) error {
 	return json.NewEncoder(w).Encode(v)
 }
 
-// inspectUsage is ModelUsage of inspect_ai. Its input tokens leave out those that came from a cache.
+// inspectUsage is ModelUsage of inspect_ai. Its input tokens leave out those that came from a
+// cache.
 type inspectUsage struct {
 	Input  int64    `json:"input_tokens"`
 	Output int64    `json:"output_tokens"`
@@ -107,7 +109,8 @@ type inspectUsage struct {
 }
 
 func (u inspectUsage) plus(more inspectUsage) inspectUsage {
-	sum := inspectUsage{Input: u.Input + more.Input, Output: u.Output + more.Output, Total: u.Total + more.Total, Cached: u.Cached + more.Cached}
+	sum := inspectUsage{Input: u.Input + more.Input, Output: u.Output + more.Output,
+		Total: u.Total + more.Total, Cached: u.Cached + more.Cached}
 	if u.Cost != nil && more.Cost != nil {
 		cost := *u.Cost + *more.Cost
 		sum.Cost = &cost
@@ -121,7 +124,8 @@ func (l *inspectLog) usageOf(one *schemas.Rollout) map[string]inspectUsage {
 		return out
 	}
 	for _, m := range one.Usage.Models {
-		u := inspectUsage{Input: m.InputTokens - m.CachedInputTokens, Output: m.OutputTokens, Total: m.Tokens(), Cached: m.CachedInputTokens}
+		u := inspectUsage{Input: m.InputTokens - m.CachedInputTokens, Output: m.OutputTokens,
+			Total: m.Tokens(), Cached: m.CachedInputTokens}
 		if m.CostKnown() {
 			u.Cost = m.Cost
 		}
@@ -219,18 +223,24 @@ type inspectMetric struct {
 	Value float64 `json:"value"`
 }
 
-// header is written last, for it knows the samples.
+// header makes the header. It is written last, since it lists the samples.
 func (l *inspectLog) header() inspectHeader {
 	h := l.r.Head
 	var a schemas.Agent
 	if i := slices.IndexFunc(h.Agents, func(a schemas.Agent) bool { return a.Name == l.agent }); i >= 0 {
 		a = h.Agents[i]
 	}
-	out := inspectHeader{Version: inspectVersion, Status: l.status(), Eval: inspectSpec{EvalID: h.RunID + "/" + l.agent, RunID: h.RunID, Created: stamp(h.StartedAt),
+	out := inspectHeader{Version: inspectVersion, Status: l.status(), Eval: inspectSpec{
+		EvalID: h.RunID + "/" + l.agent, RunID: h.RunID, Created: stamp(h.StartedAt),
 		Task: h.EvaluationSetName, TaskID: h.EvaluationSetID, TaskFile: h.EvaluationSetPath, Solver: l.agent, Tags: h.Tags,
-		Dataset: inspectDataset{Name: h.EvaluationSetName, Location: h.EvaluationSetPath, Samples: len(l.ids), SampleIDs: l.ids},
-		Model:   a.Model, Config: map[string]any{}, Packages: map[string]string{"evalrun": h.EvalrunVersion},
-		Metadata: map[string]any{"evalrun_store_id": h.StoreID, "evalrun_revision": h.Revision, "evalrun_status": h.Status, "evalrun_plan_digest": h.PlanDigest}},
+		Dataset: inspectDataset{
+			Name: h.EvaluationSetName, Location: h.EvaluationSetPath, Samples: len(l.ids), SampleIDs: l.ids,
+		},
+		Model: a.Model, Config: map[string]any{}, Packages: map[string]string{"evalrun": h.EvalrunVersion},
+		Metadata: map[string]any{
+			"evalrun_store_id": h.StoreID, "evalrun_revision": h.Revision, "evalrun_status": h.Status,
+			"evalrun_plan_digest": h.PlanDigest,
+		}},
 		Plan:  inspectPlan{Name: "evalrun", Steps: []inspectStep{{l.agent, map[string]any{"type": a.Type}}}},
 		Stats: inspectStats{stamp(h.StartedAt), stamp(h.FinishedAt), l.usage}}
 	if out.Eval.Model == "" {
@@ -246,7 +256,8 @@ func (l *inspectLog) header() inspectHeader {
 	return out
 }
 
-// status is that of the log. Inspect has no word for what waits: such a log is one that has begun.
+// status returns the status of the log. Inspect has no word for a run that waits: its log has only
+// begun.
 func (l *inspectLog) status() string {
 	switch {
 	case !l.r.Final:
@@ -257,7 +268,7 @@ func (l *inspectLog) status() string {
 	return "success"
 }
 
-// onlyModel is the model that was used; none/none, as in Inspect, if that is not known.
+// onlyModel returns the model that was used; none/none, as in Inspect, if that is not known.
 func (l *inspectLog) onlyModel() string {
 	if len(l.usage) == 1 {
 		for name := range l.usage {
@@ -267,8 +278,9 @@ func (l *inspectLog) onlyModel() string {
 	return "none/none"
 }
 
-// results are computed as Inspect does: over the samples that have a score, each the mean of its
-// epochs. Samples that ended with an error count nowhere; what evalrun makes of them is metadata.
+// results computes the results as Inspect does: over the samples that have a score, which is the
+// mean of its epochs. Samples that ended with an error count nowhere. The metadata has evalrun's
+// own figures.
 func (l *inspectLog) results() *inspectResults {
 	stats := l.statistics()
 	out := &inspectResults{Total: len(l.summaries), Completed: l.completed, Scores: []inspectScore{},

@@ -100,7 +100,7 @@ type inspectSummary struct {
 	MessageCount int                           `json:"message_count"`
 }
 
-// add writes a sample. What has not begun is none.
+// add writes a sample. A rollout that has not begun makes none.
 func (l *inspectLog) add(one *schemas.Rollout) error {
 	l.dataset(one.EvaluationID)
 	if one.Segments == 0 && !one.Status.IsTerminal() {
@@ -114,8 +114,11 @@ func (l *inspectLog) add(one *schemas.Rollout) error {
 	if one.Status == schemas.StateCompleted {
 		l.completed++
 	}
-	short := inspectSummary{ID: s.ID, Epoch: s.Epoch, Input: cut(s.Input), Target: cut(s.Target), ModelUsage: s.ModelUsage, StartedAt: s.StartedAt, CompletedAt: s.CompletedAt,
-		TotalTime: s.TotalTime, WorkingTime: s.WorkingTime, UUID: s.UUID, Completed: one.Status == schemas.StateCompleted, MessageCount: len(s.Messages)}
+	short := inspectSummary{
+		ID: s.ID, Epoch: s.Epoch, Input: cut(s.Input), Target: cut(s.Target), ModelUsage: s.ModelUsage,
+		StartedAt: s.StartedAt, CompletedAt: s.CompletedAt, TotalTime: s.TotalTime, WorkingTime: s.WorkingTime,
+		UUID: s.UUID, Completed: one.Status == schemas.StateCompleted, MessageCount: len(s.Messages),
+	}
 	for name, score := range s.Scores {
 		if short.Scores == nil {
 			short.Scores = map[string]inspectSampleScore{}
@@ -144,21 +147,29 @@ func cut(text string) string {
 		return text
 	}
 	for at := summaryText; ; at-- {
-		if text[at]&0xC0 != 0x80 { // the beginning of a character
+		if text[at]&0xC0 != 0x80 { // a character begins here
 			return text[:at] + "…"
 		}
 	}
 }
 
 func (l *inspectLog) sample(one *schemas.Rollout, t transcript) inspectSample {
-	s := inspectSample{ID: one.EvaluationID, Epoch: one.Epoch, Input: text(one.Inputs), Target: text(one.ExpectedOutput), ModelUsage: l.usageOf(one),
-		StartedAt: stamp(one.StartedAt), CompletedAt: stamp(one.FinishedAt), TotalTime: seconds(one.Clocks.WallMs), WorkingTime: seconds(one.Clocks.WorkingMs), UUID: one.RolloutID,
-		Metadata: map[string]any{"evaluation_name": one.EvaluationName, "agent": one.Agent, "status": one.Status, "segments": one.Segments, "clocks": one.Clocks},
-		Messages: l.messages(one, t)}
+	s := inspectSample{
+		ID: one.EvaluationID, Epoch: one.Epoch, Input: text(one.Inputs), Target: text(one.ExpectedOutput),
+		ModelUsage: l.usageOf(one), StartedAt: stamp(one.StartedAt), CompletedAt: stamp(one.FinishedAt),
+		TotalTime: seconds(one.Clocks.WallMs), WorkingTime: seconds(one.Clocks.WorkingMs), UUID: one.RolloutID,
+		Metadata: map[string]any{
+			"evaluation_name": one.EvaluationName, "agent": one.Agent, "status": one.Status,
+			"segments": one.Segments, "clocks": one.Clocks,
+		},
+		Messages: l.messages(one, t),
+	}
 	if s.Input == "" && len(t.turns) > 0 {
 		s.Input = t.turns[0].text // a task has instructions instead
 	}
-	for name, value := range map[string]any{"unscored": unscored(one), "tags": one.Tags, "evaluation": one.Metadata, "resumed_by": one.ResumedBy} {
+	for name, value := range map[string]any{
+		"unscored": unscored(one), "tags": one.Tags, "evaluation": one.Metadata, "resumed_by": one.ResumedBy,
+	} {
 		if text, err := json.Marshal(value); err == nil && len(text) > 2 && string(text) != "null" {
 			s.Metadata[name] = value
 		}
@@ -169,10 +180,12 @@ func (l *inspectLog) sample(one *schemas.Rollout, t transcript) inspectSample {
 	s.Output = inspectOutput{Model: modelOf(l.r, one), Choices: []inspectChoice{}}
 	if reason := why(one); reason != "" {
 		s.Error = &inspectError{Message: reason}
-		return s // it has no scores that count
+		return s // no score of it counts
 	}
 	s.Output.Completion = t.answer()
-	s.Output.Choices = append(s.Output.Choices, inspectChoice{inspectMessage{Role: "assistant", Content: s.Output.Completion, Source: "generate", Model: s.Output.Model}, "stop"})
+	s.Output.Choices = append(s.Output.Choices, inspectChoice{inspectMessage{
+		Role: "assistant", Content: s.Output.Completion, Source: "generate", Model: s.Output.Model,
+	}, "stop"})
 	s.Scores = scores(one, s.Output.Completion)
 	if one.Limit != nil {
 		s.Limit = &inspectLimit{Type: limitType(one.Limit.Category), Reason: one.Limit.Error()}
@@ -180,7 +193,7 @@ func (l *inspectLog) sample(one *schemas.Rollout, t transcript) inspectSample {
 	return s
 }
 
-// limitType is Inspect's name of a limit.
+// limitType returns Inspect's name of a limit.
 func limitType(category string) string {
 	switch category {
 	case "timeout":
@@ -191,7 +204,7 @@ func limitType(category string) string {
 	return "custom"
 }
 
-// scores are those of the evaluators that have given one, from 0 to 1.
+// scores returns the scores of the evaluators that gave one, from 0 to 1.
 func scores(one *schemas.Rollout, answer string) map[string]inspectSampleScore {
 	out := map[string]inspectSampleScore{}
 	for _, e := range one.EvaluationRunResults {
@@ -214,7 +227,7 @@ func scores(one *schemas.Rollout, answer string) map[string]inspectSampleScore {
 	return out
 }
 
-// messages are those of the conversation. Each result of a tool is a message of its own.
+// messages returns the messages of the conversation. Each result of a tool is a message of its own.
 func (l *inspectLog) messages(one *schemas.Rollout, t transcript) []inspectMessage {
 	out := []inspectMessage{}
 	name := modelOf(l.r, one)
@@ -223,11 +236,13 @@ func (l *inspectLog) messages(one *schemas.Rollout, t transcript) []inspectMessa
 		case user:
 			out = append(out, inspectMessage{Role: "user", Content: turn.text, Source: "input"})
 		case system:
-			// The agent has not seen it: evalrun says so itself, in the metadata.
+			// The agent has not seen it: evalrun writes it itself, in the metadata.
 		case model:
 			m := inspectMessage{Role: "assistant", Content: turn.text, Source: "generate", Model: name}
 			if turn.thought != "" {
-				m.Content = []map[string]string{{"type": "reasoning", "reasoning": turn.thought}, {"type": "text", "text": turn.text}}
+				m.Content = []map[string]string{
+					{"type": "reasoning", "reasoning": turn.thought}, {"type": "text", "text": turn.text},
+				}
 			}
 			var results []inspectMessage
 			for _, c := range turn.calls {

@@ -14,10 +14,10 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// transcript is what was said and done in a rollout, over all its segments.
+// transcript has the words and actions of a rollout, over all its segments.
 type transcript struct {
 	turns []turn
-	// missing says what is not in it; empty if it is whole.
+	// missing says what the transcript lacks; empty if it is whole.
 	missing string
 }
 
@@ -39,7 +39,7 @@ const (
 	system role = "system"
 )
 
-// call is the call of a tool. ended is zero if it has not.
+// call is the call of a tool. ended is zero if it has not ended.
 type call struct {
 	id, name, server string
 	arguments        json.RawMessage
@@ -48,11 +48,11 @@ type call struct {
 	began, ended     time.Time
 }
 
-// maxTrajectory is how much of the trajectory of a segment is read.
+// maxTrajectory is the most bytes of a segment's trajectory that are read.
 const maxTrajectory = 256 << 20
 
-// newTranscript reads what a rollout's agent has said and done. An agent that leaves no trajectory
-// has an input, calls of tools and an output.
+// newTranscript reads what a rollout's agent said and did. For an agent that leaves no trajectory
+// it has an input, calls of tools and an output.
 func newTranscript(r *report.Report, one *schemas.Rollout) (t transcript, err error) {
 	named, read := 0, 0
 	for _, log := range counted(one.Logs) {
@@ -84,7 +84,7 @@ func newTranscript(r *report.Report, one *schemas.Rollout) (t transcript, err er
 	return t, nil
 }
 
-// counted are the logs of the attempts that counted: of each segment the last.
+// counted returns the logs of the attempts that counted: for each segment the last.
 func counted(logs []string) (out []string) {
 	last := map[string]string{}
 	attempt := func(log string) (segment, dir string) {
@@ -108,7 +108,7 @@ func counted(logs []string) (out []string) {
 	return out
 }
 
-// addTrajectory adds what a segment has left. A torn last line is left out.
+// addTrajectory adds the trajectory of a segment. It leaves out a torn last line.
 func (t *transcript) addTrajectory(data []byte) {
 	for line := range bytes.Lines(data) {
 		var e record.Event
@@ -140,7 +140,7 @@ func (t *transcript) addTrajectory(data []byte) {
 	}
 }
 
-// open is the agent's turn that is going on and has called no tool yet; nil if there is none.
+// open returns the agent's current turn if it has called no tool yet, nil if there is none.
 func (t *transcript) open() *turn {
 	if n := len(t.turns); n > 0 && t.turns[n-1].role == model && t.turns[n-1].calls == nil {
 		return &t.turns[n-1]
@@ -153,7 +153,7 @@ func (t *transcript) begin(at time.Time) *turn {
 	return &t.turns[len(t.turns)-1]
 }
 
-// addCall adds a call to the turn that is going on, or beside calls that had not ended when it
+// addCall adds a call to the current turn, or beside calls that had not ended when it
 // began.
 func (t *transcript) addCall(c call) {
 	last := t.open()
@@ -170,14 +170,17 @@ func (t *transcript) addCall(c call) {
 }
 
 func callOf(c record.Call) call {
-	out := call{id: c.ID, name: c.Name, server: c.Server, arguments: object(c.Input), result: c.Text(), failed: c.Status == "failed", began: c.StartedAt}
+	out := call{
+		id: c.ID, name: c.Name, server: c.Server, arguments: object(c.Input), result: c.Text(),
+		failed: c.Status == "failed", began: c.StartedAt,
+	}
 	if c.DurationMs != nil {
 		out.ended = c.StartedAt.Add(time.Duration(*c.DurationMs) * time.Millisecond)
 	}
 	return out
 }
 
-// addSpans adds what the results document has: the input, the calls of tools, the output.
+// addSpans adds the content of the results document: the input, the calls of tools, the output.
 func (t *transcript) addSpans(one *schemas.Rollout) {
 	began := time.Time{}
 	if one.StartedAt != nil {
@@ -195,7 +198,7 @@ func (t *transcript) addSpans(one *schemas.Rollout) {
 	}
 }
 
-// number gives each call an id that no other has.
+// number gives each call a unique id.
 func (t *transcript) number() {
 	seen := map[string]bool{}
 	n := 0
@@ -211,7 +214,7 @@ func (t *transcript) number() {
 	}
 }
 
-// answer is the last thing that the agent said.
+// answer returns the last text of the agent.
 func (t transcript) answer() string {
 	for i := len(t.turns) - 1; i >= 0; i-- {
 		if t.turns[i].role == model && t.turns[i].text != "" {

@@ -25,17 +25,17 @@ const (
 	TypeRescored  = "io.github.evalrun.run.rescored"
 )
 
-// contentType is that of a CloudEvent in its structured form.
+// contentType is the content type of a CloudEvent in its structured form.
 const contentType = "application/cloudevents+json; charset=utf-8"
 
-// Message is what a target is told: the attributes of a CloudEvent (version 1.0). It holds no
+// Message is a message to a target: the attributes of a CloudEvent (version 1.0). It contains no
 // secret.
 type Message struct {
-	// ID is the same however often the message is sent.
+	// ID stays the same however often the message is sent.
 	ID string
 	// Kind decides which targets get it.
 	Kind Kind
-	// Source names the run, Subject what of it the message is about.
+	// Source names the run, Subject the part of it that the message is about.
 	Source, Subject string
 	Type            string
 	Time            time.Time
@@ -64,7 +64,7 @@ func (m Message) event() ([]byte, error) {
 // secretPrefix begins a secret of Standard Webhooks.
 const secretPrefix = "whsec_"
 
-// parseSecret reads a secret as Standard Webhooks has it.
+// parseSecret reads a secret of Standard Webhooks.
 func parseSecret(text string) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(strings.TrimSpace(text), secretPrefix))
 	if err != nil || !strings.HasPrefix(strings.TrimSpace(text), secretPrefix) || len(key) < 24 || len(key) > 64 {

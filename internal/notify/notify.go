@@ -1,5 +1,5 @@
-// Package notify sends notifications of what happens in runs: webhooks get a signed CloudEvent,
-// commands get it on stdin. Messages wait in the store. Whichever process works on the store sends
+// Package notify sends notifications of the events of runs: webhooks get a signed CloudEvent,
+// commands get it on stdin. Messages wait in the store. Any process that works on the store sends
 // them, until the target has accepted them or they are given up.
 //
 // [ParseTargets] reads the key "notify" of an eval set or a service. A [Sender] sends. The package
@@ -21,18 +21,18 @@ import (
 	"github.com/evalrun/evalrun/internal/wait/template"
 )
 
-// Kind is what a target can be told.
+// Kind is a kind of messages.
 type Kind string
 
 // The kinds.
 const (
 	Suspended Kind = "suspended" // a rollout waits
-	Question  Kind = "question"  // a person is asked something
+	Question  Kind = "question"  // a person is asked a question
 	Finished  Kind = "finished"  // a run is final
 	Rescored  Kind = "rescored"  // a run was scored again
 )
 
-// eventTypes are the events that the messages of a kind are made of.
+// eventTypes maps a kind of messages to the events that make them.
 var eventTypes = map[Kind][]store.EventType{
 	Suspended: {store.RolloutSuspended, store.RolloutScoring},
 	Question:  {store.RolloutSuspended, store.RolloutScoring, store.QuestionAsked},
@@ -45,25 +45,25 @@ const (
 	maxTimeout     = wait.Duration(time.Minute)
 )
 
-// Target is a webhook or a command. It is stored with a run; URL and Secret may contain ${VAR},
-// whose values are not.
+// Target is a webhook or a command. It is stored with a run. URL and Secret may contain ${VAR},
+// whose values are not stored.
 type Target struct {
 	// URL gets messages by POST, signed with Secret.
 	URL    string `json:"url,omitempty"`
 	Secret string `json:"secret,omitempty"`
 	// Command gets each message on stdin. It starts in the folder of the file that names it.
 	Command []string `json:"command,omitempty"`
-	// Events are the kinds that it is told.
+	// Events are the kinds of messages that it gets.
 	Events []Kind `json:"events"`
-	// Timeout is how long one message may take.
+	// Timeout is the most time that one message may take.
 	Timeout wait.Duration `json:"timeout"`
 }
 
-// Targets are those of one file.
+// Targets are the targets of one file.
 type Targets []Target
 
-// ParseTargets reads the value of the key "notify"; n may be nil. What is wrong is recorded in r
-// with its place.
+// ParseTargets reads the value of the key "notify"; n may be nil. Problems are recorded in r
+// with their places.
 func ParseTargets(r *input.Reader, n *input.Node) (out Targets) {
 	if n == nil || n.Kind == input.Null {
 		return nil
@@ -142,7 +142,7 @@ func parseEvents(r *input.Reader, f *input.Fields) []Kind {
 	return out
 }
 
-// checkSecret says what is wrong with a secret as far as that can be said without the values of its
+// checkSecret reports problems of a secret that are visible without the values of its
 // variables.
 func checkSecret(r *input.Reader, n *input.Node) {
 	if err := template.Check(n.Text); err != nil {
@@ -160,14 +160,14 @@ func checkSecret(r *input.Reader, n *input.Node) {
 	r.Warnf(n, "what stands here is stored with every run; write it as a variable such as ${WEBHOOK_SECRET}")
 }
 
-// ID names the target in the store. Equal targets have the same.
+// ID names the target in the store. Equal targets have equal ids.
 func (t Target) ID() string {
-	text, _ := json.Marshal(t) // of strings and numbers
+	text, _ := json.Marshal(t) // strings and numbers can always be encoded
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:12])
 }
 
-// Name is what messages call the target. The path of a URL can be a credential and is left out.
+// Name is the target's name in messages. The path of a URL can be a credential and is left out.
 func (t Target) Name() string {
 	if t.URL == "" {
 		const most = 60
@@ -179,7 +179,7 @@ func (t Target) Name() string {
 	}
 	scheme, rest, ok := strings.Cut(t.URL, "://")
 	if !ok {
-		return t.URL // which begins with a variable
+		return t.URL // it begins with a variable
 	}
 	host, _, _ := strings.Cut(rest, "/")
 	if _, after, ok := strings.Cut(host, "@"); ok {
@@ -189,7 +189,7 @@ func (t Target) Name() string {
 	return scheme + "://" + host
 }
 
-// ForStore is the target as the store knows it.
+// ForStore returns the target in the form of the store.
 func (t Target) ForStore() store.NotifyTarget {
 	out := store.NotifyTarget{ID: t.ID()}
 	for _, kind := range t.Events {
@@ -202,7 +202,7 @@ func (t Target) ForStore() store.NotifyTarget {
 	return out
 }
 
-// Variables are the names of all ${VAR} in the targets, sorted.
+// Variables returns the names of all ${VAR} in the targets, sorted.
 func (ts Targets) Variables() []string {
 	names := map[string]bool{}
 	for _, t := range ts {
@@ -212,7 +212,7 @@ func (ts Targets) Variables() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// ForStore are the targets as the store knows them.
+// ForStore returns the targets in the form of the store.
 func (ts Targets) ForStore() (out []store.NotifyTarget) {
 	for _, t := range ts {
 		out = append(out, t.ForStore())
@@ -229,7 +229,7 @@ func (ts Targets) Find(id string) (Target, bool) {
 	return ts[i], true
 }
 
-// CheckSecrets says which secret cannot be used with the values that variables have now.
+// CheckSecrets reports a secret that is invalid with the current values of its variables.
 func (ts Targets) CheckSecrets(resolve template.Resolver) error {
 	for _, t := range ts {
 		if t.URL == "" {

@@ -20,21 +20,21 @@ import (
 	"github.com/evalrun/evalrun/internal/wait/template"
 )
 
-// failure is why a target has not taken a message.
+// failure says why a target did not take a message.
 type failure struct {
 	err error
-	// quote is what the target has said, with secrets that it may have got; end says that its end
+	// quote is the answer of the target, possibly with secrets. end is set if its end
 	// is of interest, not its beginning.
 	quote []byte
 	end   bool
-	// final says that trying again is of no use; after is the least time until then, if the target
-	// has said one.
+	// final is set if another attempt is of no use. after is the least time until then, if the target
+	// named one.
 	final bool
 	after time.Duration
 }
 
-// text is the failure without secrets. They are taken out before anything is cut: a part of a
-// secret would not be known.
+// text is the failure without secrets. It removes them before it cuts anything, since a part of a
+// secret would not be recognized.
 func (f *failure) text(red *redact.Redactor) string {
 	quote := strings.Join(strings.Fields(red.String(strings.ToValidUTF8(string(f.quote), ""))), " ")
 	switch {
@@ -53,7 +53,7 @@ func (f *failure) text(red *redact.Redactor) string {
 func failed(format string, args ...any) *failure { return &failure{err: fmt.Errorf(format, args...)} }
 
 const (
-	// kept is how much of an answer or of stderr is kept, and quoted how much of that is quoted.
+	// kept is the most bytes of an answer or of stderr that are kept, quoted the most that are quoted.
 	kept   = 16 << 10
 	quoted = 200
 )
@@ -76,7 +76,7 @@ func (s *Sender) post(ctx context.Context, t Target, resolve template.Resolver, 
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
 	if err != nil {
-		return failed("the request could not be made") // the error has the URL in it
+		return failed("the request could not be made") // the error contains the URL
 	}
 	timestamp, sig := signature(key, m.ID, s.o.Now(), body)
 	for name, value := range map[string]string{
@@ -96,11 +96,12 @@ func (s *Sender) post(ctx context.Context, t Target, resolve template.Resolver, 
 		return failed("%w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, kept)) // only for a message; the connection is used again if that was all
+	// The answer is only for a message. The connection is used again if that was all.
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, kept))
 	return judge(resp, answer, s.o.Now())
 }
 
-// judge says what an answer means. Only 2xx is success. Redirects are not followed, for the message
+// judge interprets an answer. Only 2xx is success. Redirects are not followed, since the message
 // is signed for its receiver. After 410 the receiver wants no more of it. Everything else is tried
 // again, unlike elsewhere: a receiver may be mended in the days that the attempts take.
 func judge(resp *http.Response, answer []byte, now time.Time) *failure {
@@ -131,7 +132,8 @@ func (s *Sender) run(ctx context.Context, t Target, dir string, m Message) *fail
 	defer cancel()
 	var stderr tail
 	cmd := exec.CommandContext(ctx, t.Command[0], t.Command[1:]...)
-	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stderr = dir, sandbox.Environ(os.Environ()), bytes.NewReader(append(body, '\n')), &stderr
+	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stderr = dir, sandbox.Environ(os.Environ()),
+		bytes.NewReader(append(body, '\n')), &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 2 * time.Second
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -139,13 +141,13 @@ func (s *Sender) run(ctx context.Context, t Target, dir string, m Message) *fail
 		return failed("it could not be started: %w", err)
 	}
 	err = cmd.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // this ends processes that it left behind
 	f := failed("it ended with %s", cmd.ProcessState)
 	switch {
 	case ctx.Err() != nil:
 		f = failed("it was ended after %s", time.Duration(t.Timeout))
 	case err == nil || cmd.ProcessState.Success():
-		return nil // it need not have read its input
+		return nil // it may have ignored its input
 	}
 	f.quote, f.end = stderr.kept, true
 	return f

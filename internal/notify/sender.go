@@ -17,75 +17,79 @@ import (
 )
 
 const (
-	// maxTargets is how many targets are told something at once; each gets one message at a time.
+	// maxTargets is the most targets that are sent to at once. Each gets one message at a time.
 	maxTargets = 16
-	// batch is how many notifications are claimed at once, and hold for how long.
+	// batch is the most notifications that are claimed at once, hold the time of a claim.
 	batch = 16
 	hold  = 3 * time.Minute
-	// settle is how long a change is followed by others before the store is asked.
+	// settle is how long the sender waits for more changes before it asks the store.
 	settle = 50 * time.Millisecond
-	// lookAgain is when the store is asked at the latest, whatever is or is not told.
+	// lookAgain is the most time between two requests to the store, with or without changes.
 	lookAgain = time.Minute
-	// keepEvery is how often the known targets are made known again.
+	// keepEvery is how often the known targets are announced again.
 	keepEvery = time.Hour
-	// later is when another process may know what this one does not.
+	// later is the time after which another process may know what this one does not.
 	later = time.Minute
 	// leftAtMost is how long a notification is left to processes that can send it.
 	leftAtMost = 7 * 24 * time.Hour
 )
 
-// pauses are those between the attempts: after the last one a notification is given up. They are
-// the example of Standard Webhooks.
-var pauses = []time.Duration{5 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour}
+// pauses are the pauses between the attempts. After the last one a notification is given up. They
+// are the example of Standard Webhooks.
+var pauses = []time.Duration{
+	5 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+	10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+}
 
-// ErrNotHere means that this process cannot send a notification, and another may.
+// ErrNotHere means that this process cannot send a notification, but another may.
 var ErrNotHere = errors.New("this process cannot send it")
 
-// Parcel is a notification as it is sent.
+// Parcel is a notification in the form in which it is sent.
 type Parcel struct {
 	Target Target
-	// Messages are told one after the other. Those that the target does not want are left out.
+	// Messages are sent one after the other. Those that the target does not want are left out.
 	Messages []Message
-	// Resolve gives the values of the target's variables, Redact takes them out of errors.
+	// Resolve returns the values of the target's variables, Redact removes them from errors.
 	Resolve template.Resolver
 	Redact  *redact.Redactor
-	// Dir is where a command starts.
+	// Dir is the folder in which a command starts.
 	Dir string
 }
 
-// Options are what a Sender needs.
+// Options configure a Sender.
 type Options struct {
 	Store interface {
 		store.Outbox
 		store.Changes
 	}
-	// Known are the targets of this process, beside those of the runs' own plans. Run keeps them
-	// known to the store, for so long.
+	// Known are the targets of this process, besides those of the runs' own plans. Run keeps them
+	// known to the store for the time Keep.
 	Known []store.NotifyTarget
 	Keep  time.Duration
-	// Parcel makes what is sent of a notification. ErrNotHere leaves it for another process, and
-	// store.ErrNotFound says that its run is gone.
+	// Parcel makes the parcel of a notification. ErrNotHere leaves it for another process.
+	// store.ErrNotFound means that its run is gone.
 	Parcel func(context.Context, store.Notification) (Parcel, error)
 	Logger *slog.Logger
-	// GivenUp, if not nil, is told what was given up, for a person.
+	// GivenUp, if not nil, is called with a notification that was given up, for a person.
 	GivenUp func(n store.Notification, target, why string)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Sender sends what the store's outbox holds. Several may, in one process or in many.
+// Sender sends the notifications in the store's outbox. There may be several, in one process or in
+// many.
 type Sender struct {
 	o      Options
 	client *http.Client
 	// known are the ids of the known targets.
 	known []string
-	// freed is told when a target is not busy any more.
+	// freed is signalled when a target is not busy any more.
 	freed chan struct{}
 	work  sync.WaitGroup
 
 	mu   sync.Mutex
 	busy map[string]bool
-	// warned are the targets whose trouble was said, until they take something.
+	// warned has the targets whose trouble was reported, until they take something.
 	warned map[string]bool
 }
 
@@ -100,13 +104,18 @@ func New(o Options) *Sender {
 	for _, t := range o.Known {
 		known = append(known, t.ID)
 	}
-	return &Sender{o: o, known: known, freed: make(chan struct{}, 1), busy: map[string]bool{}, warned: map[string]bool{}, client: &http.Client{
-		Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	return &Sender{
+		o: o, known: known, freed: make(chan struct{}, 1), busy: map[string]bool{}, warned: map[string]bool{},
+		client: &http.Client{
+			Transport:     transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
 }
 
-// Run sends until drain is closed; then it sends once more what is due, as Flush does, and returns.
-// When ctx is done it returns at once: what is being sent is broken off and sent another time. The
-// error is one of the store.
+// Run sends until drain is closed. Then it sends everything that is due once more, as Flush does,
+// and returns. When ctx is done it returns at once: sending stops and is tried again another time.
+// The error is one of the store.
 func (s *Sender) Run(ctx context.Context, drain <-chan struct{}) error {
 	defer s.client.CloseIdleConnections()
 	defer s.work.Wait()
@@ -151,7 +160,7 @@ func (s *Sender) Run(ctx context.Context, drain <-chan struct{}) error {
 	}
 }
 
-// Flush sends what is due, everything once, and returns when that is done or ctx is.
+// Flush sends everything that is due once, and returns when that is done or ctx is.
 func (s *Sender) Flush(ctx context.Context) error {
 	defer s.client.CloseIdleConnections()
 	defer s.work.Wait()
@@ -167,7 +176,7 @@ func (s *Sender) Flush(ctx context.Context) error {
 			return nil
 		}
 		if idle {
-			continue // something has become due in between
+			continue // more has become due in between
 		}
 		select {
 		case <-s.freed:
@@ -177,8 +186,8 @@ func (s *Sender) Flush(ctx context.Context) error {
 	}
 }
 
-// start begins to send what is due, and returns when more will be; what waits for a busy target
-// comes when that is freed.
+// start begins to send what is due, and returns when more will be. Notifications for a busy target
+// come when that is freed.
 func (s *Sender) start(ctx context.Context) (next time.Time, err error) {
 	for {
 		next, err := s.o.Store.NextNotification(ctx, s.known)
@@ -212,8 +221,8 @@ func (s *Sender) start(ctx context.Context) (next time.Time, err error) {
 	}
 }
 
-// sendAll sends the notifications of one target. When it does not take one, the others wait as long
-// as that one does: a target that is down costs one request a round.
+// sendAll sends the notifications of one target. When the target does not take one, the others wait
+// as long as that one does: a target that is down costs one request a round.
 func (s *Sender) sendAll(ctx context.Context, claimed []store.Notification, until time.Time) {
 	commit := context.WithoutCancel(ctx)
 	var pause time.Duration
@@ -226,15 +235,16 @@ func (s *Sender) sendAll(ctx context.Context, claimed []store.Notification, unti
 		}
 	}
 	for _, rest := range claimed {
-		err := s.o.Store.NotificationFailed(commit, rest, store.NotificationFailure{NotTried: true, Parts: rest.Parts, After: pause})
+		err := s.o.Store.NotificationFailed(commit, rest,
+			store.NotificationFailure{NotTried: true, Parts: rest.Parts, After: pause})
 		if err != nil && !errors.Is(err, store.ErrNotClaimed) {
 			s.o.Logger.Error("a notification could not be put back; it is sent later", "run", rest.RunID, "error", err)
 		}
 	}
 }
 
-// send sends one notification and records what came of it. down says that its target may be tried
-// again only after a pause, and not that this notification alone was not for it.
+// send sends one notification and records the outcome. down is set if its target may be tried
+// again only after a pause, and not if this notification alone was not for it.
 func (s *Sender) send(ctx context.Context, n store.Notification) (down bool, pause time.Duration, err error) {
 	commit, log := context.WithoutCancel(ctx), s.o.Logger.With("run", n.RunID, "event", n.Seq)
 	parcel, err := s.o.Parcel(commit, n)
@@ -259,7 +269,7 @@ func (s *Sender) send(ctx context.Context, n store.Notification) (down bool, pau
 		return false, 0, s.o.Store.NotificationSent(commit, n)
 	}
 	f := store.NotificationFailure{Parts: parts, Error: redact.Line(name) + ": " + why.text(parcel.Redact)}
-	if ctx.Err() != nil { // broken off by us
+	if ctx.Err() != nil { // the sender itself stopped the attempt
 		f.NotTried, f.Error = true, ""
 		return true, 0, s.o.Store.NotificationFailed(commit, n, f)
 	}
@@ -270,12 +280,13 @@ func (s *Sender) send(ctx context.Context, n store.Notification) (down bool, pau
 	}
 	f.After = max(pauses[n.Attempts-1], min(why.after, pauses[len(pauses)-1]))
 	if s.setWarned(n.Target, true) {
-		log.Warn("a notification was not delivered; it will be tried again", "target", name, "after", f.After, "error", f.Error)
+		log.Warn("a notification was not delivered; it will be tried again",
+			"target", name, "after", f.After, "error", f.Error)
 	}
 	return true, f.After, s.o.Store.NotificationFailed(commit, n, f)
 }
 
-// leave puts back a notification that this process cannot send. Another may, but not for ever.
+// leave puts back a notification that this process cannot send. Another may, within a limited time.
 func (s *Sender) leave(ctx context.Context, n store.Notification, target, why string) error {
 	f := store.NotificationFailure{NotTried: true, Parts: n.Parts, After: later, Error: why}
 	if s.setWarned(n.Target, true) {
@@ -289,7 +300,8 @@ func (s *Sender) leave(ctx context.Context, n store.Notification, target, why st
 }
 
 func (s *Sender) giveUp(n store.Notification, target, why string) {
-	s.o.Logger.Warn("a notification was not delivered and is given up", "run", n.RunID, "event", n.Seq, "target", target, "attempts", n.Attempts, "error", why)
+	s.o.Logger.Warn("a notification was not delivered and is given up",
+		"run", n.RunID, "event", n.Seq, "target", target, "attempts", n.Attempts, "error", why)
 	if s.o.GivenUp != nil {
 		s.o.GivenUp(n, target, why)
 	}

@@ -1,6 +1,7 @@
 // Package pack writes and reads packed runs: one file, a tar archive in zstd. The manifest comes
-// first, and a list of everything with checksums last, so that a file that was cut or changed is
-// noticed. The package knows files, and nothing of stores; what reads a pack trusts no name in it.
+// first, and a list of everything with checksums last, so that a reader notices a file that was cut
+// or changed. The package knows files, and nothing of stores. The reader of a pack trusts no name
+// in it.
 package pack
 
 import (
@@ -15,22 +16,22 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
-// Version is that of the format.
+// Version is the version of the format.
 const Version = 1
 
 const (
 	format       = "evalrun-pack"
 	manifestName = "manifest.json"
 	listName     = "checksums.txt"
-	// maxManifest is how long a manifest may be.
+	// maxManifest is the most bytes of a manifest.
 	maxManifest = 16 << 20
 )
 
-// Manifest says what is in a pack.
+// Manifest describes the content of a pack.
 type Manifest struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	// Evalrun is the version of the program that has packed, and StoreID the store it was in.
+	// Evalrun is the version of the program that packed it, and StoreID the store of the runs.
 	Evalrun  string    `json:"evalrun"`
 	StoreID  string    `json:"storeId"`
 	PackedAt time.Time `json:"packedAt"`
@@ -44,7 +45,7 @@ type Run struct {
 	Status string `json:"status"`
 }
 
-// InvalidError says that a file is no pack that can be unpacked.
+// InvalidError says why a file is no pack that can be unpacked.
 type InvalidError struct{ Reason string }
 
 // Error implements error.
@@ -54,7 +55,7 @@ func invalid(format string, args ...any) error {
 	return &InvalidError{redact.Line(fmt.Sprintf(format, args...))}
 }
 
-// damaged is the error of a pack that cannot be read to its end.
+// damaged returns the error of a pack that cannot be read to its end.
 func damaged(err error) error {
 	var e *InvalidError
 	if errors.As(err, &e) {
@@ -76,12 +77,13 @@ func readManifest(data []byte) (m Manifest, err error) {
 	return m, nil
 }
 
-// checkName refuses names that lead elsewhere.
+// checkName refuses names that lead out of the folder.
 func checkName(name string) error {
 	switch {
 	case path.IsAbs(name):
 		return invalid("it has the absolute path %q", name)
-	case name == "" || name == "." || path.Clean(name) != name || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsRune(name, 0):
+	case name == "" || name == "." || path.Clean(name) != name || name == ".." ||
+		strings.HasPrefix(name, "../") || strings.ContainsRune(name, 0):
 		return invalid("it has the path %q, which leads out of its folder", name)
 	}
 	return nil
@@ -98,7 +100,7 @@ func linkStays(name, target string) bool {
 	return to == path.Join(parts[0], parts[1]) || strings.HasPrefix(to, path.Join(parts[0], parts[1])+"/")
 }
 
-// line is what the list says of an entry.
+// line is the list's line for an entry.
 func line(kind byte, mode int64, sum []byte, name string) string {
 	return fmt.Sprintf("%c %03o %x %q\n", kind, mode, sum, name)
 }

@@ -17,22 +17,22 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxWindow is how much memory reading a pack may take; what [Writer] makes needs 8 MiB.
+// maxWindow is the most memory that reading a pack may take. A pack of [Writer] needs 8 MiB.
 const maxWindow = 64 << 20
 
 // reader extracts a pack into a folder.
 type reader struct {
 	root *os.Root
 	list strings.Builder
-	// seen are the names so far. links are made, and folders get their modes and times, when everything
-	// else is there: nothing is written through a link.
+	// seen has the names so far. Links are made, and folders get their modes and times, when
+	// everything else is there: nothing is written through a link.
 	seen    map[string]bool
 	links   []*tar.Header
 	folders []*tar.Header
 }
 
-// Extract reads a pack to its end, and puts what is in it into an empty folder. If there is an error the
-// folder may have anything in it; an *InvalidError says what is wrong with the pack.
+// Extract reads a pack to its end, and extracts it into an empty folder. After an error the
+// folder may have anything in it. An *InvalidError says what is wrong with the pack.
 func Extract(r io.Reader, dir string) (m Manifest, err error) {
 	zip, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
@@ -81,7 +81,7 @@ func (x *reader) manifest(t *tar.Reader) (m Manifest, err error) {
 	return readManifest(data)
 }
 
-// entries extracts all entries up to the list, which must be what they were.
+// entries extracts all entries up to the list, which must match them.
 func (x *reader) entries(t *tar.Reader) error {
 	for {
 		h, err := t.Next()
@@ -89,7 +89,7 @@ func (x *reader) entries(t *tar.Reader) error {
 			return damaged(err)
 		}
 		if h.Name == listName {
-			said, err := io.ReadAll(io.LimitReader(t, int64(x.list.Len())+1)) // a longer one is not right
+			said, err := io.ReadAll(io.LimitReader(t, int64(x.list.Len())+1)) // a longer list is wrong
 			if err != nil {
 				return damaged(err)
 			}
@@ -137,7 +137,7 @@ func (x *reader) entry(t *tar.Reader, h *tar.Header) error {
 	return nil
 }
 
-// folder makes a folder, unless it is there.
+// folder makes a folder, unless it exists.
 func (x *reader) folder(name string) error {
 	err := x.root.MkdirAll(name, 0o700)
 	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrExist) {
@@ -186,8 +186,8 @@ func (x *reader) attributes(h *tar.Header) error {
 	return errors.Join(x.root.Chmod(h.Name, os.FileMode(h.Mode)), x.root.Chtimes(h.Name, time.Time{}, h.ModTime))
 }
 
-// behindLink is a name that leads through a link of the pack; empty if none does. What is made there
-// would be elsewhere than its name says, and so would be what it links to.
+// behindLink returns a name that leads through a link of the pack, empty if none does. A file made
+// there would be elsewhere than its name says, and so would be the target of a link.
 func (x *reader) behindLink() string {
 	links := map[string]bool{}
 	for _, h := range x.links {
@@ -203,7 +203,7 @@ func (x *reader) behindLink() string {
 	return ""
 }
 
-// finish makes the links, and gives the folders their modes and times: those that are deepest first.
+// finish makes the links, and gives the folders their modes and times, the deepest first.
 func (x *reader) finish() error {
 	if name := x.behindLink(); name != "" {
 		return invalid("%q in it leads through a link", name)

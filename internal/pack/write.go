@@ -19,10 +19,10 @@ import (
 type Writer struct {
 	zip *zstd.Encoder
 	tar *tar.Writer
-	// list is what the last entry says.
+	// list is the content of the last entry.
 	list strings.Builder
-	// Left are the paths of what was left out: what is no file, folder or link, and links that lead out
-	// of their folder.
+	// Left has the paths that were left out: entries other than files, folders and links, and links
+	// that lead out of their folder.
 	Left []string
 }
 
@@ -41,9 +41,11 @@ func NewWriter(w io.Writer, m Manifest) (*Writer, error) {
 	return p, p.data(manifestName, data)
 }
 
-// data writes an entry that is no file.
+// data writes an entry that does not come from a file.
 func (p *Writer) data(name string, data []byte) error {
-	if err := p.tar.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(data))}); err != nil {
+	if err := p.tar.WriteHeader(&tar.Header{
+		Name: name, Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(data)),
+	}); err != nil {
 		return err
 	}
 	if _, err := p.tar.Write(data); err != nil {
@@ -54,8 +56,8 @@ func (p *Writer) data(name string, data []byte) error {
 	return nil
 }
 
-// Tree adds a file, or a folder with everything in it but the folders below it that are named. If it is
-// not there nothing is added.
+// Tree adds a file, or a folder with everything in it except the named folders below it. It adds
+// nothing if root does not exist.
 func (p *Writer) Tree(name, root string, without ...string) error {
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -105,7 +107,8 @@ func (p *Writer) add(name, file string, entry fs.DirEntry) error {
 		return err
 	}
 	header.Name, header.Mode = name, int64(info.Mode().Perm())
-	header.Uid, header.Gid, header.Uname, header.Gname, header.Format = 0, 0, "", "", tar.FormatPAX // mtime to the nanosecond
+	// The format PAX keeps the mtime to the nanosecond.
+	header.Uid, header.Gid, header.Uname, header.Gname, header.Format = 0, 0, "", "", tar.FormatPAX
 	if err := p.tar.WriteHeader(header); err != nil {
 		return err
 	}

@@ -8,10 +8,11 @@ import (
 	"syscall"
 )
 
-// The files that a segment leaves in the folder of its attempt; each is there only if there is something in it.
+// These are the files that a segment leaves in the folder of its attempt. A file without content is
+// left out.
 const (
-	FileOutput = "output.json" // the agent's document, whether or not it is one
-	FileStdout = "stdout.log"  // stdout, where the document is not all of it
+	FileOutput = "output.json" // the agent's document, valid or not
+	FileStdout = "stdout.log"  // stdout, if it has more than the document
 	FileStderr = "stderr.log"
 	FileTrace  = "trace.jsonl" // written by the agent
 
@@ -23,7 +24,7 @@ const (
 	VerifierLog = "test-stdout.txt"
 )
 
-// FilesIn are those of the names that are files in a folder.
+// FilesIn returns those of the names that are files in a folder.
 func FilesIn(dir string, names ...string) ([]string, error) {
 	var files []string
 	for _, name := range names {
@@ -39,8 +40,8 @@ func FilesIn(dir string, names ...string) ([]string, error) {
 	return files, nil
 }
 
-// OpenRegular opens a file that an agent may have written: nil if there is none, or something that
-// is not a plain file.
+// OpenRegular opens a file that an agent may have written. It returns nil if there is none, or
+// something else than a plain file.
 func OpenRegular(path string) (*os.File, error) {
 	// O_NONBLOCK: a FIFO in its place must not hold us up.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
@@ -51,7 +52,7 @@ func OpenRegular(path string) (*os.File, error) {
 		return nil, err
 	}
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		_ = file.Close() // not read
+		_ = file.Close() // nothing was read
 		return nil, err
 	}
 	return file, nil
@@ -63,6 +64,6 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 	if file == nil || err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // only read
+	defer func() { _ = file.Close() }() // it was only read
 	return io.ReadAll(io.LimitReader(file, most))
 }

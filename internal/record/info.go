@@ -11,24 +11,24 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// EnvironmentHost is the Environment of a task that ran on this machine's own system, and in no
+// EnvironmentHost is the Environment of a task that ran on this machine's own system, without an
 // image.
 const EnvironmentHost = "host"
 
 // EnvironmentImage is the Environment of a task that ran in its image.
 const EnvironmentImage = "image"
 
-// Info is what is to be reported of a segment beside its outcome. It is stored with the segment.
+// Info is the report of a segment besides its outcome. It is stored with the segment.
 type Info struct {
 	Isolation string `json:"isolation,omitempty"`
-	// Environment is what a task ran on; empty where the rollout is not one of a task.
+	// Environment is the environment of a task; empty if the rollout is not one of a task.
 	Environment string `json:"environment,omitempty"`
-	// AgentName and AgentVersion are what the agent says of itself.
+	// AgentName and AgentVersion are the agent's own statements.
 	AgentName    string `json:"agentName,omitempty"`
 	AgentVersion string `json:"agentVersion,omitempty"`
 	SessionID    string `json:"sessionId,omitempty"`
-	// ResumedBy is how the segment went on with the session of the one before: resume, load or
-	// replay. It is empty in a rollout's first.
+	// ResumedBy says how the segment continued the session of the one before: resume, load or
+	// replay. It is empty in a rollout's first segment.
 	ResumedBy string `json:"resumedBy,omitempty"`
 	// ResumeNote says why a better way was not taken.
 	ResumeNote string `json:"resumeNote,omitempty"`
@@ -36,56 +36,57 @@ type Info struct {
 	// MCPServers has a verdict for each server of the task.
 	MCPServers []ServerVerdict `json:"mcpServers,omitempty"`
 	ToolCalls  int             `json:"toolCalls,omitempty"`
-	// HeldMs is how long calls were held open in milliseconds: the segment waited, and did not
-	// work.
+	// HeldMs is the time in milliseconds for which calls were held open: the segment waited, and did
+	// not work.
 	HeldMs int64 `json:"heldMs,omitempty"`
-	// Model is what the model proxy counted, AgentUsage what the agent itself reported last.
+	// Model is the count of the model proxy, AgentUsage the last report of the agent itself.
 	Model      *modelproxy.Usage `json:"model,omitempty"`
 	AgentUsage json.RawMessage   `json:"agentUsage,omitempty"`
-	// Usage is what calls of models have used, by model, and UsageSource who says so.
+	// Usage is the use of models, by model. UsageSource says who counted it.
 	Usage       []eval.Usage `json:"usage,omitempty"`
 	UsageSource UsageSource  `json:"usageSource,omitempty"`
-	// Steps are the steps of a task that were finished in this segment, and those before.
+	// Steps are the steps of a task that were finished in this segment or before.
 	Steps []StepResult `json:"steps,omitempty"`
 	// WithoutEffect are the limits of a task that this machine could not keep.
 	WithoutEffect []LimitWithoutEffect `json:"limitsWithoutEffect,omitempty"`
 	// Refused are the connections that were refused because of the task's allowlist.
 	Refused *schemas.RefusedConnections `json:"refusedConnections,omitempty"`
-	// Limit is the limit that ended the segment, if what was there by then is scored all the same.
+	// Limit is the limit that ended the segment, if its work until then is scored all the same.
 	Limit *fault.Fault `json:"limit,omitempty"`
 }
 
 // LimitWithoutEffect is a limit of a task that could not be kept.
 type LimitWithoutEffect struct {
-	// Key is that of task.toml.
+	// Key is its key in task.toml.
 	Key    string `json:"key"`
 	Reason string `json:"reason"`
 }
 
-// ServerVerdict says what became of an MCP server that was declared for an agent.
+// ServerVerdict is the outcome for an MCP server that was declared for an agent.
 type ServerVerdict struct {
 	Name      string  `json:"name"`
 	Transport string  `json:"transport"`
 	Verdict   Verdict `json:"verdict"`
-	// Reason of a verdict that is not VerdictSent.
+	// Reason explains a verdict other than VerdictSent.
 	Reason string `json:"reason,omitempty"`
-	// Calls counts the calls of its tools, Held those that were held open because what they had
-	// started would not outlive evalrun.
+	// Calls counts the calls of its tools. Held counts those that were held open because the work that
+	// they started would not outlive evalrun.
 	Calls int `json:"calls"`
 	Held  int `json:"held,omitempty"`
-	// NotOffered are those of its tools that no request to the agent's model has offered, where
-	// others were.
+	// NotOffered are its tools that no request to the agent's model offered, if other tools
+	// were offered.
 	NotOffered []string `json:"notOffered,omitempty"`
 }
 
-// Verdict is what became of a server.
+// Verdict is the outcome for a server.
 type Verdict string
 
 // The verdicts.
 const (
 	VerdictSent        Verdict = "sent"        // declared to the agent in session/new, session/load or session/resume
 	VerdictUnsupported Verdict = "unsupported" // the agent does not take its transport
-	VerdictBridged     Verdict = "bridged"     // declared as a stdio server, since the agent does not take HTTP: the bridge to the gateway
+	// It is declared as a stdio server, the bridge to the gateway, since the agent does not take HTTP.
+	VerdictBridged     Verdict = "bridged"
 	VerdictUnreachable Verdict = "unreachable" // nothing answers there, or its program is missing
 	VerdictNoTools     Verdict = "no-tools"    // the agent did not get its tools in time
 	VerdictHidden      Verdict = "hidden"      // the agent has its tools, and no request to its model offered one
@@ -97,21 +98,22 @@ type StepResult struct {
 	Name string `json:"name"`
 	// Reward is nil if the step's verifier left none; then Error says why.
 	Reward *float64 `json:"reward"`
-	// RewardName is as in tasks.Reward.
+	// RewardName has the meaning of tasks.Reward.
 	RewardName string             `json:"rewardName,omitempty"`
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
 	Error      string             `json:"error,omitempty"`
-	// Notes say what was left out of what the step has left, and what is missing of it.
+	// Notes say which files of the step were left out, and which are missing.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Add adds what a further step of the same segment reports.
+// Add adds the report of a further step of the same segment.
 func (i *Info) Add(more *Info) {
 	if more == nil {
 		return
 	}
 	sum := *more
-	sum.Usage, sum.UsageSource = eval.MergeUsage(slices.Concat(i.Usage, more.Usage)...), cmp.Or(more.UsageSource, i.UsageSource)
+	sum.Usage, sum.UsageSource = eval.MergeUsage(slices.Concat(i.Usage, more.Usage)...),
+		cmp.Or(more.UsageSource, i.UsageSource)
 	sum.Steps, sum.ToolCalls, sum.HeldMs = i.Steps, i.ToolCalls+more.ToolCalls, i.HeldMs+more.HeldMs
 	sum.Refused = i.Refused.Plus(more.Refused)
 	if i.ResumedBy != "" {

@@ -10,13 +10,13 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// maxTrace is how much of a trace is read.
+// maxTrace is the most bytes of a trace that are read.
 const maxTrace = 64 << 20
 
 // ReadTrace reads the spans that an agent left in the directory of a segment: one JSON object a
 // line. Lines that are not JSON objects are skipped and counted, such as the last one of an agent
 // that was killed while it wrote. Of a trace over 64 MiB the rest is left out, and the line that is
-// cut counts as skipped. No trace is no error.
+// cut counts as skipped. A missing trace is no error.
 func ReadTrace(dir string) (spans []json.RawMessage, skipped int, err error) {
 	data, err := ReadRegular(filepath.Join(dir, FileTrace), maxTrace)
 	if err != nil {
@@ -35,8 +35,8 @@ func ReadTrace(dir string) (spans []json.RawMessage, skipped int, err error) {
 	return spans, skipped, nil
 }
 
-// TraceDirs are the folders below that of a segment's attempt in which its agent has left a trace,
-// those of a task's steps in order.
+// TraceDirs returns the folders in and below that of a segment's attempt in which its agent left a
+// trace, those of a task's steps in order.
 func TraceDirs(dir string, files []store.File) []string {
 	var out []string
 	for _, f := range files {

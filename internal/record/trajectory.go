@@ -12,48 +12,47 @@ import (
 	"time"
 )
 
-// FileTrajectory holds what an agent said, called and used in a segment, one JSON object a line;
-// those of all segments make one trajectory.
+// FileTrajectory has what an agent said, called and used in a segment, one JSON object a line.
+// The files of all segments make one trajectory.
 const FileTrajectory = "trajectory.jsonl"
 
 // Event is one line of a trajectory.
 type Event struct {
 	Time time.Time `json:"time"`
-	// Type is one of the constants below; which of the other fields are set follows from it.
+	// Type is one of the constants below. It determines which of the other fields are set.
 	Type      string `json:"type"`
 	SessionID string `json:"sessionId,omitempty"`
-	// Text of a prompt, message or thought.
+	// Text is the text of a prompt, message or thought.
 	Text string `json:"text,omitempty"`
-	// Call is a tool call, told when it has ended, or when the segment has.
+	// Call is a tool call. It is written when the call has ended, or when the segment has.
 	Call *Call `json:"toolCall,omitempty"`
-	// Data is what else there is to say: an object.
+	// Data is an object with everything else.
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
 // The types of events.
 const (
-	EventSession     = "session"     // a session began or was gone on with
-	EventPrompt      = "prompt"      // what the agent was asked
-	EventMessage     = "message"     // what it said
-	EventThought     = "thought"     // what it thought
-	EventToolCall    = "tool_call"   // a tool that it called
-	EventMCPCall     = "mcp_call"    // a call of a tool as the MCP gateway saw it
+	EventSession     = "session"     // a session began or continued
+	EventPrompt      = "prompt"      // the agent got a prompt
+	EventMessage     = "message"     // the agent said something
+	EventThought     = "thought"     // the agent thought something
+	EventToolCall    = "tool_call"   // the agent called a tool
+	EventMCPCall     = "mcp_call"    // the MCP gateway saw a call of a tool
 	EventPermission  = "permission"  // a request for permission, and the answer
 	EventElicitation = "elicitation" // a question, and the answer
 	EventPlan        = "plan"
-	EventUsage       = "usage"     // as the agent reports it
+	EventUsage       = "usage"     // the agent reported its use of models
 	EventUpdate      = "update"    // any other update, as it came
 	EventLimit       = "limit"     // a limit ended the turn
 	EventStop        = "stop"      // the turn ended
-	EventSuspended   = "suspended" // the segment ended; what it waits for
-	EventResumed     = "resumed"   // the next one began; what had arrived
+	EventSuspended   = "suspended" // the segment ended, with what it waits for
+	EventResumed     = "resumed"   // the next one began, with what had arrived
 )
 
 // Call is a tool call of an agent.
 type Call struct {
 	ID string `json:"toolCallId"`
-	// Name of the tool, and Server the MCP server that it belongs to; Server is empty for the
-	// agent's own tools.
+	// Name is the name of the tool. Server is its MCP server, empty for the agent's own tools.
 	Name      string          `json:"name"`
 	Server    string          `json:"server,omitempty"`
 	Title     string          `json:"title,omitempty"`
@@ -68,15 +67,15 @@ type Call struct {
 	DurationMs *int64 `json:"durationMs,omitempty"`
 }
 
-// Trajectory writes the files of a segment that tell what the agent did: the trajectory, and its
-// tool calls once more as spans, which is what evaluators and reports read of every kind of agent.
-// What the agent does and what is done with it are added concurrently.
+// Trajectory writes the files of a segment that record the agent's actions: the trajectory, and its
+// tool calls once more as spans, which evaluators and reports read for every kind of agent.
+// Its methods may be called concurrently.
 type Trajectory struct {
 	events, spans *Lines
 	now           func() time.Time
 
 	mu sync.Mutex
-	// open is the message or thought that is still being said, text its text.
+	// open is the message or thought that is not complete yet, text its text.
 	open Event
 	text strings.Builder
 	// last is the text of the last message.
@@ -85,7 +84,10 @@ type Trajectory struct {
 }
 
 func OpenTrajectory(dir string, redact func(io.Writer) io.WriteCloser, now func() time.Time) *Trajectory {
-	return &Trajectory{events: NewLines(filepath.Join(dir, FileTrajectory), redact), spans: NewLines(filepath.Join(dir, FileTrace), redact), now: now}
+	return &Trajectory{
+		events: NewLines(filepath.Join(dir, FileTrajectory), redact),
+		spans:  NewLines(filepath.Join(dir, FileTrace), redact), now: now,
+	}
 }
 
 // Say adds to a message or thought.
@@ -99,7 +101,7 @@ func (t *Trajectory) Say(kind, sessionID, text string) {
 	t.text.WriteString(text)
 }
 
-// LastMessage is the text of the last message, which ends with this.
+// LastMessage ends the current message and returns the text of the last one.
 func (t *Trajectory) LastMessage() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +109,7 @@ func (t *Trajectory) LastMessage() string {
 	return t.last
 }
 
-// endText ends the message or thought that is being said. The caller holds mu.
+// endText ends the current message or thought. The caller holds mu.
 func (t *Trajectory) endText() {
 	if t.open.Type == "" {
 		return
@@ -136,7 +138,7 @@ func (t *Trajectory) Add(kind, sessionID, text string, data any) {
 	t.keep(t.events.Append(e))
 }
 
-// Call adds a tool call that has ended, or will not.
+// Call adds a tool call that has ended, or will not end.
 func (t *Trajectory) Call(sessionID string, c Call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,7 +146,7 @@ func (t *Trajectory) Call(sessionID string, c Call) {
 	t.keep(t.events.Append(Event{Time: t.now(), Type: EventToolCall, SessionID: sessionID, Call: &c}))
 }
 
-// Span adds a call to what evaluators read.
+// Span adds a call to the spans that evaluators read.
 func (t *Trajectory) Span(c Call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,7 +166,7 @@ func (t *Trajectory) Close() error {
 	return errors.Join(t.err, t.events.Close(), t.spans.Close())
 }
 
-// spanOf is a tool call as the evaluators know it: a span with UiPath's attributes.
+// spanOf converts a tool call for the evaluators: to a span with UiPath's attributes.
 func spanOf(c Call) any {
 	attributes := map[string]any{"tool.name": c.Name, "tool.call_id": c.ID, "input.value": "{}"}
 	if len(c.Input) > 0 {
@@ -189,7 +191,7 @@ func spanOf(c Call) any {
 	return span
 }
 
-// Text is what the call gave, as a person would read it: the texts of its content, else its output.
+// Text returns the result of the call for people: the texts of its content, else its output.
 func (c Call) Text() string {
 	var blocks []struct {
 		Content struct {
@@ -212,8 +214,8 @@ func (c Call) Text() string {
 	return string(c.Output)
 }
 
-// Lines writes JSON objects to a file, one a line, through the redaction. The file is made with the
-// first.
+// Lines writes JSON objects to a file, one a line, through the redaction. It makes the file with
+// the first line.
 type Lines struct {
 	buf    *bufio.Writer
 	closer []io.Closer
@@ -249,7 +251,7 @@ func (l *Lines) Close() error {
 	return err
 }
 
-// appendFile is a file that is made, or gone on with, when there is something to write.
+// appendFile is a file that is made, or continued, at the first write.
 type appendFile struct {
 	path string
 	file *os.File

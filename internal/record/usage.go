@@ -11,11 +11,12 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// UsageKey is the key of a document under which a function agent says what it has used in the
+// UsageKey is the key of a document under which a function agent reports its use of models in the
 // segment: an object, or a list of them.
 const UsageKey = "__usage__"
 
-// UsageSource says who has counted what a segment used. Of several only the first counts.
+// UsageSource says who counted the use of models by a segment. Of several sources only the first
+// counts.
 type UsageSource string
 
 // The sources.
@@ -26,11 +27,11 @@ const (
 	UsageOfAgent  UsageSource = "agent"  // an agent that speaks ACP
 )
 
-// maxCount is the most that an agent may say of anything.
+// maxCount is the largest number that an agent may report.
 const maxCount = 1e15
 
-// SplitUsage takes the usage out of a valid document. It is looked for only where it can be, so
-// that a large document is not copied. The error says what is wrong with it.
+// SplitUsage takes the usage out of a valid document. It searches only where the usage can be, so
+// that a large document is not copied. The error says what is wrong with the usage.
 func SplitUsage(doc json.RawMessage) (used []eval.Usage, rest json.RawMessage, err error) {
 	if len(doc) == 0 || doc[0] != '{' || !mayTellUsage(doc) {
 		return nil, doc, nil
@@ -55,23 +56,25 @@ func SplitUsage(doc json.RawMessage) (used []eval.Usage, rest json.RawMessage, e
 			if len(list) > 1 {
 				at = fmt.Sprintf("%s[%d]", UsageKey, i)
 			}
-			return nil, rest, fmt.Errorf(`%s: %w; expected an object such as {"model": "gpt-5-mini", "inputTokens": 1200, "cachedInputTokens": 0, "outputTokens": 80}, or a list of them`, at, err)
+			return nil, rest, fmt.Errorf(
+				`%s: %w; expected an object such as {"model": "gpt-5-mini", "inputTokens": 1200, "cachedInputTokens": 0, "outputTokens": 80}, or a list of them`,
+				at, err)
 		}
 		used = append(used, u)
 	}
 	return eval.MergeUsage(used...), rest, nil
 }
 
-// mayTellUsage is quick. The underscores may be escaped.
+// mayTellUsage is a quick test. It does not look for the underscores, which may be escaped.
 func mayTellUsage(doc []byte) bool { return bytes.Contains(doc, []byte("usage")) }
 
-// parseUsage reads one usage, whose names may also be in snake_case. What else it has is left out.
+// parseUsage reads one usage, whose names may also be in snake_case. It ignores other members.
 func parseUsage(raw json.RawMessage) (u eval.Usage, err error) {
 	o, err := jsonobj.ParseObject(raw)
 	if err != nil {
 		return u, errors.New("it is no object")
 	}
-	// number reads the first of the members that is there.
+	// number reads the first member that exists.
 	number := func(required bool, names ...string) (found *float64) {
 		for _, name := range names {
 			v := o.Get(name)
@@ -107,7 +110,8 @@ func parseUsage(raw json.RawMessage) (u eval.Usage, err error) {
 	u.CachedInputTokens = count(false, "cachedInputTokens", "cached_input_tokens")
 	u.OutputTokens = count(required, "outputTokens", "output_tokens")
 	if err == nil && u.CachedInputTokens > u.InputTokens {
-		err = fmt.Errorf("inputTokens (%d) is less than cachedInputTokens (%d), which are part of it", u.InputTokens, u.CachedInputTokens)
+		err = fmt.Errorf("inputTokens (%d) is less than cachedInputTokens (%d), which are part of it",
+			u.InputTokens, u.CachedInputTokens)
 	}
 	return u, err
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// FileUsage has what each call of a model through the model proxy has used, one JSON object a line.
-// A line is durable before the agent has all of the answer.
+// FileUsage has the usage of each call of a model through the model proxy, one JSON object a line.
+// A line is durable before the agent has the whole answer.
 const FileUsage = "usage.jsonl"
 
 // UsageLog is the FileUsage of an attempt.
@@ -51,9 +51,9 @@ func (l *UsageLog) Close() error {
 	return l.file.Close()
 }
 
-// UsageLeft is what the files of an attempt say of the use of models. It is for attempts that have
-// left nothing else because evalrun was killed; a file that is missing or torn says as much as it
-// has. earlier is as for [UsageOf].
+// UsageLeft reads the use of models from the files of an attempt. It is for attempts that
+// left nothing else because evalrun was killed. A file that is missing or torn counts as far as it
+// goes. earlier is as for [UsageOf].
 func UsageLeft(dir string, earlier []string) ([]eval.Usage, UsageSource, error) {
 	var logged []eval.Usage
 	logs := []string{filepath.Join(dir, FileUsage)}
@@ -71,7 +71,7 @@ func UsageLeft(dir string, earlier []string) ([]eval.Usage, UsageSource, error) 
 		}
 		for line := range bytes.Lines(data) {
 			var u eval.Usage
-			if json.Unmarshal(line, &u) == nil { // else it is torn
+			if json.Unmarshal(line, &u) == nil { // otherwise the line is torn
 				logged = append(logged, u)
 			}
 		}
@@ -86,9 +86,9 @@ func UsageLeft(dir string, earlier []string) ([]eval.Usage, UsageSource, error) 
 	return UsageOf(dir, document, earlier)
 }
 
-// UsageOf is what a function agent says it has used in an attempt: in its document, or if that is
-// missing, damaged or says nothing, in its trace. Spans that are in the traces of the earlier
-// attempts, whose folders are given, do not count again.
+// UsageOf returns the usage that a function agent reports for an attempt: in its document, or if
+// that is missing, damaged or without usage, in its trace. Spans that are in the traces of the
+// earlier attempts, whose folders are given, do not count again.
 func UsageOf(dir string, document []byte, earlier []string) ([]eval.Usage, UsageSource, error) {
 	if document = bytes.TrimSpace(document); mayTellUsage(document) && json.Valid(document) {
 		if used, _, err := SplitUsage(document); err == nil && used != nil {
@@ -110,13 +110,14 @@ func UsageOf(dir string, document []byte, earlier []string) ([]eval.Usage, Usage
 	return spans.Usage(trace, seen), UsageOfTrace, nil
 }
 
-// UsageOfSegment is what an attempt of a segment has used of models, whatever came of it: what it has
-// reported, or if it was broken off, what its files in dir say. earlier are the folders of the
+// UsageOfSegment returns the use of models by an attempt of a segment, whatever its outcome: its
+// report, or if it was broken off, the usage in its files in dir. earlier are the folders of the
 // attempts before it.
 func UsageOfSegment(g store.Segment, dir string, earlier []string) ([]eval.Usage, UsageSource, error) {
 	if g.Info == nil {
-		if g.Outcome == store.OutcomeCompleted || g.Outcome == store.OutcomeSuspended || g.Outcome == store.OutcomeFailed && len(g.Files) > 0 {
-			return nil, "", nil // it had its say
+		if g.Outcome == store.OutcomeCompleted || g.Outcome == store.OutcomeSuspended ||
+			g.Outcome == store.OutcomeFailed && len(g.Files) > 0 {
+			return nil, "", nil // it could have reported its usage
 		}
 		return UsageLeft(dir, earlier)
 	}

@@ -8,8 +8,9 @@ import (
 	"unicode"
 )
 
-// FromEnviron says which variables of an environment are secrets, by name: those that were passed
-// on, and those whose name looks like one. An absolute path to something that exists is none.
+// FromEnviron returns the variables of an environment that are secrets, by name: those that were
+// passed on, and those whose name looks like a secret. An absolute path to something that exists is
+// no secret.
 func FromEnviron(environ, passed []string) map[string]string {
 	out := map[string]string{}
 	for _, entry := range environ {
@@ -17,7 +18,7 @@ func FromEnviron(environ, passed []string) map[string]string {
 		if !ok || name == "" {
 			continue
 		}
-		delete(out, name) // the last one of a name holds
+		delete(out, name) // the last value of a name counts
 		if (slices.Contains(passed, name) || looksSecret(name)) && !isPath(value) {
 			out[name] = value
 		}
@@ -25,7 +26,7 @@ func FromEnviron(environ, passed []string) map[string]string {
 	return out
 }
 
-// looksSecret judges a variable by its name. AUTH and KEY are looked for at the ends of words,
+// looksSecret judges a variable by its name. It searches AUTH and KEY only at the ends of words,
 // because of GIT_AUTHOR_NAME and KEYBOARD.
 func looksSecret(name string) bool {
 	name = strings.ToUpper(name)

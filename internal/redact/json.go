@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 )
 
-// json redacts string by string, so that the places of quotes and brackets stay: the strings as
-// they are meant, however they are escaped, keys included, and numbers. A secret that is itself a
-// piece of JSON text takes the whole value with it.
+// json redacts string by string, so that the places of quotes and brackets stay: the strings
+// without their escapes, keys included, and numbers. A secret that is itself a piece of JSON text
+// takes the whole value with it.
 func (r *Redactor) json(raw json.RawMessage) json.RawMessage {
 	out, changed := r.tokens(raw)
 	if !changed && !r.has(raw) {
@@ -53,7 +53,7 @@ func (r *Redactor) tokens(raw []byte) (out []byte, changed bool) {
 	return append(out, raw[done:]...), true
 }
 
-// stringEnd is the place after the quote that ends a string.
+// stringEnd returns the place after the quote that ends a string.
 func stringEnd(raw []byte, from int) int {
 	for i := from + 1; i < len(raw); i++ {
 		switch raw[i] {
@@ -78,7 +78,7 @@ func quote(text string) []byte {
 	return []byte(`"` + jsonEscaped(text, false) + `"`)
 }
 
-// markerOf is the marker of the first secret in a text that has one.
+// markerOf returns the marker of the first secret in a text that has one.
 func (r *Redactor) markerOf(p []byte) string {
 	if n, found := r.m.occursIn(p); found {
 		return r.m.markers[n.marker]

@@ -4,7 +4,7 @@ package redact
 // Corasick, 1975).
 type matcher struct {
 	nodes []node
-	// first are the nodes after the root, for the loop that looks at most bytes of most texts.
+	// first has the nodes after the root, for the loop that reads most bytes of most texts.
 	first [256]int32
 	// stops are the bytes that begin a pattern or an escape.
 	stops   [256]bool
@@ -13,12 +13,12 @@ type matcher struct {
 
 // node is a prefix of patterns.
 type node struct {
-	// edges lead to longer prefixes; few nodes have more than one.
+	// edges lead to longer prefixes. Few nodes have more than one.
 	edges []edge
 	// fail is the longest proper suffix that is a prefix too.
 	fail int32
-	// depth is the length of the prefix, match that of the longest pattern which it ends with (0:
-	// none), marker what replaces that.
+	// depth is the length of the prefix, match the length of the longest pattern at its end (0:
+	// none), and marker the replacement of that pattern.
 	depth, match, marker int32
 }
 
@@ -31,7 +31,7 @@ func newMatcher() *matcher { return &matcher{nodes: make([]node, 1)} }
 
 func (m *matcher) empty() bool { return len(m.nodes) == 1 }
 
-// add adds a pattern. One that is there already keeps its marker.
+// add adds a pattern. A pattern that exists keeps its marker.
 func (m *matcher) add(pattern, marker string) {
 	at := int32(0)
 	for i := range len(pattern) {
@@ -51,7 +51,7 @@ func (m *matcher) add(pattern, marker string) {
 	}
 }
 
-// child is the node one byte further, 0 if there is none.
+// child returns the node one byte further, 0 if there is none.
 func (m *matcher) child(at int32, b byte) int32 {
 	for _, e := range m.nodes[at].edges {
 		if e.b == b {
@@ -61,8 +61,8 @@ func (m *matcher) child(at int32, b byte) int32 {
 	return 0
 }
 
-// link computes what depends on all patterns. A node's suffixes are shorter than it, so that going
-// by depth they are done first.
+// link computes the fields that depend on all patterns. A node's suffixes are shorter than it, so
+// going by depth computes them first.
 func (m *matcher) link() {
 	queue := make([]int32, 0, len(m.nodes))
 	m.stops['\\'], m.stops['%'] = true, true
@@ -84,7 +84,7 @@ func (m *matcher) link() {
 	}
 }
 
-// step is the node of the longest prefix that the text ends with after one more byte.
+// step returns the node of the longest prefix at the end of the text after one more byte.
 func (m *matcher) step(at int32, b byte) int32 {
 	for at != 0 {
 		if next := m.child(at, b); next != 0 {
@@ -95,7 +95,7 @@ func (m *matcher) step(at int32, b byte) int32 {
 	return m.first[b]
 }
 
-// skip is how many bytes at the beginning of p begin neither a pattern nor an escape.
+// skip counts the bytes at the beginning of p that begin neither a pattern nor an escape.
 func (m *matcher) skip(p []byte) int {
 	for i, b := range p {
 		if m.stops[b] {
@@ -105,7 +105,7 @@ func (m *matcher) skip(p []byte) int {
 	return len(p)
 }
 
-// occursIn reports whether a pattern is in p, and which is the first.
+// occursIn reports whether p contains a pattern, and returns the first.
 func (m *matcher) occursIn(p []byte) (first *node, found bool) {
 	s := newScanner(m, func(_, _ int, n *node) {
 		if first == nil {

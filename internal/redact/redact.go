@@ -1,10 +1,10 @@
-// Package redact keeps secrets out of what evalrun writes: before every file, event, log and
-// terminal line stands a [Redactor], which puts [redacted:NAME] in the place of each secret,
+// Package redact keeps secrets out of the output of evalrun: every file, event, log and
+// terminal line passes a [Redactor], which replaces each secret by [redacted:NAME],
 // however it is encoded (as JSON in JSON to any depth, else up to three times over) and wherever a
 // stream is cut.
 //
-// A nil *Redactor knows no secret but the webhooks of triggers. [FromEnviron] says which variables of an environment are
-// secrets, and [Terminal] makes text harmless to a terminal or a CI log.
+// A nil *Redactor knows no secret but the webhooks of triggers. [FromEnviron] says which variables
+// of an environment are secrets, and [Terminal] makes text harmless to a terminal or a CI log.
 package redact
 
 import (
@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// minLength is how many characters a secret has at least: shorter values are too likely to be
+// minLength is the least number of characters of a secret: shorter values are too likely to be
 // ordinary words.
 const minLength = 8
 
@@ -31,7 +31,7 @@ func New(values map[string]string) *Redactor {
 	for name := range values {
 		names = append(names, name)
 	}
-	slices.Sort(names) // of two names with one value the first is shown
+	slices.Sort(names) // if two names have one value the first is shown
 	m := newMatcher()
 	for _, name := range names {
 		value := strings.TrimSpace(values[name])
@@ -50,7 +50,7 @@ func New(values map[string]string) *Redactor {
 	return &Redactor{m}
 }
 
-// cleanName leaves of a name what means nothing in JSON, XML, a URL or a shell.
+// cleanName keeps the characters of a name that mean nothing in JSON, XML, a URL or a shell.
 func cleanName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '_' || r == '-' || r == '.' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' {
@@ -92,8 +92,8 @@ func (r *Redactor) String(s string) string {
 	return hideWebhooksIn(s)
 }
 
-// Writer returns a writer that passes on to w what it is given, without secrets. It holds back what
-// could be the beginning of one; Close writes that and leaves w open.
+// Writer returns a writer that writes its input to w without secrets. It holds back text that
+// could be the beginning of a secret. Close writes that text and leaves w open.
 func (r *Redactor) Writer(w io.Writer) io.WriteCloser {
 	hooks := &webhookWriter{w: w}
 	if r == nil {

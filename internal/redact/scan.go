@@ -7,27 +7,27 @@ import (
 	"unicode/utf8"
 )
 
-// levels are how often the escapes of a text are undone one by one.
+// levels is how often the escapes of a text are undone one by one.
 const levels = 3
 
-// texts are how many there are then: the text itself, and of each one what remains of it without
-// the escapes of JSON and without those of URLs. After these come the texts without any escape of
-// JSON, however often it was escaped: they are made of the text itself, and of what remains of it
-// when those of URLs are undone once and twice.
+// texts counts the resulting texts: the text itself, and for each one the text without the escapes
+// of JSON and the text without those of URLs. After these come the texts without any escape of
+// JSON, however often it was escaped: they are made of the text itself, and of that text after
+// undoing the escapes of URLs once and twice.
 const (
 	single = 1<<(levels+1) - 1
 	texts  = single + levels
 )
 
-// relation says how a text is made of another one.
+// relation says how a text is made from another one.
 type relation struct {
 	parent int
 	how    undoing
-	// children are the texts that are made of this one, by how; 0 where there is none.
+	// children are the texts that are made from this one, by how; 0 means none.
 	children [3]int
 }
 
-// undoing is what is undone to make a text of another one.
+// undoing says which escapes are undone to make a text from another one.
 type undoing int
 
 const (
@@ -36,7 +36,7 @@ const (
 	inAllJSON                // every level of JSON
 )
 
-// lead is the byte with which the escapes begin that are undone.
+// lead is the first byte of the escapes that are undone.
 func (u undoing) lead() byte {
 	if u == inURL {
 		return '%'
@@ -61,16 +61,16 @@ func relate() (r [texts]relation) {
 	return r
 }
 
-// scanner finds secrets in a text that comes byte by byte: in the text itself, in what it says
-// without its escapes, and so on, so that it does not matter who has escaped what how often. Places
+// scanner finds secrets in a text that comes byte by byte: in the text itself, in the text
+// without its escapes, and so on, so that it does not matter who escaped it, or how often. Places
 // count from the beginning of the text.
 type scanner struct {
 	m *matcher
-	// found is told where a secret begins and ends.
+	// found is called with the beginning and the end of each secret.
 	found func(from, to int, n *node)
 	pos   int
-	// awake are the texts, a bit each, that differ from their parents: the others need not be
-	// looked at.
+	// awake has a bit for each text that differs from its parent. The scanner skips
+	// the others.
 	awake uint32
 	text  [texts]text
 }
@@ -78,10 +78,10 @@ type scanner struct {
 // text is one of the texts.
 type text struct {
 	at int32
-	// starts are where the last bytes begin in the text itself, at least those that could become a
-	// secret. The first text has none.
+	// starts are the places in the first text at which the last bytes begin, at least of those that
+	// could become a secret. The first text has none.
 	starts []int
-	// escape is the one that has begun in the parent.
+	// escape is the escape that has begun in the parent.
 	escape escape
 }
 
@@ -89,7 +89,7 @@ func newScanner(m *matcher, found func(from, to int, n *node)) scanner {
 	return scanner{m: m, found: found, awake: 1}
 }
 
-// next looks at one more byte.
+// next reads one more byte.
 func (s *scanner) next(b byte) {
 	s.pos++
 	if s.awake == 1 && b != '\\' && b != '%' { // most bytes of most texts
@@ -121,10 +121,10 @@ func (s *scanner) anyAwake(children [3]int) bool {
 	return false
 }
 
-// idle reports whether nothing has begun that could be a secret.
+// idle reports whether nothing that could be a secret has begun.
 func (s *scanner) idle() bool { return s.awake == 1 && s.text[0].at == 0 }
 
-// feed looks at a byte of a text, and of those that are made of it.
+// feed adds a byte to a text, and to the texts that are made from it.
 func (s *scanner) feed(i int, b symbol) {
 	t := &s.text[i]
 	children := &relations[i].children
@@ -151,8 +151,8 @@ func (s *scanner) feed(i int, b symbol) {
 	}
 }
 
-// copy makes a text, and those that are made of it, what another one is before a place. So begins
-// one that differs from its parent from now on: until now what is made of it was what is made of its
+// copy makes a text, and those that are made from it, equal to another text before a place. A text
+// that begins to differ from its parent starts so: until then its children were those of its
 // parent.
 func (s *scanner) copy(to, from, pos int) {
 	t, f := &s.text[to], &s.text[from]
@@ -175,7 +175,7 @@ func (s *scanner) copy(to, from, pos int) {
 	s.awake |= 1 << to
 }
 
-// start is where the last n bytes of a text begin, of which the last one ends at to.
+// start returns the place at which the last n bytes of a text begin. The last byte ends at to.
 func (s *scanner) start(i int, n int32, to int) int {
 	if i == 0 {
 		return to - int(n)
@@ -184,7 +184,8 @@ func (s *scanner) start(i int, n int32, to int) int {
 	return starts[len(starts)-int(n)]
 }
 
-// open is where that begins which could become a secret; the end of the text if nothing could.
+// open returns the earliest place at which a possible secret begins, or the end of the text if
+// there is none.
 func (s *scanner) open() int {
 	from := s.pos
 	for rest := s.awake; rest != 0; rest &= rest - 1 {
@@ -200,7 +201,7 @@ func (s *scanner) open() int {
 	return from
 }
 
-// symbol is a byte of a text, and where it begins and ends in the first one.
+// symbol is a byte of a text, with the places at which it begins and ends in the first text.
 type symbol struct {
 	b        byte
 	from, to int
@@ -211,14 +212,14 @@ type symbol struct {
 type escape struct {
 	pending [12]symbol
 	n       int
-	// run is how many backslashes the first pending symbol stands for. It is more than one only where
-	// every level of JSON is undone.
+	// run is the number of backslashes for which the first pending symbol stands. It is more than one
+	// only if every level of JSON is undone.
 	run int
-	// text is what a complete escape stands for.
+	// text is the meaning of a complete escape.
 	text [utf8.UTFMax]byte
 }
 
-// push takes one more byte and gives out what is certain.
+// push takes one more byte and emits the bytes that are certain.
 func (e *escape) push(b symbol, how undoing, emit func(symbol)) {
 	if e.n == 0 && b.b != how.lead() {
 		emit(b)
@@ -260,7 +261,7 @@ func (e *escape) push(b symbol, how undoing, emit func(symbol)) {
 		for _, c := range text[:size] {
 			emit(symbol{c, first.from, b.to})
 		}
-	case none: // the first byte stands for itself, and any other can begin an escape
+	case none: // the first byte is literal, and any other can begin an escape
 		held, n := e.pending, e.n
 		e.n = 0
 		emit(held[0])
@@ -270,13 +271,13 @@ func (e *escape) push(b symbol, how undoing, emit func(symbol)) {
 	}
 }
 
-// half is how many of so many backslashes are left before a character when the levels are undone of
-// which it is not a part, and the one of which it is.
+// half returns how many of some backslashes before a character remain after undoing the levels of
+// which the character is not a part, and the one of which it is.
 func half(backslashes int) int {
 	return backslashes >> (bits.TrailingZeros(uint(backslashes)) + 1)
 }
 
-// named is what a backslash and a character stand for.
+// named returns the meaning of a backslash and a character.
 func named(c byte) (meant byte, ok bool) {
 	i := strings.IndexByte(`"\/bfnrt`, c)
 	if i < 0 {
@@ -293,7 +294,7 @@ const (
 	none
 )
 
-// decode tells what the pending bytes stand for, and puts it into text.
+// decode puts the meaning of the pending bytes into text.
 func (e *escape) decode() (size int, s state) {
 	if e.n == 1 {
 		return 0, unfinished
@@ -330,7 +331,7 @@ func (e *escape) decode() (size int, s state) {
 	return utf8.EncodeRune(e.text[:], r), complete
 }
 
-// hex reads a number of so many digits at a place.
+// hex reads a number of digits digits at a place.
 func (e *escape) hex(at, digits int) (v int, s state) {
 	for i := at; i < min(at+digits, e.n); i++ {
 		c := e.pending[i].b

@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// stream redacts a text that comes in pieces. Secrets that overlap become one gap, which bears the
+// stream redacts a text that comes in pieces. Secrets that overlap become one gap, with the
 // name of the longest.
 type stream struct {
 	scanner
 	w io.Writer
 	// held is the text that is not yet written because its end could be the beginning of a secret.
-	// gaps are the secrets in it, apart from each other and in order; their places count from the
+	// gaps are the secrets in it, apart from each other and in order. Their places count from the
 	// beginning of the text.
 	held []byte
 	gaps []gap
-	// out is collected so that one write causes at most one.
+	// out collects the output, so that one write causes at most one.
 	out []byte
 	err error
 }
@@ -63,8 +63,8 @@ func (s *stream) write(p []byte) error {
 	return s.err
 }
 
-// plainPrefix is how many bytes at the beginning of p can be passed on at once: nothing is held, and none
-// of them begins a secret or an escape.
+// plainPrefix counts the bytes at the beginning of p that can be written at once: nothing is held,
+// and none of them begins a secret or an escape.
 func (s *stream) plainPrefix(p []byte) int {
 	if len(s.held) > 0 || !s.idle() {
 		return 0
@@ -72,7 +72,7 @@ func (s *stream) plainPrefix(p []byte) int {
 	return s.m.skip(p)
 }
 
-// cover records a secret and joins it with those that it overlaps. One that was escaped is found
+// cover records a secret and joins it with those that it overlaps. An escaped secret is found
 // when its last escape is complete, and so it can end before others that are known.
 func (s *stream) cover(from, to int, n *node) {
 	g := gap{from: from, to: to, longest: n.match, marker: n.marker}
@@ -92,13 +92,13 @@ func (s *stream) cover(from, to int, n *node) {
 	s.gaps = slices.Replace(s.gaps, at, end, g)
 }
 
-// release gives out what lies before limit: no secret that is still to be found begins there.
+// release writes the text before limit to out: no secret that is still to be found begins there.
 func (s *stream) release(limit int) {
 	begin := s.pos - len(s.held)
 	done, used := begin, 0
 	for _, g := range s.gaps {
 		if g.to > limit {
-			limit = min(limit, g.from) // it may yet grow
+			limit = min(limit, g.from) // the gap may still grow
 			break
 		}
 		s.out = append(append(s.out, s.held[done-begin:g.from-begin]...), s.m.markers[g.marker]...)

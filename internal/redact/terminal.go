@@ -8,7 +8,7 @@ import (
 
 var (
 	// escapes are the control sequences of ECMA-48: CSI, the strings OSC, DCS, SOS, PM and APC up
-	// to their end or that of the line, and the short ones.
+	// to their end or the end of the line, and the short ones.
 	escapes = regexp.MustCompile("(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]?" +
 		"|(?:\x1b[\\]PX^_]|[\u009d\u0090\u0098\u009e\u009f])[^\x07\x1b\u009c\n]*(?:\x07|\x1b\\\\|\u009c)?" +
 		"|\x1b[ -/]*[0-~]?")
@@ -18,9 +18,9 @@ var (
 	colons = regexp.MustCompile(`(?m)^(\s*)::`)
 )
 
-// Terminal makes a text harmless to a terminal and to a CI log: it takes out terminal escapes,
+// Terminal makes a text harmless to a terminal and to a CI log. It removes terminal escapes,
 // control characters other than line ends and tabs, and characters that change the direction of
-// writing, and breaks what CI systems take for commands.
+// writing, and breaks the commands of CI systems.
 func Terminal(s string) string {
 	if isHarmless(s) {
 		return s
@@ -36,7 +36,7 @@ func Terminal(s string) string {
 	return colons.ReplaceAllString(s, "$1: :")
 }
 
-// Line is Terminal for a text that is to be one line: what would end it is a space.
+// Line is Terminal for a text in one line. Line ends become spaces.
 func Line(s string) string {
 	return strings.Join(strings.Fields(Terminal(s)), " ")
 }

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// variants are the spellings under which a value is looked for in a text, with its escapes and
+// variants are the spellings of a value that are searched in a text, with its escapes and
 // without.
 func variants(value string) []string {
 	out := []string{value, strings.ReplaceAll(value, " ", "+")} // as a query has it
@@ -24,9 +24,9 @@ func variants(value string) []string {
 	return out
 }
 
-// withoutEscapes is what a value becomes where every level of JSON is undone, also those that look
-// as if they were in the value itself. Backslashes at its end are left out, because they would be
-// one with those of what comes next.
+// withoutEscapes returns a value after undoing every level of JSON, also levels that only look
+// as if they were in the value. It drops backslashes at the end, because they would join
+// those of the text after them.
 func withoutEscapes(value string) string {
 	var out []byte
 	var e escape
@@ -40,12 +40,12 @@ func withoutEscapes(value string) string {
 	return strings.TrimRight(string(out), `\`)
 }
 
-// maxForms is how long a value may be of which all forms are looked for in base64; a longer one
+// maxForms is the length of the longest value whose forms are all searched in base64. A longer one
 // would take too much memory.
 const maxForms = 4096
 
-// encoded are the forms that a value may have before it is put into base64: no escapes can be
-// undone there.
+// encoded returns the forms that a value may have before it is put into base64, in which no escapes
+// can be undone.
 func encoded(value string) []string {
 	seen := map[string]bool{}
 	var out []string
@@ -65,7 +65,8 @@ func encoded(value string) []string {
 		add(escape(escape(value)))
 	}
 	query := url.QueryEscape(value)
-	for _, escaped := range []string{query, strings.ReplaceAll(query, "+", "%20"), url.PathEscape(value), component(value)} {
+	for _, escaped := range []string{
+		query, strings.ReplaceAll(query, "+", "%20"), url.PathEscape(value), component(value)} {
 		add(escaped)
 		add(lowerHex(escaped))
 	}
@@ -79,13 +80,14 @@ func encoded(value string) []string {
 var jsonWriters = []func(string) string{
 	func(s string) string { return jsonEscaped(s, false) },
 	func(s string) string { return jsonEscaped(s, true) },
-	func(s string) string { return jsonASCII(jsonEscaped(s, false), "%04x") },                                // Python
-	func(s string) string { return jsonASCII(jsonEscaped(s, false), "%04X") },                                // .NET
-	func(s string) string { return strings.ReplaceAll(jsonEscaped(s, false), "/", `\/`) },                    // JavaScript, some of it
+	func(s string) string { return jsonASCII(jsonEscaped(s, false), "%04x") }, // Python
+	func(s string) string { return jsonASCII(jsonEscaped(s, false), "%04X") }, // .NET
+	// JavaScript, some of it
+	func(s string) string { return strings.ReplaceAll(jsonEscaped(s, false), "/", `\/`) },
 	func(s string) string { return strings.ReplaceAll(jsonASCII(jsonEscaped(s, false), "%04x"), "/", `\/`) }, // PHP
 }
 
-// jsonEscaped is what stands between the quotes.
+// jsonEscaped returns the text between the quotes.
 func jsonEscaped(value string, html bool) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -94,7 +96,7 @@ func jsonEscaped(value string, html bool) string {
 	return strings.Trim(b.String(), "\n")[1 : b.Len()-2]
 }
 
-// jsonASCII escapes what is not ASCII, with digits in the given format.
+// jsonASCII escapes the characters that are not ASCII, with digits in the given format.
 func jsonASCII(escaped, digits string) string {
 	var b strings.Builder
 	for _, r := range escaped {
@@ -113,7 +115,8 @@ func jsonASCII(escaped, digits string) string {
 
 // component escapes as JavaScript's encodeURIComponent does.
 func component(value string) string {
-	return strings.NewReplacer("+", "%20", "%21", "!", "%27", "'", "%28", "(", "%29", ")", "%2A", "*").Replace(url.QueryEscape(value))
+	return strings.NewReplacer("+", "%20", "%21", "!", "%27", "'", "%28", "(", "%29", ")", "%2A", "*").
+		Replace(url.QueryEscape(value))
 }
 
 // lowerHex writes %2F as %2f.
@@ -128,7 +131,7 @@ func lowerHex(escaped string) string {
 	return string(b)
 }
 
-// base64Cores are those characters of a value's base64 that do not depend on what stands before and
+// base64Cores returns the characters of a value's base64 that do not depend on the bytes before and
 // after it, for each of the three places at which it may begin in a group of three bytes.
 func base64Cores(value string) []string {
 	var out []string

@@ -8,18 +8,18 @@ import (
 )
 
 // WebhookPrefix begins the token in the webhook URL of a trigger (see package webhook). Such tokens
-// are known by their form: there are as many as triggers, and other processes give them out. Every
-// Redactor replaces them, a nil one too. They are the same in JSON and in URLs; in base64 they are
-// not found.
+// are recognized by their form: there are as many as triggers, and other processes give them out.
+// Every Redactor replaces them, a nil one too. They are the same in JSON and in URLs. In base64
+// they are not found.
 const WebhookPrefix = "evalrun_hook_"
 
 const (
 	webhookMarker = "[redacted:EVALRUN_WEBHOOK_URL]"
-	// webhookLength is how long a token is at most, behind the prefix.
+	// webhookLength is the most bytes of a token after the prefix.
 	webhookLength = 64
 )
 
-// tokenEnd is where the token ends that begins at the beginning of p. It may be cut short.
+// tokenEnd returns the end of the token at the beginning of p. The token may be cut short.
 func tokenEnd[T string | []byte](p T) int {
 	end := len(WebhookPrefix)
 	for end < min(len(p), len(WebhookPrefix)+webhookLength) && isTokenByte(p[end]) {
@@ -54,8 +54,8 @@ func hideWebhooksIn(s string) string {
 	return string(hideWebhooks([]byte(s)))
 }
 
-// webhookWriter replaces the tokens in a stream, wherever it is cut. It holds back what could be
-// the beginning of one.
+// webhookWriter replaces the tokens in a stream, wherever it is cut. It holds back text that could
+// be the beginning of a token.
 type webhookWriter struct {
 	mu   sync.Mutex
 	w    io.Writer
@@ -94,10 +94,11 @@ func (w *webhookWriter) Close() error {
 	return err
 }
 
-// openToken is where the token begins that p ends with and that may go on; len(p) if there is
+// openToken returns the beginning of an unfinished token at the end of p, or len(p) if there is
 // none.
 func openToken(p []byte) int {
-	if at := bytes.LastIndex(p, []byte(WebhookPrefix)); at >= 0 && at+tokenEnd(p[at:]) == len(p) && len(p)-at < len(WebhookPrefix)+webhookLength {
+	if at := bytes.LastIndex(p, []byte(WebhookPrefix)); at >= 0 && at+tokenEnd(p[at:]) == len(p) &&
+		len(p)-at < len(WebhookPrefix)+webhookLength {
 		return at
 	}
 	for n := min(len(p), len(WebhookPrefix)-1); n > 0; n-- {

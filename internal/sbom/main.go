@@ -1,6 +1,6 @@
-// Command sbom prints what is in a Go program as a software bill of materials (CycloneDX 1.6, JSON).
-// Everything that it says comes from the build information which the Go tool has put into the program,
-// so that the bill is of the program and not of a checkout. It knows nothing of evalrun.
+// Command sbom prints the content of a Go program as a software bill of materials (CycloneDX 1.6,
+// JSON). It reads everything from the build information that the Go tool puts into the program, so
+// that the bill describes the program and not a checkout. It knows nothing of evalrun.
 //
 //	go run ./internal/sbom -version v1.2.3 PROGRAM
 package main

@@ -1,5 +1,5 @@
-// Package starter writes a first project: an eval set, an agent, and a workflow for CI, as they suit
-// what a folder has already.
+// Package starter writes a first project: an eval set, an agent, and a workflow for CI, adapted to
+// the files that a folder already has.
 package starter
 
 import (
@@ -21,13 +21,13 @@ import (
 //go:embed all:templates
 var templates embed.FS
 
-// ErrThere is the error of a folder that has one of the files already.
+// ErrThere is the error for a folder that already has one of the files.
 var ErrThere = errors.New("nothing was written, as nothing is overwritten")
 
 // Template is a kind of project that can be written.
 type Template struct{ Name, For string }
 
-// Templates are all of them.
+// Templates lists all templates.
 var Templates = []Template{
 	{"first", "an eval set, its data and an agent in Python"},
 	{"python", "the same for a Python project, whose packages the agent can import"},
@@ -37,7 +37,7 @@ var Templates = []Template{
 	{"sets", "a workflow alone, for an eval set that is there"},
 }
 
-// Names are the names of all templates.
+// Names returns the names of all templates.
 func Names() (names []string) {
 	for _, t := range Templates {
 		names = append(names, t.Name)
@@ -45,15 +45,15 @@ func Names() (names []string) {
 	return names
 }
 
-// Project is what was, or will be, written.
+// Project is a project that was, or will be, written.
 type Project struct {
-	// Template is one of Templates, Why what decided on it, empty if nothing did.
+	// Template is one of Templates. Why says what decided on it, empty if nothing did.
 	Template, Why string
 	// EvalSet is the eval set that the workflow runs, Agent its --agent; empty if the set has its own.
 	EvalSet, Agent string
-	// OtherSets are those that the workflow leaves out.
+	// OtherSets are the eval sets that the workflow leaves out.
 	OtherSets []string
-	// Files are what is written, relative to the folder.
+	// Files are the files to write, relative to the folder.
 	Files []string
 
 	replace []string
@@ -62,7 +62,7 @@ type Project struct {
 // firstSet is the eval set that templates write.
 const firstSet = "evals/evalset.yaml"
 
-// Choose looks at what a folder has. A template may be given; then that is taken.
+// Choose chooses a project by the content of a folder. If a template is given, it uses that.
 func Choose(dir, template string) (*Project, error) {
 	p := &Project{Template: template, EvalSet: firstSet}
 	sets, own := evalSets(dir)
@@ -84,16 +84,18 @@ func Choose(dir, template string) (*Project, error) {
 	case !slices.Contains(Names(), p.Template):
 		return nil, fmt.Errorf("there is no template %q%s", p.Template, input.Suggest(p.Template, Names()))
 	case p.Template == "sets" && len(sets) == 0:
-		return nil, errors.New("there is no eval set for the template sets: none in evals/, evaluations/eval-sets/ or evalset.json")
+		return nil, errors.New(
+			"there is no eval set for the template sets: none in evals/, evaluations/eval-sets/ or evalset.json")
 	case p.Template == "tasks" && dirs == "":
-		return nil, errors.New("there are no task directories for the template tasks: none with a task.toml in *, tasks/* or evals/*")
+		return nil, errors.New(
+			"there are no task directories for the template tasks: none with a task.toml in *, tasks/* or evals/*")
 	}
 	p.replace = []string{"__PYTHON__", python(dir), "__TASKS__", dirs}
 	p.useSets(sets, own)
 	return p, nil
 }
 
-// useSets takes eval sets that are there in the place of the template's.
+// useSets uses existing eval sets in place of the template's.
 func (p *Project) useSets(sets []string, own bool) {
 	p.Files = []string{".github/workflows/evals.yml", "evals/install.sh"}
 	framework := p.Template == "langgraph" || p.Template == "uipath"
@@ -116,7 +118,7 @@ func (p *Project) useSets(sets []string, own bool) {
 
 // template lists the files of the template itself.
 func (p *Project) template() (files []string) {
-	entries, _ := fs.ReadDir(templates, path.Join("templates", p.Template)) // it is there: they are embedded
+	entries, _ := fs.ReadDir(templates, path.Join("templates", p.Template)) // the templates are embedded
 	for _, entry := range entries {
 		files = append(files, "evals/"+entry.Name())
 	}
@@ -131,9 +133,12 @@ func is(dir, name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// evalSets are the eval sets of a folder; own says that they have agents of their own.
+// evalSets returns the eval sets of a folder. own is set if they have agents of their own.
 func evalSets(dir string) (sets []string, own bool) {
-	for _, pattern := range []string{"evalset.json", "evalset.yaml", "evalset.yml", "evals/*.json", "evals/*.yaml", "evals/*.yml", "evaluations/eval-sets/*.json"} {
+	for _, pattern := range []string{
+		"evalset.json", "evalset.yaml", "evalset.yml", "evals/*.json", "evals/*.yaml", "evals/*.yml",
+		"evaluations/eval-sets/*.json",
+	} {
 		found, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is well formed
 		for _, file := range found {
 			set, problems, err := evalset.Load(file)
@@ -148,8 +153,8 @@ func evalSets(dir string) (sets []string, own bool) {
 	return sets, own
 }
 
-// taskDirs is the pattern of task directories, as an eval set in evals/ names them; empty if there
-// are none.
+// taskDirs returns the pattern of task directories, as an eval set in evals/ names them; empty if
+// there are none.
 func taskDirs(dir string) string {
 	for _, pattern := range []string{"tasks/*", "evals/*", "*"} {
 		found, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is well formed
@@ -160,7 +165,7 @@ func taskDirs(dir string) string {
 	return ""
 }
 
-// python is the interpreter of the project.
+// python returns the interpreter of the project.
 func python(dir string) string {
 	if name := ".venv/bin/python"; is(dir, name) {
 		return name
@@ -168,7 +173,7 @@ func python(dir string) string {
 	return "python3"
 }
 
-// Write writes the project into a folder, which it makes if need be. If one of its files is there
+// Write writes the project into a folder, which it makes if need be. If one of its files exists
 // already it writes nothing.
 func (p *Project) Write(dir string) error {
 	var there []string
@@ -194,7 +199,7 @@ func (p *Project) Write(dir string) error {
 const agentFile = `{"type": "function", "command": ["__PYTHON__", "evals/agent.py"], "cwd": ".."}
 `
 
-// write writes a file. What has come in between is not overwritten.
+// write writes a file. It does not overwrite a file that was made in between.
 func (p *Project) write(name, to string) error {
 	text := agentFile
 	if name != "evals/agent.json" {
@@ -215,8 +220,8 @@ func (p *Project) write(name, to string) error {
 	return errors.Join(err, f.Close())
 }
 
-// read is the text of a file: the template's own, else that of the first template, else one that all
-// have.
+// read returns the text of a file: the template's own, else the one that all templates share, else
+// that of the first template.
 func (p *Project) read(name string) (data []byte, err error) {
 	for _, folder := range []string{p.Template, "common", "first"} {
 		if data, err = fs.ReadFile(templates, path.Join("templates", folder, name)); err == nil {

@@ -42,7 +42,7 @@ type agentSpan struct {
 // readAgentSpans reads a line of a trace, which may be a whole OTLP export.
 func readAgentSpans(line json.RawMessage) (out []agentSpan) {
 	var s agentSpan
-	_ = json.Unmarshal(line, &s) // a field of another kind is left out
+	_ = json.Unmarshal(line, &s) // a field of another type is left out
 	if s.ResourceSpans == nil {
 		return []agentSpan{s}
 	}
@@ -57,16 +57,18 @@ func readAgentSpans(line json.RawMessage) (out []agentSpan) {
 }
 
 func (s agentSpan) id() string {
-	return strings.TrimPrefix(s.Context.TraceID+s.TraceID, "0x") + " " + strings.TrimPrefix(s.Context.SpanID+s.SpanID, "0x")
+	return strings.TrimPrefix(s.Context.TraceID+s.TraceID, "0x") + " " +
+		strings.TrimPrefix(s.Context.SpanID+s.SpanID, "0x")
 }
 
 func (s agentSpan) hasID() bool { return s.Context.SpanID+s.SpanID != "" }
 
 func (s agentSpan) parent() string {
-	return strings.TrimPrefix(s.Context.TraceID+s.TraceID, "0x") + " " + strings.TrimPrefix(s.ParentID+s.ParentSpanID, "0x")
+	return strings.TrimPrefix(s.Context.TraceID+s.TraceID, "0x") + " " +
+		strings.TrimPrefix(s.ParentID+s.ParentSpanID, "0x")
 }
 
-// timeOf is the first of two spellings of a time that is one.
+// timeOf returns the first of several spellings of a time that is valid.
 func timeOf(spellings ...json.RawMessage) time.Time {
 	for _, raw := range spellings {
 		text := strings.Trim(string(raw), `"`)
@@ -94,8 +96,8 @@ func (s agentSpan) failed() bool {
 	return strings.HasSuffix(word, "error") || word == "2"
 }
 
-// attributesOf are the attributes of a span in the order in which they are written, from an object
-// or from OTLP's list.
+// attributesOf calls f with the attributes of a span in the order in which they are written, from
+// an object or from OTLP's list.
 func (s agentSpan) attributesOf(f func(key string, value json.RawMessage)) {
 	var list []struct {
 		Key   string                     `json:"key"`
@@ -126,25 +128,28 @@ func (s agentSpan) attributesOf(f func(key string, value json.RawMessage)) {
 	}
 }
 
-// renamed are attributes of the frameworks whose spans evaluators read, by the name that the
-// semantic conventions have for them.
+// renamed maps attributes of the frameworks whose spans evaluators read to their names in the
+// semantic conventions.
 var renamed = map[string]string{
 	"tool.name":    "gen_ai.tool.name",
 	"tool.call_id": "gen_ai.tool.call.id",
 	"tool_call.id": "gen_ai.tool.call.id",
 }
 
-// contents are attributes that have inputs or outputs in them. The semantic conventions have them
-// recorded only if somebody asks for it.
+// contents are attributes that contain inputs or outputs. The semantic conventions record
+// them only on request.
 var contents = map[string]string{
 	"input.value":  "gen_ai.tool.call.arguments",
 	"output.value": "gen_ai.tool.call.result",
 }
 
-// isPlain reports whether an attribute is sent although nobody asked for inputs and outputs.
+// isPlain reports whether an attribute is sent without a request for inputs and outputs.
 func isPlain(key string) bool {
-	for _, name := range []string{"gen_ai.input.", "gen_ai.output.messages", "gen_ai.prompt", "gen_ai.completion", "gen_ai.system_instructions",
-		"gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.tool.definitions", "gen_ai.tool.description", "gen_ai.retrieval.", "gen_ai.evaluation.explanation"} {
+	for _, name := range []string{
+		"gen_ai.input.", "gen_ai.output.messages", "gen_ai.prompt", "gen_ai.completion", "gen_ai.system_instructions",
+		"gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.tool.definitions", "gen_ai.tool.description",
+		"gen_ai.retrieval.", "gen_ai.evaluation.explanation",
+	} {
 		if strings.HasPrefix(key, name) {
 			return false
 		}
@@ -152,7 +157,7 @@ func isPlain(key string) bool {
 	return strings.HasPrefix(key, "gen_ai.") || key == "mcp.server" || key == "error.type" || key == "server.address"
 }
 
-// agentSpans are the spans that the agent has left in one attempt, below the span of the attempt.
+// agentSpans adds the spans that the agent left in one attempt, below the span of the attempt.
 // Their ids are derived, so that those of two segments or of two agents differ.
 func (b *builder) agentSpans(lines []json.RawMessage, under *trace.Span, began time.Time) {
 	var all []agentSpan
@@ -172,7 +177,10 @@ func (b *builder) agentSpans(lines []json.RawMessage, under *trace.Span, began t
 		}
 	}
 	for i, s := range all {
-		out := &trace.Span{TraceId: under.TraceId, SpanId: derived[i], ParentSpanId: under.SpanId, Name: s.Name, Kind: trace.Span_SPAN_KIND_INTERNAL}
+		out := &trace.Span{
+			TraceId: under.TraceId, SpanId: derived[i], ParentSpanId: under.SpanId, Name: s.Name,
+			Kind: trace.Span_SPAN_KIND_INTERNAL,
+		}
 		if parent, ok := ids[s.parent()]; ok && !bytes.Equal(parent, derived[i]) {
 			out.ParentSpanId = parent
 		}
@@ -192,7 +200,7 @@ func (b *builder) agentSpans(lines []json.RawMessage, under *trace.Span, began t
 	}
 }
 
-// addAgentAttributes adds what the agent says of a span, and names the call of a tool as the
+// addAgentAttributes adds the agent's attributes of a span, and names the call of a tool as the
 // semantic conventions do.
 func (b *builder) addAgentAttributes(out *trace.Span, s agentSpan) {
 	var list attributes
@@ -221,7 +229,7 @@ func (b *builder) addAgentAttributes(out *trace.Span, s agentSpan) {
 	out.Attributes = list
 }
 
-// spanID is that of a part of the rollout.
+// spanID derives the span id of a part of the rollout.
 func (b *builder) spanID(part string) []byte {
 	id := wait.SpanID(b.rv.ID + "/" + part)
 	return id[:]

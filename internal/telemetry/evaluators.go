@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// evaluators adds what evaluators have said, and the judges that they asked. The store keeps how
-// long each took and not when it began: they are laid end to end from the agent's end on, which is
+// evaluators adds the results of evaluators, and their calls of judges. The store keeps how long
+// each took and not when it began. They are laid end to end from the agent's end on, since that is
 // how they run.
 func (b *builder) evaluators() error {
 	at, scored := b.rv.CreatedAt, []byte(nil)
@@ -34,7 +34,7 @@ func (b *builder) evaluators() error {
 	return nil
 }
 
-// evaluator adds one result; scored is the span of the segment that had the output.
+// evaluator adds one result. scored is the span of the segment that had the output.
 func (b *builder) evaluator(r eval.Result, number int, at time.Time, scored []byte) {
 	part := fmt.Sprintf("evaluators/%s/%d", r.EvaluatorID, number)
 	s := b.span(b.spanID(part), "evaluate "+r.EvaluatorName, at, at.Add(r.Duration))

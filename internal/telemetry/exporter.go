@@ -16,30 +16,30 @@ import (
 const (
 	// settleTime is how long the exporter waits after a change for others to come.
 	settleTime = time.Second
-	// firstPause is how long it waits after the collector could not be reached; the pause doubles
+	// firstPause is the pause after the collector could not be reached. It doubles
 	// up to lastPause.
 	firstPause = time.Second
 	lastPause  = time.Minute
 )
 
-// Options are what an exporter needs.
+// Options configure an exporter.
 type Options struct {
 	Client *otlp.Client
 	Store  store.Reader
 	Origin Origin
-	// Planned returns what is known of a run, Head how it stands.
+	// Planned returns what is known of a run, Head its current state.
 	Planned Planned
 	Head    func(ctx context.Context, runID string) (schemas.Head, error)
-	// Content has inputs and outputs sent.
+	// Content makes the exporter send inputs and outputs.
 	Content bool
-	// LeftOver has that sent, too, what processes before this one have begun to send and have not, of
-	// any run of the store.
+	// LeftOver makes it also finish what earlier processes began to send, for any run of the
+	// store.
 	LeftOver bool
-	// Notice is told, once, that something cannot be sent.
+	// Notice is called once with a message if something cannot be sent.
 	Notice func(text string)
 }
 
-// Exporter sends what happens in runs to a collector, beside the work on them. Its methods are safe
+// Exporter sends the events of runs to a collector, beside the work on them. Its methods are safe
 // for concurrent use.
 type Exporter struct {
 	o      Options
@@ -48,22 +48,25 @@ type Exporter struct {
 	done   sync.WaitGroup
 
 	mu sync.Mutex
-	// changed are the runs of which there is something to send.
+	// changed has the runs with something to send.
 	changed map[string]bool
 	told    bool
-	// begun are the runs that have a log; it is the loop's.
+	// begun has the runs with a log. Only the loop uses it.
 	begun map[string]bool
-	// refused counts the spans that the collector will not have, and noMetrics says that it will
-	// have no metrics. They are the loop's, and when that has ended Close's.
+	// refused counts the spans that the collector refuses. noMetrics is set if it refuses
+	// metrics. They belong to the loop, and when that has ended to Close.
 	refused   int64
 	noMetrics bool
-	// after is how long the collector has asked for the last time.
+	// after is the pause for which the collector asked last.
 	after time.Duration
 }
 
-// Start begins to send. Whoever has started it calls Close.
+// Start begins to send. The caller must call Close.
 func Start(o Options) *Exporter {
-	e := &Exporter{o: o, kicked: make(chan struct{}, 1), quit: make(chan struct{}), changed: map[string]bool{}, begun: map[string]bool{}}
+	e := &Exporter{
+		o: o, kicked: make(chan struct{}, 1), quit: make(chan struct{}),
+		changed: map[string]bool{}, begun: map[string]bool{},
+	}
 	e.done.Go(func() {
 		if o.LeftOver {
 			e.findLeftOver()
@@ -73,7 +76,7 @@ func Start(o Options) *Exporter {
 	return e
 }
 
-// Changed says that a run has changed. It never waits.
+// Changed notes that a run has changed. It never waits.
 func (e *Exporter) Changed(runID string) {
 	e.mu.Lock()
 	e.changed[runID] = true
@@ -84,7 +87,7 @@ func (e *Exporter) Changed(runID string) {
 	}
 }
 
-// Close sends what is left, as far as that can be done until ctx is done, and says what could not
+// Close sends the rest until ctx is done, and then reports what could not
 // be sent.
 func (e *Exporter) Close(ctx context.Context) {
 	close(e.quit)
@@ -108,7 +111,7 @@ func spans(n int64) string {
 	return fmt.Sprintf("%d spans", n)
 }
 
-// tellLeft says how much of the runs was not sent. It stays in the store.
+// tellLeft reports how much of the runs was not sent. The rest stays in the store.
 func (e *Exporter) tellLeft(runs []string) {
 	total := int64(0)
 	for _, id := range runs {
@@ -119,7 +122,8 @@ func (e *Exporter) tellLeft(runs []string) {
 		total += n
 	}
 	if total > 0 {
-		e.o.Notice(fmt.Sprintf("--otlp: %s of run %s were not sent to %s; evalrun resume RUN --otlp … sends them", spans(total), named(runs), e.name()))
+		e.o.Notice(fmt.Sprintf("--otlp: %s of run %s were not sent to %s; evalrun resume RUN --otlp … sends them",
+			spans(total), named(runs), e.name()))
 	}
 }
 
@@ -138,7 +142,7 @@ func (e *Exporter) loop() {
 	defer cancel()
 	go func() {
 		<-e.quit
-		cancel() // what is being sent is sent again by Close
+		cancel() // Close sends the current request again
 	}()
 	for {
 		select {
@@ -166,7 +170,7 @@ func (e *Exporter) loop() {
 	}
 }
 
-// flush sends what has happened in the runs that have changed, and returns those of which something
+// flush sends the news of the runs that have changed, and returns the runs of which something
 // is left.
 func (e *Exporter) flush(ctx context.Context, last bool) (left []string) {
 	e.mu.Lock()
@@ -182,7 +186,7 @@ func (e *Exporter) flush(ctx context.Context, last bool) (left []string) {
 			err = e.send(ctx, id, last)
 		}
 		switch unreachable := (*unreachableError)(nil); {
-		case err == nil, errors.Is(err, store.ErrNotFound): // or it was removed
+		case err == nil, errors.Is(err, store.ErrNotFound): // it is sent, or the run was removed
 			continue
 		case errors.As(err, &unreachable):
 			down = true
@@ -207,8 +211,8 @@ func (e *Exporter) flush(ctx context.Context, last bool) (left []string) {
 	return left
 }
 
-// errDown is the error of a run after another one of which nothing could be sent, errElsewhere that
-// of a run which another process is sending.
+// errDown is the error of a run after another one of which nothing could be sent. errElsewhere is
+// the error of a run that another process is sending.
 var (
 	errDown      = errors.New("the collector cannot be reached")
 	errElsewhere = errors.New("another process is sending it")
@@ -221,13 +225,14 @@ func (e *unreachableError) Error() string { return e.err.Error() }
 
 func (e *unreachableError) Unwrap() error { return e.err }
 
-// tell says the first time that something cannot be sent.
+// tell reports, the first time only, that something cannot be sent.
 func (e *Exporter) tell(err error) {
 	e.mu.Lock()
 	told := e.told
 	e.told = true
 	e.mu.Unlock()
 	if !told {
-		e.o.Notice(fmt.Sprintf("warning: --otlp: nothing can be sent to %s: %v; the work goes on, and it is tried again", e.name(), err))
+		e.o.Notice(fmt.Sprintf("warning: --otlp: nothing can be sent to %s: %v; the work goes on, and it is tried again",
+			e.name(), err))
 	}
 }

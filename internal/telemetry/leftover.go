@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// beginLogs makes the logs of the runs that have changed, before anything is sent: by its log a run is
-// found if this process is killed and the run is final by then.
+// beginLogs makes the logs of the runs that have changed before anything is sent. By its log a run
+// is found if this process is killed and the run is final by then.
 func (e *Exporter) beginLogs() {
 	e.mu.Lock()
 	changed := slices.Collect(maps.Keys(e.changed))
@@ -26,11 +26,11 @@ func (e *Exporter) beginLogs() {
 			_ = log.Close() // nothing was written
 			e.begun[id] = true
 			failpoint.Hit("telemetry.begun")
-		} // else the run is sent elsewhere, or send will say what is wrong
+		} // otherwise another process sends the run, or send reports the error
 	}
 }
 
-// findLeftOver has those runs sent of which this collector has a part, but not all.
+// findLeftOver marks the runs of which this collector has only a part as changed.
 func (e *Exporter) findLeftOver() {
 	runs, err := os.ReadDir(filepath.Dir(workspace.RunDir(e.o.Store.Dir(), "run")))
 	if err != nil {

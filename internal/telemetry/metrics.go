@@ -14,10 +14,10 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// sendMetrics sends how a run stands. All of them are read from the store, so that it does not
-// matter which process sends them.
+// sendMetrics sends the current state of a run. It reads all metrics from the store, so that it
+// does not matter which process sends them.
 //
-// Many collectors take traces alone: one that refuses metrics gets no more of them.
+// Many collectors take only traces. A collector that refuses metrics gets no more of them.
 func (e *Exporter) sendMetrics(ctx context.Context, runID string) error {
 	if e.noMetrics {
 		return nil
@@ -35,9 +35,10 @@ func (e *Exporter) sendMetrics(ctx context.Context, runID string) error {
 		}
 		m.verdict(head)
 	}
-	err = e.o.Client.Metrics(ctx, &collectormetrics.ExportMetricsServiceRequest{ResourceMetrics: []*metrics.ResourceMetrics{{
-		Resource: e.o.Origin.resource(), ScopeMetrics: []*metrics.ScopeMetrics{{Scope: e.o.Origin.scope(), Metrics: m.all}},
-	}}})
+	err = e.o.Client.Metrics(ctx, &collectormetrics.ExportMetricsServiceRequest{
+		ResourceMetrics: []*metrics.ResourceMetrics{{
+			Resource: e.o.Origin.resource(), ScopeMetrics: []*metrics.ScopeMetrics{{Scope: e.o.Origin.scope(), Metrics: m.all}},
+		}}})
 	if refused := (*otlp.Refused)(nil); errors.As(err, &refused) {
 		e.noMetrics = true
 		e.o.Notice(fmt.Sprintf("--otlp: %s takes no metrics: %v; it gets traces alone", e.name(), err))
@@ -62,10 +63,11 @@ func newGauges(run store.Run) *gauges { return &gauges{run: run, now: nanos(time
 // begin begins a metric, to which points are added.
 func (g *gauges) begin(name, unit, description string) {
 	g.last = &metrics.Gauge{}
-	g.all = append(g.all, &metrics.Metric{Name: name, Unit: unit, Description: description, Data: &metrics.Metric_Gauge{Gauge: g.last}})
+	g.all = append(g.all, &metrics.Metric{Name: name, Unit: unit, Description: description,
+		Data: &metrics.Metric_Gauge{Gauge: g.last}})
 }
 
-// point adds a value with an attribute; a key that is empty adds none.
+// point adds a value with an attribute. An empty key adds no attribute.
 func (g *gauges) point(key, value string, number *metrics.NumberDataPoint) {
 	var a attributes
 	a.text("evalrun.run.id", g.run.ID)
@@ -90,13 +92,16 @@ func (g *gauges) counts(c store.Counts) {
 	for _, one := range []struct {
 		state schemas.State
 		n     int
-	}{{schemas.StatePending, c.Pending}, {schemas.StateRunning, c.Running}, {schemas.StateSuspended, c.Suspended}, {schemas.StateEvaluating, c.Evaluating},
-		{schemas.StateScoring, c.Scoring}, {schemas.StateCompleted, c.Completed}, {schemas.StateFaulted, c.Faulted}, {schemas.StateCancelled, c.Cancelled}} {
+	}{
+		{schemas.StatePending, c.Pending}, {schemas.StateRunning, c.Running}, {schemas.StateSuspended, c.Suspended},
+		{schemas.StateEvaluating, c.Evaluating}, {schemas.StateScoring, c.Scoring},
+		{schemas.StateCompleted, c.Completed}, {schemas.StateFaulted, c.Faulted}, {schemas.StateCancelled, c.Cancelled},
+	} {
 		g.point("evalrun.state", string(one.state), whole(int64(one.n)))
 	}
 }
 
-// verdict adds what is known when a run is final: the score, and what models were used, by agent.
+// verdict adds the metrics of a final run: the score, and the use of models, by agent.
 func (g *gauges) verdict(h schemas.Head) {
 	if h.Statistics == nil {
 		return
@@ -138,7 +143,7 @@ func (g *gauges) verdict(h schemas.Head) {
 	g.dropEmpty()
 }
 
-// dropEmpty takes back a metric without points, which OTLP does not want.
+// dropEmpty removes a metric without points, which OTLP does not allow.
 func (g *gauges) dropEmpty() {
 	if len(g.last.DataPoints) == 0 {
 		g.all = g.all[:len(g.all)-1]

@@ -32,11 +32,13 @@ func (b *builder) add(e store.Event) error {
 		Triggers         []struct{ TriggerID string }
 	}
 	if err := json.Unmarshal(e.Data, &data); err != nil {
-		return nil // an event that says nothing of a segment
+		return nil // the event is not about a segment
 	}
 	switch e.Type {
 	case store.RolloutSuspended:
-		return b.attempts(func(s store.Segment) bool { return s.Number == data.Segment && s.Outcome == store.OutcomeSuspended })
+		return b.attempts(func(s store.Segment) bool {
+			return s.Number == data.Segment && s.Outcome == store.OutcomeSuspended
+		})
 	case store.RolloutRetried:
 		return b.attempts(func(s store.Segment) bool { return s.Number == data.Segment && s.Attempt == data.Attempt-1 })
 	case store.TriggerDelivered:
@@ -54,12 +56,14 @@ func (b *builder) add(e store.Event) error {
 // firstScoring reports whether the evaluators wait for the first time.
 func (b *builder) firstScoring(named []struct{ TriggerID string }) bool {
 	return !slices.ContainsFunc(b.rv.Triggers, func(t store.Trigger) bool {
-		return t.Occurrence > 0 && slices.ContainsFunc(named, func(n struct{ TriggerID string }) bool { return n.TriggerID == t.ID })
+		return t.Occurrence > 0 && slices.ContainsFunc(named, func(n struct{ TriggerID string }) bool {
+			return n.TriggerID == t.ID
+		})
 	})
 }
 
-// finished adds what ends with the rollout: its last attempt unless it is told already, what it
-// still waited for, its evaluators, and the rollout itself.
+// finished adds the spans that end with the rollout: its last attempt unless that was added
+// already, its open waits, its evaluators, and the rollout itself.
 func (b *builder) finished(at time.Time) error {
 	last := len(b.rv.Segments) - 1
 	told := b.rv.Scorings > 0
@@ -68,7 +72,9 @@ func (b *builder) finished(at time.Time) error {
 		if i != last || told || suspended {
 			continue
 		}
-		if err := b.attempts(func(one store.Segment) bool { return one.Number == s.Number && one.Attempt == s.Attempt }); err != nil {
+		if err := b.attempts(func(one store.Segment) bool {
+			return one.Number == s.Number && one.Attempt == s.Attempt
+		}); err != nil {
 			return err
 		}
 	}
@@ -86,13 +92,14 @@ func (b *builder) span(id []byte, name string, start, end time.Time) *trace.Span
 	if end.Before(start) {
 		end = start
 	}
-	s := &trace.Span{TraceId: traceID[:], SpanId: id, ParentSpanId: root[:], Name: b.run.Redact.String(name), Kind: trace.Span_SPAN_KIND_INTERNAL,
+	s := &trace.Span{TraceId: traceID[:], SpanId: id, ParentSpanId: root[:],
+		Name: b.run.Redact.String(name), Kind: trace.Span_SPAN_KIND_INTERNAL,
 		StartTimeUnixNano: nanos(start), EndTimeUnixNano: nanos(end)}
 	b.spans = append(b.spans, s)
 	return s
 }
 
-// root is the rollout as a whole.
+// root adds the span of the rollout as a whole.
 func (b *builder) root(end time.Time) {
 	id := wait.SpanID(b.rv.ID)
 	s := b.span(id[:], "rollout "+b.rv.EvaluationName, b.rv.CreatedAt, end)
@@ -108,7 +115,10 @@ func (b *builder) root(end time.Time) {
 	for _, clock := range []struct {
 		name string
 		time time.Duration
-	}{{"working", c.Working}, {"waiting", c.Waiting}, {"queued", c.Queued}, {"evaluating", c.Evaluating}, {"scoring", c.Scoring}} {
+	}{
+		{"working", c.Working}, {"waiting", c.Waiting}, {"queued", c.Queued},
+		{"evaluating", c.Evaluating}, {"scoring", c.Scoring},
+	} {
 		a.count("evalrun.clocks."+clock.name+"_ms", clock.time.Milliseconds())
 	}
 	if f := b.rv.Fault; f != nil {
@@ -118,7 +128,7 @@ func (b *builder) root(end time.Time) {
 	s.Attributes = a
 }
 
-// names say which rollout it is.
+// names returns the attributes that name the rollout.
 func (b *builder) names() (a attributes) {
 	a.text("evalrun.run.id", b.rv.RunID)
 	a.text("evalrun.rollout.id", b.rv.ID)
@@ -133,7 +143,7 @@ func (b *builder) failure(message string) *trace.Status {
 	return &trace.Status{Code: trace.Status_STATUS_CODE_ERROR, Message: firstLine(b.run.Redact.String(message))}
 }
 
-// attempts adds those attempts of segments, with what their agent did.
+// attempts adds the chosen attempts of segments, with the spans of their agent.
 func (b *builder) attempts(chosen func(store.Segment) bool) error {
 	var earlier []string
 	for _, g := range b.rv.Segments {
@@ -180,13 +190,13 @@ func (b *builder) attempt(g store.Segment, dir string, earlier []string) error {
 	return nil
 }
 
-// attemptID is the span of an attempt, by which its agent knows it, too.
+// attemptID is the span id of an attempt, which its agent knows too.
 func (b *builder) attemptID(g store.Segment) []byte {
 	id := wait.SegmentSpanID(b.rv.ID, g.Number, g.Attempt)
 	return id[:]
 }
 
-// usage adds what models have been used, with the prices of the eval set.
+// usage adds the use of models, with the prices of the eval set.
 func (b *builder) usage(a *attributes, used []eval.Usage) {
 	if used == nil {
 		return
@@ -210,7 +220,7 @@ func (b *builder) usage(a *attributes, used []eval.Usage) {
 	}
 }
 
-// links lead from a segment to the one that it goes on from, and to what it had waited for.
+// links lead from a segment to the segment before it, and to the waits that it had.
 func (b *builder) links(g store.Segment) (out []*trace.Span_Link) {
 	traceID := wait.TraceID(b.rv.ID)
 	link := func(id []byte, relation string) {
@@ -232,7 +242,7 @@ func (b *builder) links(g store.Segment) (out []*trace.Span_Link) {
 	return out
 }
 
-// waits adds those waits that have ended. The job that was waited for has the same id as its parent.
+// waits adds the chosen waits, which have ended. The job of a wait has the same id as its parent.
 func (b *builder) waits(chosen func(store.Trigger) bool) {
 	for _, t := range b.rv.Triggers {
 		if !chosen(t) {

@@ -20,13 +20,14 @@ import (
 )
 
 const (
-	// eventBatch is how many events are read at once, spanBatch how many spans are sent at once.
+	// eventBatch is the most events that are read at once, spanBatch the most spans that are sent at
+	// once.
 	eventBatch = 200
 	spanBatch  = 512
 )
 
-// send sends what has happened in a run since the last time, and then its metrics. The last time it
-// waits for another process that sends the run: that may have read its last events already.
+// send sends the events of a run since the last time, and then its metrics. The last time it
+// waits for another process that sends the run, because that may have read its last events already.
 func (e *Exporter) send(ctx context.Context, runID string, last bool) error {
 	open := durable.TryOpenLog
 	if last {
@@ -40,7 +41,7 @@ func (e *Exporter) send(ctx context.Context, runID string, last bool) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }() // what it says is only how far the run was sent
+	defer func() { _ = log.Close() }() // the log only says how far the run was sent
 	grown := false
 	for {
 		all, reached, err := e.spansAfter(ctx, runID, seq)
@@ -67,9 +68,10 @@ func (e *Exporter) send(ctx context.Context, runID string, last bool) error {
 	return nil
 }
 
-// openLog opens the file that says which events of a run this collector has, the number of the last
-// one in its last line, and locks it.
-func (e *Exporter) openLog(runID string, open func(string, os.FileMode) (*os.File, []byte, error)) (log *os.File, seq int64, err error) {
+// openLog opens and locks the file that says which events of a run this collector has. The last
+// line has the number of the last event.
+func (e *Exporter) openLog(runID string,
+	open func(string, os.FileMode) (*os.File, []byte, error)) (log *os.File, seq int64, err error) {
 	if err := e.o.Store.InPlace(); err != nil {
 		return nil, 0, err
 	}
@@ -86,21 +88,22 @@ func (e *Exporter) openLog(runID string, open func(string, os.FileMode) (*os.Fil
 	}
 	seq, err = strconv.ParseInt(string(last), 10, 64)
 	if err != nil {
-		return log, 0, nil // a damaged file: what is sent twice has the same ids
+		return log, 0, nil // the file is damaged: spans that are sent twice have the same ids
 	}
 	return log, seq, nil
 }
 
-// logName is another one for each collector.
+// logName differs for each collector.
 func (e *Exporter) logName() string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(e.o.Client.Endpoint().Traces))
 	return fmt.Sprintf("otlp-%08x.log", h.Sum32())
 }
 
-// spansAfter are the spans that have ended with the next events of a run, and the number of the
+// spansAfter returns the spans that have ended with the next events of a run, and the number of the
 // last of these events.
-func (e *Exporter) spansAfter(ctx context.Context, runID string, seq int64) (all []*trace.Span, reached int64, err error) {
+func (e *Exporter) spansAfter(ctx context.Context, runID string,
+	seq int64) (all []*trace.Span, reached int64, err error) {
 	events, err := e.o.Store.Events(ctx, runID, seq, eventBatch)
 	if err != nil || len(events) == 0 {
 		return nil, seq, err
@@ -140,13 +143,14 @@ func (e *Exporter) spansAfter(ctx context.Context, runID string, seq int64) (all
 	return all, reached, err
 }
 
-// post sends spans. What the collector will never have is counted and given up.
+// post sends spans. It counts and drops those that the collector refuses for good.
 func (e *Exporter) post(ctx context.Context, all []*trace.Span) error {
 	for len(all) > 0 {
 		n := min(len(all), spanBatch)
-		rejected, err := e.o.Client.Traces(ctx, &collectortrace.ExportTraceServiceRequest{ResourceSpans: []*trace.ResourceSpans{{
-			Resource: e.o.Origin.resource(), ScopeSpans: []*trace.ScopeSpans{{Scope: e.o.Origin.scope(), Spans: all[:n]}},
-		}}})
+		rejected, err := e.o.Client.Traces(ctx, &collectortrace.ExportTraceServiceRequest{
+			ResourceSpans: []*trace.ResourceSpans{{
+				Resource: e.o.Origin.resource(), ScopeSpans: []*trace.ScopeSpans{{Scope: e.o.Origin.scope(), Spans: all[:n]}},
+			}}})
 		if refused := (*otlp.Refused)(nil); errors.As(err, &refused) {
 			e.tell(err)
 			rejected, err = int64(n), nil
@@ -160,7 +164,7 @@ func (e *Exporter) post(ctx context.Context, all []*trace.Span) error {
 	return nil
 }
 
-// unreachable is the error of a request that another one may make good.
+// unreachable returns the error of a request that may succeed later.
 func (e *Exporter) unreachable(err error) error {
 	e.after = 0
 	if later := (*otlp.Later)(nil); errors.As(err, &later) {

@@ -1,9 +1,9 @@
-// Package telemetry tells an OpenTelemetry collector what happens in runs: a trace for each rollout,
-// and metrics for each run.
+// Package telemetry reports the events of runs to an OpenTelemetry collector: a trace for each
+// rollout, and metrics for each run.
 //
-// A span is made from stored data, after it has ended and that has been stored, and its ids are
+// A span is made from stored data, after its end has been stored, and its ids are
 // derived from stored ids. The exporter of a run stores how far it has come, so that another
-// process can continue. What is sent twice after a crash has the same ids both times.
+// process can continue. Spans that are sent twice after a crash have the same ids both times.
 //
 // [Exporter] sends. It never makes a run fail or wait: it reads the store in parallel to the work,
 // and keeps no queue of its own.
@@ -26,15 +26,15 @@ import (
 // scopeName is the instrumentation scope of everything that is sent.
 const scopeName = "github.com/evalrun/evalrun"
 
-// Run is what is known of a run beside its rollouts.
+// Run is what the exporter knows of a run besides its rollouts.
 type Run struct {
 	Plan   plans.Plan
 	Redact *redact.Redactor
 }
 
-// Origin says who sends.
+// Origin describes the sender.
 type Origin struct {
-	// Version is evalrun's; empty for that of the build.
+	// Version is evalrun's; empty means that of the build.
 	Version string
 	// Service and Attributes are OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES.
 	Service, Attributes string
@@ -47,7 +47,7 @@ func (o Origin) version() string {
 	return o.Version
 }
 
-// resource has the attributes of OTEL_RESOURCE_ATTRIBUTES, of which ours are not replaced but for
+// resource has the attributes of OTEL_RESOURCE_ATTRIBUTES. Of our own attributes they replace only
 // the service's name.
 func (o Origin) resource() *resource.Resource {
 	out := attributes{}
@@ -75,10 +75,10 @@ func (o Origin) scope() *common.InstrumentationScope {
 	return &common.InstrumentationScope{Name: scopeName, Version: o.version()}
 }
 
-// attributes are those of a span, a metric or a resource. What is empty is left out.
+// attributes are the attributes of a span, a metric or a resource. Empty values are left out.
 type attributes []*common.KeyValue
 
-// maxText is how long the text of an attribute may be, in bytes.
+// maxText is the most bytes of an attribute's text.
 const maxText = 32 << 10
 
 func (a *attributes) text(key, value string) {
@@ -111,7 +111,7 @@ func (a *attributes) add(key string, value *common.AnyValue) {
 	*a = append(*a, &common.KeyValue{Key: key, Value: value})
 }
 
-// json adds a value of any kind: what is no text, number or bool is sent as JSON text.
+// json adds a value of any type. A value other than text, number or bool is sent as JSON text.
 func (a *attributes) json(key string, value json.RawMessage) {
 	var v any
 	if json.Unmarshal(value, &v) != nil {
@@ -134,8 +134,8 @@ func (a *attributes) json(key string, value json.RawMessage) {
 	}
 }
 
-// firstLine is what is told of an error: what an agent or a job has printed may follow in the next
-// lines.
+// firstLine returns the part of an error that is sent. The output of an agent or a job may follow
+// in the next lines.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return line
@@ -148,5 +148,5 @@ func nanos(t time.Time) uint64 {
 	return uint64(t.UnixNano())
 }
 
-// Planned returns what is known of a run beside its rollouts.
+// Planned returns what is known of a run besides its rollouts.
 type Planned func(ctx context.Context, runID string) (Run, error)

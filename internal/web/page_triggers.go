@@ -51,7 +51,7 @@ type sourceRow struct {
 	// CheckedAt is when it was asked last, Next when it is asked next; zero if never.
 	CheckedAt, Next time.Time
 	LastError       string
-	// Overdue is how late the next check is, since nobody serves the store.
+	// Overdue is how late the next check is, because nobody looks at the store.
 	Overdue time.Duration
 }
 

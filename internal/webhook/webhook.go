@@ -1,12 +1,12 @@
-// Package webhook makes the URLs by which a job answers the trigger that waits for it, and tells
-// which trigger a URL is for. It knows tokens and the key of a store; it neither serves nor calls
+// Package webhook makes the URLs by which a job answers the trigger that waits for it, and finds
+// the trigger of a URL. It knows tokens and the key of a store. It neither serves nor calls
 // anything.
 //
 // The token of a trigger is derived from the trigger's id by HMAC-SHA256 under a random key of the
 // store. So nothing is stored for it, not even a hash: a process that starts a job again after a
 // crash gives it the same URL, which keeps a repeated idempotent request equal to the first, and a
-// copy of the database opens no URL. Whoever reads the key's file can make all of them; without the
-// file all URLs that were given out are void.
+// copy of the database opens no URL. Anyone who reads the key's file can make all of them. Without
+// the file all URLs that were given out are void.
 package webhook
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
-// Path is where a server answers: a token follows, and "/fail" may follow that.
+// Path is the path at which a server answers. A token follows, and "/fail" may follow that.
 const Path = "/v1/hooks/"
 
 // keyFile is the file in a store's folder that holds its key.
@@ -75,7 +75,8 @@ func readKey(path string) (key Key, err error) {
 	return key, nil
 }
 
-// URL is the webhook of a trigger at a server, whose public URL is given without a path of ours.
+// URL returns the webhook of a trigger at a server, whose public URL is given without a path of
+// ours.
 func (k Key) URL(public, triggerID string) (string, error) {
 	token, err := k.Token(triggerID)
 	if err != nil {
@@ -84,7 +85,7 @@ func (k Key) URL(public, triggerID string) (string, error) {
 	return strings.TrimSuffix(public, "/") + Path + token, nil
 }
 
-// Token is the secret of a trigger's webhook: what redact.WebhookPrefix begins.
+// Token is the secret of a trigger's webhook. It begins with redact.WebhookPrefix.
 func (k Key) Token(triggerID string) (string, error) {
 	id, err := uuid.Parse(triggerID)
 	if err != nil {
@@ -93,13 +94,13 @@ func (k Key) Token(triggerID string) (string, error) {
 	return redact.WebhookPrefix + base64.RawURLEncoding.EncodeToString(append(id[:], k.sign(id)...)), nil
 }
 
-// Trigger returns the id of the trigger that a token is for; ok is false for every other text. How
-// long that takes does not depend on how much of a token is right.
+// Trigger returns the id of the trigger that a token is for; ok is false for every other text. The
+// time does not depend on how much of a token is right.
 func (k Key) Trigger(token string) (triggerID string, ok bool) {
 	text, ok := strings.CutPrefix(token, redact.WebhookPrefix)
 	raw := make([]byte, len(uuid.UUID{})+sha256.Size)
 	decoded, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	ok = ok && err == nil && len(decoded) == len(raw) && !strings.ContainsAny(text, "\r\n") // which base64 skips
+	ok = ok && err == nil && len(decoded) == len(raw) && !strings.ContainsAny(text, "\r\n") // base64 skips line ends
 	copy(raw, decoded)
 	id := uuid.UUID(raw[:len(uuid.UUID{})])
 	if !hmac.Equal(raw[len(id):], k.sign(id)) || !ok {
@@ -108,7 +109,7 @@ func (k Key) Trigger(token string) (triggerID string, ok bool) {
 	return id.String(), true
 }
 
-// sign is the part of a token that nobody can guess.
+// sign returns the part of a token that nobody can guess.
 func (k Key) sign(id uuid.UUID) []byte {
 	mac := hmac.New(sha256.New, k[:])
 	mac.Write([]byte("evalrun webhook of a trigger\x00"))

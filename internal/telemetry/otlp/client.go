@@ -18,23 +18,23 @@ import (
 	"github.com/evalrun/evalrun/internal/retry"
 )
 
-// contentType is that of requests and answers.
+// contentType is the content type of requests and answers.
 const contentType = "application/x-protobuf"
 
-// maxAnswer is how much of an answer is read.
+// maxAnswer is the most bytes of an answer that are read.
 const maxAnswer = 64 << 10
 
-// Refused means that the collector will not have what was sent, however often it is sent.
+// Refused means that the collector will never take the request, however often it is sent.
 type Refused struct{ Status int }
 
 func (e *Refused) Error() string {
 	return fmt.Sprintf("it answered %d %s", e.Status, http.StatusText(e.Status))
 }
 
-// Later means that the collector asks for time.
+// Later means that the collector asks to wait.
 type Later struct {
 	Status int
-	// After is how long it asks for; 0 if it does not say.
+	// After is the time to wait; 0 if the collector does not say.
 	After time.Duration
 }
 
@@ -63,10 +63,10 @@ func (s signal) client() *http.Client {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// Endpoint is where the client sends to.
+// Endpoint is the endpoint of the client.
 func (c *Client) Endpoint() Endpoint { return c.endpoint }
 
-// Traces sends spans. rejected is how many of them the collector has taken but will not keep.
+// Traces sends spans. rejected counts those that the collector took but will not keep.
 func (c *Client) Traces(ctx context.Context, r *collectortrace.ExportTraceServiceRequest) (rejected int64, err error) {
 	var answer collectortrace.ExportTraceServiceResponse
 	err = c.post(ctx, c.traces, c.endpoint.Traces, c.endpoint.traces, r, &answer)
@@ -89,7 +89,8 @@ func (c *Client) Close() {
 }
 
 // post sends one request. Its errors do not name the URL, which may hold a secret.
-func (c *Client) post(ctx context.Context, client *http.Client, to string, s signal, message, answer proto.Message) error {
+func (c *Client) post(ctx context.Context, client *http.Client, to string,
+	s signal, message, answer proto.Message) error {
 	body, err := proto.Marshal(message)
 	if err != nil {
 		return err
@@ -99,7 +100,7 @@ func (c *Client) post(ctx context.Context, client *http.Client, to string, s sig
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("the request could not be made") // the error has the URL in it
+		return errors.New("the request could not be made") // the error contains the URL
 	}
 	req.Header = s.headers.Clone()
 	req.Header.Set("Content-Type", contentType)
@@ -121,9 +122,10 @@ func (c *Client) post(ctx context.Context, client *http.Client, to string, s sig
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	switch status := resp.StatusCode; {
 	case status >= 200 && status < 300:
-		_ = proto.Unmarshal(text, answer) // it has taken everything if it says nothing else
+		_ = proto.Unmarshal(text, answer) // an empty answer means that it took everything
 		return nil
-	case status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
+	case status == http.StatusTooManyRequests, status == http.StatusBadGateway,
+		status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		// The protocol lists these four, and says that the others must not be sent again.
 		after, _ := retry.After(resp.Header, c.now())
 		return &Later{Status: status, After: after}
@@ -135,7 +137,7 @@ func (c *Client) post(ctx context.Context, client *http.Client, to string, s sig
 func compressed(body []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	_, _ = z.Write(body) // to memory
+	_, _ = z.Write(body) // memory does not fail
 	_ = z.Close()
 	return b.Bytes()
 }

@@ -1,7 +1,7 @@
-// Package otlp sends spans and metrics to a collector as OTLP over HTTP says, in Protocol Buffers.
+// Package otlp sends spans and metrics to a collector by OTLP over HTTP, in Protocol Buffers.
 // It knows the environment variables of OpenTelemetry, and nothing of runs.
 //
-// The protocol is that of https://opentelemetry.io/docs/specs/otlp/#otlphttp.
+// https://opentelemetry.io/docs/specs/otlp/#otlphttp specifies the protocol.
 package otlp
 
 import (
@@ -20,10 +20,10 @@ import (
 // FromEnvironment is the endpoint that takes its URL from the environment alone.
 const FromEnvironment = "env"
 
-// defaultTimeout is how long one request may take if OTEL_EXPORTER_OTLP_TIMEOUT does not say.
+// defaultTimeout is the timeout of a request if OTEL_EXPORTER_OTLP_TIMEOUT is not set.
 const defaultTimeout = 10 * time.Second
 
-// Endpoint says where a collector is and how it is asked.
+// Endpoint says where a collector is and how to send to it.
 type Endpoint struct {
 	// Traces and Metrics are the URLs of the two signals.
 	Traces, Metrics string
@@ -31,7 +31,7 @@ type Endpoint struct {
 	traces, metrics signal
 }
 
-// signal is what requests of one signal need besides their URL.
+// signal has what requests of one signal need besides their URL.
 type signal struct {
 	headers http.Header
 	timeout time.Duration
@@ -39,9 +39,9 @@ type signal struct {
 	tls     *tls.Config
 }
 
-// ParseEndpoint reads what --otlp names: the base URL of a collector, to which v1/traces and
-// v1/metrics are added, or FromEnvironment. Everything else comes from the variables
-// OTEL_EXPORTER_OTLP_*, those of a signal before those of both.
+// ParseEndpoint reads the value of --otlp: the base URL of a collector, to which it adds v1/traces
+// and v1/metrics, or FromEnvironment. Everything else comes from the variables
+// OTEL_EXPORTER_OTLP_*. The variable of a signal goes before the one of both.
 func ParseEndpoint(text string, lookup func(string) (string, bool)) (e Endpoint, err error) {
 	env := environment(lookup)
 	if text == FromEnvironment {
@@ -58,7 +58,7 @@ func ParseEndpoint(text string, lookup func(string) (string, bool)) (e Endpoint,
 	return e, errors.Join(err1, err2)
 }
 
-// Name is what messages call the endpoint: scheme and host, for the rest may be a credential.
+// Name is the endpoint's name in messages: scheme and host, since the rest may be a credential.
 func (e Endpoint) Name() string {
 	u, err := url.Parse(e.Traces)
 	if err != nil {
@@ -67,7 +67,7 @@ func (e Endpoint) Name() string {
 	return u.Scheme + "://" + u.Host
 }
 
-// under are the URLs below a base.
+// under returns the URLs below a base.
 func under(base string) (traces, metrics string, err error) {
 	if err := checkURL(base); err != nil {
 		return "", "", err
@@ -84,8 +84,8 @@ func checkURL(text string) error {
 	return nil
 }
 
-// environment looks up what follows OTEL_EXPORTER_OTLP_. An empty variable is as one that is not
-// set.
+// environment looks up the variable with a suffix after OTEL_EXPORTER_OTLP_. An empty variable
+// counts as not set.
 type environment func(string) (string, bool)
 
 const prefix = "OTEL_EXPORTER_OTLP_"
@@ -95,7 +95,7 @@ func (env environment) get(name string) string {
 	return strings.TrimSpace(value)
 }
 
-// of is the variable of a signal, or that of both, and its name.
+// of returns the variable of a signal, or the one of both, and its name.
 func (env environment) of(signal, name string) (value, variable string) {
 	if value := env.get(signal + "_" + name); value != "" {
 		return value, prefix + signal + "_" + name
@@ -103,7 +103,7 @@ func (env environment) of(signal, name string) (value, variable string) {
 	return env.get(name), prefix + name
 }
 
-// urls are those of the environment. That of a signal is used as it is.
+// urls returns the URLs of the environment. The URL of a signal is used as it is.
 func (env environment) urls() (traces, metrics string, err error) {
 	if base := env.get("ENDPOINT"); base != "" {
 		if traces, metrics, err = under(base); err != nil {
@@ -119,7 +119,8 @@ func (env environment) urls() (traces, metrics string, err error) {
 		}
 	}
 	if traces == "" {
-		return "", "", fmt.Errorf("%sENDPOINT is not set; set it, or name the collector: --otlp http://localhost:4318", prefix)
+		return "", "", fmt.Errorf("%sENDPOINT is not set; set it, or name the collector: --otlp http://localhost:4318",
+			prefix)
 	}
 	return traces, metrics, nil
 }
@@ -151,7 +152,7 @@ func (env environment) signal(name string) (s signal, err error) {
 	return s, err
 }
 
-// addHeaders reads key=value pairs as W3C Baggage has them. Their values are never told.
+// addHeaders reads key=value pairs as W3C Baggage writes them. Errors never contain their values.
 func (s signal) addHeaders(text string) error {
 	for pair := range strings.SplitSeq(text, ",") {
 		if strings.TrimSpace(pair) == "" {
@@ -159,7 +160,8 @@ func (s signal) addHeaders(text string) error {
 		}
 		key, value, ok := strings.Cut(pair, "=")
 		value, err := url.PathUnescape(strings.TrimSpace(value))
-		if key = strings.TrimSpace(key); !ok || err != nil || key == "" || strings.ContainsAny(key+value, "\r\n\x00") || strings.ContainsAny(key, " :") {
+		if key = strings.TrimSpace(key); !ok || err != nil || key == "" ||
+			strings.ContainsAny(key+value, "\r\n\x00") || strings.ContainsAny(key, " :") {
 			return errors.New("expected headers such as authorization=Bearer%20TOKEN, separated by commas")
 		}
 		s.headers.Set(key, value)
@@ -167,7 +169,7 @@ func (s signal) addHeaders(text string) error {
 	return nil
 }
 
-// tls is the configuration of HTTPS; nil if nothing is said.
+// tls returns the configuration of HTTPS, nil if the environment has none.
 func (env environment) tls(name string) (*tls.Config, error) {
 	ca, caVariable := env.of(name, "CERTIFICATE")
 	cert, certVariable := env.of(name, "CLIENT_CERTIFICATE")
