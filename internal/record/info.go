@@ -102,7 +102,7 @@ type StepResult struct {
 	RewardName string             `json:"rewardName,omitempty"`
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
 	Error      string             `json:"error,omitempty"`
-	// Notes say which files of the step were left out, and which are missing.
+	// Notes say which parts of the step's results were left out, and which are missing.
 	Notes []string `json:"notes,omitempty"`
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// Standing is what is worked on and waited for at one moment.
+// Standing counts the work and the waits at one moment.
 type Standing struct {
 	// Running and Scoring count rollouts.
 	Running, Scoring int

@@ -98,5 +98,5 @@ func middle(s string, most int) string {
 	return string(r[:head]) + fmt.Sprintf("… %d characters …", len(r)-most) + string(r[len(r)-(most-head):])
 }
 
-// longWidth is how many characters are shown of what an agent was given and has given.
+// longWidth is the most characters of an agent's input or output that are shown.
 const longWidth = 400

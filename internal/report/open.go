@@ -33,7 +33,7 @@ func OpenOnce(path string) (*Report, error) {
 	return Open(path) // Open says what is wrong, or finds the head behind the rollouts
 }
 
-// report makes the report of what was read.
+// report makes the report of the document.
 func (d *documentReader) report() *Report {
 	path := d.path
 	r := &Report{Head: d.Head, Dataset: d.dataset, Pass: 1}
