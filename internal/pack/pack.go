@@ -89,8 +89,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// linkStays reports whether a link leads to something in its own top folder, such as the folder of one
-// rollout's agent.
+// linkStays reports whether a link leads to something in its own top folder, such as the folder of
+// one rollout's agent.
 func linkStays(name, target string) bool {
 	parts := strings.SplitN(name, "/", 3)
 	if len(parts) < 3 || path.IsAbs(target) || target == "" {

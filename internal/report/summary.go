@@ -234,8 +234,9 @@ func (h overview) grids(escape func(string) string, columns int) []agentGrid {
 	return out
 }
 
-// statisticsSentences say how intervals were computed, if the set chose it, and for each agent which
-// evaluations are flaky, and whether more epochs or more evaluations would make the score more precise.
+// statisticsSentences say how intervals were computed, if the set chose it, and for each agent
+// which evaluations are flaky, and whether more epochs or more evaluations would make the score
+// more precise.
 func (h overview) statisticsSentences() (out []string) {
 	if h.Statistics == nil {
 		return nil

@@ -52,8 +52,8 @@ func EvaluatorFailed(one *schemas.Rollout) bool {
 	})
 }
 
-// EvaluatorNotRun reports whether an evaluator of a rollout was not run, so that the score leaves it
-// out.
+// EvaluatorNotRun reports whether an evaluator of a rollout was not run, so that the score leaves
+// it out.
 func EvaluatorNotRun(one *schemas.Rollout) bool {
 	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool {
 		return !e.IsLineResult && e.Result.NotRun != ""

@@ -53,7 +53,8 @@ type document struct {
 	Components []component `json:"components"`
 }
 
-// write prints the bill. It has no time and no serial number, so that the same program gives the same bill.
+// write prints the bill. It has no time and no serial number, so that the same program gives the
+// same bill.
 func write(w io.Writer, info *debug.BuildInfo, version string) error {
 	d := document{Format: "CycloneDX", SpecVersion: "1.6", Version: 1}
 	d.Metadata.Component = module("application", info.Main.Path, cmp.Or(version, info.Main.Version))

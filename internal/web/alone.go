@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/eval/compare"
 )
 
-// WriteComparison writes a comparison as one HTML file that needs nothing else: no server, no network,
-// no other file. The same comparison gives the same bytes.
+// WriteComparison writes a comparison as one HTML file that needs nothing else: no server, no
+// network, no other file. The same comparison gives the same bytes.
 func WriteComparison(w io.Writer, doc *compare.Document) error {
 	page := &comparePage{frame: frame{Title: "Compare"}, Offline: true}
 	page.show(doc)

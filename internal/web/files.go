@@ -86,7 +86,8 @@ func (page *rolloutPage) fileURL(name string) string {
 	return u.EscapedPath()
 }
 
-// readPart reads a part of a file of a rollout, redacted. It begins and ends with a whole character.
+// readPart reads a part of a file of a rollout, redacted. It begins and ends with a whole
+// character.
 func readPart(d report.Folder, name string, from, most int64) (*logPart, error) {
 	data, from, size, err := readFile(d, name, from, most)
 	if err != nil {

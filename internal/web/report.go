@@ -17,8 +17,8 @@ import (
 // LargeReport is the size of a report in bytes from which on people look for parts to leave out.
 const LargeReport = 20 << 20
 
-// WriteReport writes a run as one HTML file that needs nothing else: no server, no network, no other
-// file. The same report gives the same bytes.
+// WriteReport writes a run as one HTML file that needs nothing else: no server, no network, no
+// other file. The same report gives the same bytes.
 func WriteReport(w io.Writer, r *runner.Report, o ReportOptions) error {
 	run, err := newOverview(r)
 	if err != nil {

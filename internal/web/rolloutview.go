@@ -131,8 +131,8 @@ type scoreRow struct {
 	Log []string
 }
 
-// step is something that happened in a rollout: a segment began or ended, somebody said something, a
-// tool was called, or an answer arrived.
+// step is something that happened in a rollout: a segment began or ended, somebody said something,
+// a tool was called, or an answer arrived.
 type step struct {
 	At time.Time
 	// Number is its place among all steps of the rollout, from 1.

@@ -24,8 +24,8 @@ var (
 		"too many browsers look at the inbox; load the page again to see what is new"}
 )
 
-// opener opens a stream for a request: on the answer to it, or on a connection that several share. The
-// error many is returned if there are too many streams.
+// opener opens a stream for a request: on the answer to it, or on a connection that several share.
+// The error many is returned if there are too many streams.
 type opener func(slots *sse.Slots, many error) (*sse.Stream, error)
 
 // streams are the streams that tell browsers of changes.

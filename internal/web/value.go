@@ -18,7 +18,8 @@ const (
 	longText = 120
 )
 
-// textPart is a part of a value: the value as JSON, and its long texts, by their paths, once more as text.
+// textPart is a part of a value: the value as JSON, and its long texts, by their paths, once more
+// as text.
 type textPart struct {
 	Name string
 	Text string
