@@ -167,7 +167,8 @@ func (s *Segment) LimitTo(left, whole time.Duration, name string) {
 
 // TimeoutFault is the fault of a segment that took longer than its Timeout.
 func (s *Segment) TimeoutFault() *fault.Fault {
-	return fault.Newf(fault.Timeout, "the segment took longer than %v and was ended (%s)", s.Timeout.Round(time.Millisecond), cmp.Or(s.TimeoutOf, "its limit"))
+	return fault.Newf(fault.Timeout, "the segment took longer than %v and was ended (%s)",
+		s.Timeout.Round(time.Millisecond), cmp.Or(s.TimeoutOf, "its limit"))
 }
 
 // DefaultOutputBytes holds where a segment does not say how much an agent may print.

@@ -51,9 +51,13 @@ func Serve(l net.Listener, list *List, o Options) *Proxy {
 		}
 	}
 	p := &Proxy{list: list, options: o, tunnels: map[net.Conn]bool{}}
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, target string) (net.Conn, error) { return p.dial(ctx, target) }, DisableCompression: true, IdleConnTimeout: time.Minute}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, target string) (net.Conn,
+		error) {
+		return p.dial(ctx, target)
+	}, DisableCompression: true, IdleConnTimeout: time.Minute}
 	p.plain = &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.Host = r.Out.URL.Host }, // not another that the same server may have
+		// not another that the same server may have
+		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.Host = r.Out.URL.Host },
 		Transport:     transport,
 		FlushInterval: -1,
 		ErrorHandler:  func(w http.ResponseWriter, r *http.Request, err error) { p.fail(w, r.URL.Host, err) },

@@ -58,12 +58,14 @@ func (h *batchHandler) handle(ctx context.Context, c store.BatchClaim) error {
 	if ctx.Err() != nil {
 		pause, message = 0, "" // broken off by us: that says nothing of the provider
 	}
-	h.o.Logger.Warn("a batch could not be started or asked for; it will be again", "batch", c.ID, "provider", c.Provider, "action", c.Action, "after", pause, "error", message)
+	h.o.Logger.Warn("a batch could not be started or asked for; it will be again",
+		"batch", c.ID, "provider", c.Provider, "action", c.Action, "after", pause, "error", message)
 	return unlessFenced(h.o.Store.BatchPending(commit, c.BatchToken, pause, message))
 }
 
 func (h *batchHandler) act(ctx context.Context, run *rollout.Run, c store.BatchClaim) error {
-	b := judge.Batch{ID: c.ID, External: c.ExternalID, Provider: c.Provider, Model: c.Model, Since: c.FirstStart, Size: c.Requests}
+	b := judge.Batch{ID: c.ID, External: c.ExternalID, Provider: c.Provider, Model: c.Model, Since: c.FirstStart,
+		Size: c.Requests}
 	switch c.Action {
 	case store.ActionStart, store.ActionResolve:
 		return h.start(ctx, run, c, b)
@@ -171,14 +173,16 @@ func (h *batchHandler) cancel(ctx context.Context, run *rollout.Run, b judge.Bat
 		}
 	}
 	if err := run.Judges.CancelBatch(ctx, b); err != nil {
-		h.o.Logger.Warn("the batch could not be cancelled", "batch", b.External, "provider", b.Provider, "error", run.Redact.String(err.Error()))
+		h.o.Logger.Warn("the batch could not be cancelled",
+			"batch", b.External, "provider", b.Provider, "error", run.Redact.String(err.Error()))
 	}
 	return nil
 }
 
 // waiting are the requests of a batch that are waited for, as they are sent, and who waits for each by
 // its custom id.
-func (h *batchHandler) waiting(ctx context.Context, batchID string) (requests []judge.Request, waiting map[string][]store.WaitingRequest, err error) {
+func (h *batchHandler) waiting(ctx context.Context, batchID string) (requests []judge.Request,
+	waiting map[string][]store.WaitingRequest, err error) {
 	waiting = map[string][]store.WaitingRequest{}
 	err = h.o.Store.WaitingRequests(ctx, batchID, func(r store.WaitingRequest) error {
 		if len(waiting[r.CustomID]) == 0 {
@@ -210,7 +214,8 @@ type deliveries struct {
 }
 
 func (h *batchHandler) newDeliveries(ctx context.Context, c store.BatchClaim) *deliveries {
-	return &deliveries{h: h, ctx: ctx, source: c.Provider + " batch", places: make(chan struct{}, delivering), failed: make(chan error, 1)}
+	return &deliveries{h: h, ctx: ctx, source: c.Provider + " batch", places: make(chan struct{}, delivering),
+		failed: make(chan error, 1)}
 }
 
 // answer delivers the answer to equal requests to all that wait for it.
@@ -234,7 +239,8 @@ func (d *deliveries) deliver(triggerID string, payload json.RawMessage) {
 	d.places <- struct{}{}
 	go func() {
 		defer func() { <-d.places }()
-		_, err := d.h.o.Store.Deliver(d.ctx, store.Delivery{TriggerID: triggerID, Status: store.StatusSuccessful, Payload: payload, By: d.source})
+		_, err := d.h.o.Store.Deliver(d.ctx, store.Delivery{TriggerID: triggerID, Status: store.StatusSuccessful,
+			Payload: payload, By: d.source})
 		failpoint.Hit("engine.batchAnswer")
 		if err != nil {
 			select {

@@ -183,7 +183,8 @@ func (r *Runner) mustStay(ctx context.Context) (stay bool, err error) {
 			stay = true
 			if !r.staying {
 				r.staying = true
-				r.o.Logger.Warn("waiting for a result that its source will forget; --detach leaves it to an executor", "trigger", t.ID, "until", spec.ExpiresAt.Local().Format(time.DateTime))
+				r.o.Logger.Warn("waiting for a result that its source will forget; --detach leaves it to an executor",
+					"trigger", t.ID, "until", spec.ExpiresAt.Local().Format(time.DateTime))
 			}
 		}
 		return nil

@@ -57,7 +57,8 @@ type eventLog struct {
 }
 
 func newEventLog(o *Options, runs *runCache, failFast func(context.Context, store.Event)) *eventLog {
-	return &eventLog{o: o, runs: runs, failFast: failFast, kicked: make(chan struct{}, 1), quit: make(chan struct{}), seen: map[string]int64{}, named: map[string]bool{},
+	return &eventLog{o: o, runs: runs, failFast: failFast, kicked: make(chan struct{}, 1), quit: make(chan struct{}),
+		seen: map[string]int64{}, named: map[string]bool{},
 		written: map[string]bool{}, errs: map[string]error{}}
 }
 
@@ -244,7 +245,8 @@ func (l *eventLog) note(runID string, err error) {
 }
 
 // flushRun brings a run's file up to date and hands on what the caller has not seen.
-func (l *eventLog) flushRun(ctx context.Context, runID string, seen int64, last bool) (reached int64, finished bool, err error) {
+func (l *eventLog) flushRun(ctx context.Context, runID string, seen int64, last bool) (reached int64,
+	finished bool, err error) {
 	if removed, err := l.isRemoved(ctx, runID); removed || err != nil {
 		return seen, removed, err
 	}

@@ -21,11 +21,13 @@ func (r *Runner) failFast(ctx context.Context, e store.Event) {
 	}
 	n, err := r.o.Store.Cancel(ctx, e.RunID, wait.SourceExec)
 	if err != nil {
-		r.o.Logger.Error("a rollout has failed, but the rest of its run could not be cancelled", "run", e.RunID, "rollout", e.RolloutID, "error", err)
+		r.o.Logger.Error("a rollout has failed, but the rest of its run could not be cancelled",
+			"run", e.RunID, "rollout", e.RolloutID, "error", err)
 		return
 	}
 	if n > 0 {
-		r.o.Logger.Info("a rollout has failed: the rest of its run is cancelled", "run", e.RunID, "rollout", e.RolloutID, "cancelled", n)
+		r.o.Logger.Info("a rollout has failed: the rest of its run is cancelled",
+			"run", e.RunID, "rollout", e.RolloutID, "cancelled", n)
 		r.Tell(e.RunID)
 	}
 }

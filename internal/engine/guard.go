@@ -100,7 +100,8 @@ func (g *guard) settle(ctx context.Context, ro *rollout.Rollout, c store.Claim, 
 
 // handle has a claimed trigger handled, a few times if evalrun fails with it. The error that it
 // returns ends the process.
-func (g *guard) handle(ctx context.Context, c store.TriggerClaim, handler func(context.Context, store.TriggerClaim) error) error {
+func (g *guard) handle(ctx context.Context, c store.TriggerClaim,
+	handler func(context.Context, store.TriggerClaim) error) error {
 	commit := context.WithoutCancel(ctx)
 	for attempt := 1; ; attempt++ {
 		err := protect(func() error { return handler(ctx, c) })
@@ -121,7 +122,8 @@ func (g *guard) handle(ctx context.Context, c store.TriggerClaim, handler func(c
 		case c.Action == store.ActionCancel:
 			return nil // tried once, and nobody waits for it
 		case attempt == internalAttempts:
-			_, err = g.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusFaulted, By: c.Source, Fault: f})
+			_, err = g.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence,
+				Status: store.StatusFaulted, By: c.Source, Fault: f})
 			return unlessFenced(err)
 		case !g.sleep(ctx, retry.Backoff(g.pause, lastRetry, attempt-1)):
 			return unlessFenced(g.o.putBack(ctx, c, 0, false)) // for whoever comes next
@@ -155,16 +157,20 @@ func (g *guard) sleep(ctx context.Context, d time.Duration) bool {
 func (g *guard) record(ctx context.Context, runID, rolloutID string, attempt int, failure error) *fault.Fault {
 	red := g.runs.redactor(ctx, runID)
 	message := red.String(failure.Error())
-	text := fmt.Sprintf("%s attempt %d of %d: %s\n", g.o.Now().UTC().Format(time.RFC3339Nano), attempt, internalAttempts, message)
+	text := fmt.Sprintf("%s attempt %d of %d: %s\n", g.o.Now().UTC().Format(time.RFC3339Nano), attempt,
+		internalAttempts, message)
 	if p := (*panicError)(nil); errors.As(failure, &p) {
 		text += red.String(string(p.stack)) + "\n"
 	}
 	message = workspace.Shorten(message)
-	g.o.Logger.Error("evalrun failed with a rollout", "run", runID, "rollout", rolloutID, "attempt", attempt, "of", internalAttempts, "error", message)
-	if err := appendText(filepath.Join(workspace.RolloutDir(g.o.Store.Dir(), runID, rolloutID), internalLog), text); err != nil {
+	g.o.Logger.Error("evalrun failed with a rollout",
+		"run", runID, "rollout", rolloutID, "attempt", attempt, "of", internalAttempts, "error", message)
+	if err := appendText(filepath.Join(workspace.RolloutDir(g.o.Store.Dir(), runID, rolloutID), internalLog),
+		text); err != nil {
 		g.o.Logger.Error("the failure could not be kept in the rollout's folder", "rollout", rolloutID, "error", err)
 	}
-	return fault.Newf(fault.Internal, "evalrun itself failed with this rollout: %s (%s in the rollout's folder has more)", message, internalLog)
+	return fault.Newf(fault.Internal, "evalrun itself failed with this rollout: %s (%s in the rollout's folder has more)",
+		message, internalLog)
 }
 
 // panicError is a panic in the goroutine of a rollout or a trigger.

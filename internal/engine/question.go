@@ -76,7 +76,8 @@ func (q questions) trigger(asked wait.Question) (store.NewTrigger, error) {
 	spec.ShownID = q.job.Spec.ShownID // the question has the same id
 	data, err := json.Marshal(spec)
 	return store.NewTrigger{
-		Type: string(spec.Type), Name: spec.Name, Source: wait.SourceExternal, KeyPrefix: "task-", Spec: data, Digest: spec.Digest(),
+		Type: string(spec.Type), Name: spec.Name, Source: wait.SourceExternal, KeyPrefix: "task-", Spec: data,
+		Digest: spec.Digest(),
 	}, err
 }
 
@@ -96,7 +97,8 @@ func (q questions) answer(ctx context.Context, asked store.Trigger) (done bool, 
 	var f *fault.Fault
 	switch {
 	case errors.Is(err, wait.ErrNotTaken): // if it still asks, that is asked anew
-		q.h.o.Logger.Warn("an answer was not taken", "question", asked.ID, "trigger", q.c.TriggerID, "source", q.c.Source, "error", q.run.Redact.String(err.Error()))
+		q.h.o.Logger.Warn("an answer was not taken",
+			"question", asked.ID, "trigger", q.c.TriggerID, "source", q.c.Source, "error", q.run.Redact.String(err.Error()))
 		return false, q.h.o.Store.EndQuestions(context.WithoutCancel(ctx), q.c.TriggerID)
 	case errors.As(err, &f) && ctx.Err() == nil:
 		return true, q.h.deliverFault(context.WithoutCancel(ctx), q.run, q.c, f.Category, f.Message)
@@ -126,7 +128,8 @@ func (q questions) refuse(ctx context.Context, asked store.Trigger) error {
 func (q questions) end(ctx context.Context, asked []store.Trigger) error {
 	for _, g := range asked {
 		if !g.State.IsOpen() && g.StartedAt.IsZero() {
-			q.h.o.Logger.Warn("an answer came too late: the job had gone on without it", "question", g.ID, "trigger", q.c.TriggerID, "source", q.c.Source)
+			q.h.o.Logger.Warn("an answer came too late: the job had gone on without it",
+				"question", g.ID, "trigger", q.c.TriggerID, "source", q.c.Source)
 		}
 	}
 	return q.h.o.Store.EndQuestions(ctx, q.c.TriggerID)

@@ -31,7 +31,8 @@ func Remove(ctx context.Context, s remover, runID string) error {
 	if err := errors.Join(s.InPlace(), removeWork(ctx, s, runID)); err != nil {
 		return err
 	}
-	if err := s.Triggers(ctx, runID, true, func(t store.Trigger) error { return workspace.Remove(workspace.JobDir(s.Dir(), t.ID)) }); err != nil {
+	if err := s.Triggers(ctx, runID, true,
+		func(t store.Trigger) error { return workspace.Remove(workspace.JobDir(s.Dir(), t.ID)) }); err != nil {
 		return err
 	}
 	if err := workspace.Remove(workspace.RunDir(s.Dir(), runID)); err != nil {
@@ -49,7 +50,8 @@ func removeWork(ctx context.Context, s store.Reader, runID string) error {
 	elsewhere := filepath.Join(workspace.StateDir(), s.ID())
 	_, missing := os.Lstat(elsewhere)
 	for _, id := range ids {
-		_ = os.Remove(filepath.Join(workspace.WorkDir(s.Dir(), id), workspace.FolderWorkspace)) // most are empty, and so quickly gone
+		// most are empty, and so quickly gone
+		_ = os.Remove(filepath.Join(workspace.WorkDir(s.Dir(), id), workspace.FolderWorkspace))
 		err = errors.Join(err, workspace.Remove(workspace.WorkDir(s.Dir(), id)))
 		if missing == nil {
 			err = errors.Join(err, workspace.Remove(filepath.Join(elsewhere, id)))

@@ -128,8 +128,9 @@ func New(options Options) *Runner {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), slots: newSlots(o.Concurrency), postponed: map[string]bool{},
-		told: map[string]bool{}}
+	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), slots: newSlots(o.Concurrency),
+		postponed: map[string]bool{},
+		told:      map[string]bool{}}
 	r.runs = newRunCache(o)
 	r.guard = &guard{o: o, runs: r.runs, stop: r.stop, pause: firstRetry}
 	r.events = newEventLog(o, r.runs, r.failFast)

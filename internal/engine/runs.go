@@ -50,7 +50,8 @@ type runCache struct {
 func newRunCache(o *Options) *runCache {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = 16, 16, 30*time.Second
-	c := &runCache{o: o, runs: map[string]*rollout.Run{}, loading: map[string]chan struct{}{}, http: &http.Client{Transport: transport}}
+	c := &runCache{o: o, runs: map[string]*rollout.Run{}, loading: map[string]chan struct{}{},
+		http: &http.Client{Transport: transport}}
 	c.load = c.read
 	return c
 }
@@ -167,10 +168,12 @@ func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error)
 	dir := c.findBaseDir(plan)
 	set := sources.New(sources.Options{
 		Jobs: plan.Jobs, Resolve: c.o.Resolve, Now: c.o.Now,
-		Exec: waitexec.Options{BaseDir: dir, StoreDir: c.o.Store.Dir(), WakeDir: store.WakeDir(c.o.Store.Dir()), Executable: c.o.Executable},
-		MCP: mcpsource.New(mcpsource.Options{Lookup: plan.Lookup(c.o.Resolve), Client: c.http, Now: c.o.Now, Work: func(ctx context.Context, rolloutID, callID string) (*wait.Work, error) {
-			return rollout.WorkOf(ctx, c.o.Store, rolloutID, callID)
-		}}),
+		Exec: waitexec.Options{BaseDir: dir, StoreDir: c.o.Store.Dir(), WakeDir: store.WakeDir(c.o.Store.Dir()),
+			Executable: c.o.Executable},
+		MCP: mcpsource.New(mcpsource.Options{Lookup: plan.Lookup(c.o.Resolve), Client: c.http, Now: c.o.Now,
+			Work: func(ctx context.Context, rolloutID, callID string) (*wait.Work, error) {
+				return rollout.WorkOf(ctx, c.o.Store, rolloutID, callID)
+			}}),
 	})
 	run, err := rollout.NewRun(plan, dir, agents, set, plan.Redactor(c.o.Secrets, c.o.Resolve))
 	if err != nil {
@@ -193,8 +196,9 @@ func (c *runCache) judges(runID string, run *rollout.Run) *judge.Judges {
 	c.judging = max(c.judging, run.Plan.Judges.Concurrency())
 	c.mu.Unlock()
 	return judge.New(judge.Options{
-		Config: *run.Plan.Judges, CacheDir: filepath.Join(c.o.Store.Dir(), "judge-cache"), AgentModels: models, Resolve: c.o.Resolve,
-		Redact: run.Redact, Client: c.http, Now: c.o.Now,
+		Config: *run.Plan.Judges, CacheDir: filepath.Join(c.o.Store.Dir(), "judge-cache"), AgentModels: models,
+		Resolve: c.o.Resolve,
+		Redact:  run.Redact, Client: c.http, Now: c.o.Now,
 		Spent: func(ctx context.Context) (judge.Spent, error) { return rollout.SpentOnJudges(ctx, c.o.Store, runID) },
 	})
 }
@@ -227,7 +231,8 @@ func (c *runCache) listen() (_ *modelproxy.Proxy, _ *gateway.Gateway, err error)
 func (c *runCache) findBaseDir(p plans.Plan) string {
 	dir, found := p.FindBaseDir(c.o.Store.Dir(), c.o.WorkDir)
 	if !found {
-		c.o.Logger.Warn("the eval set's folder is not where it was; agents start in the store's parent folder", "expected", p.BaseDir, "folder", dir)
+		c.o.Logger.Warn("the eval set's folder is not where it was; agents start in the store's parent folder",
+			"expected", p.BaseDir, "folder", dir)
 	}
 	return dir
 }

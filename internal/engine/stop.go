@@ -16,5 +16,6 @@ import (
 // putBack leaves a claimed trigger to whoever comes next after a time, as if it had not been claimed.
 // notStarted says that its job was certainly not started.
 func (o *Options) putBack(ctx context.Context, c store.TriggerClaim, after time.Duration, notStarted bool) error {
-	return o.Store.TriggerFailed(context.WithoutCancel(ctx), c.TriggerToken, after, store.TriggerFailure{NotTried: true, NotStarted: notStarted})
+	return o.Store.TriggerFailed(context.WithoutCancel(ctx), c.TriggerToken, after,
+		store.TriggerFailure{NotTried: true, NotStarted: notStarted})
 }

@@ -51,13 +51,15 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 		return err
 	}
 	if c.Elsewhere { // and overdue: nobody here can ask for its job, or tell whether it was started
-		return h.expire(commit, run, c, "its job runs on "+c.Machine+", where no evalrun has asked for it in time", c.LastError)
+		return h.expire(commit, run, c, "its job runs on "+c.Machine+", where no evalrun has asked for it in time",
+			c.LastError)
 	}
 	source, err := run.Sources.For(c.Source, spec)
 	if err != nil {
 		return h.deliverFault(commit, run, c, fault.Job, err.Error())
 	}
-	job := wait.Job{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt, Until: c.Until, Deadline: run.Plan.JobDeadline(c.Deadline)}
+	job := wait.Job{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks,
+		Since: c.CreatedAt, Until: c.Until, Deadline: run.Plan.JobDeadline(c.Deadline)}
 	if h.o.WebhookURL != nil {
 		if job.WebhookURL, err = h.o.WebhookURL(c.TriggerID); err != nil {
 			return err
@@ -78,7 +80,8 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 // start starts the job of a trigger. The intent to do so is recorded by then. If a process died
 // during an earlier start, or a call failed, the job may be running already; the kind of the source
 // says how to find out.
-func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Job) error {
+func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source,
+	job wait.Job) error {
 	commit := context.WithoutCancel(ctx)
 	if ctx.Err() != nil {
 		return h.o.putBack(ctx, c, 0, c.Action == store.ActionStart)
@@ -114,7 +117,8 @@ func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.Tr
 
 // find looks for the job of an overdue trigger, which must not be started any more. If there is
 // one, its source is asked for it once more.
-func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Job) error {
+func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source,
+	job wait.Job) error {
 	commit := context.WithoutCancel(ctx)
 	key, found, err := source.Find(ctx, job)
 	var f *fault.Fault
@@ -134,7 +138,8 @@ func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.Tri
 }
 
 // check asks the source of a job once.
-func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Job) error {
+func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source,
+	job wait.Job) error {
 	commit := context.WithoutCancel(ctx)
 	if c.State == store.TriggerIntended { // and overdue: there is no job to ask for
 		return h.expire(commit, run, c, "its job was not started", c.LastError)
@@ -149,7 +154,8 @@ func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.Tr
 	case status.Done && status.Fault != nil:
 		return h.deliverFault(commit, run, c, status.Fault.Category, status.Fault.Message)
 	case status.Done:
-		_, err := h.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusSuccessful, Payload: status.Payload, By: c.Source})
+		_, err := h.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence,
+			Status: store.StatusSuccessful, Payload: status.Payload, By: c.Source})
 		failpoint.Hit("engine.delivered")
 		return err
 	case c.Action == store.ActionExpire:
@@ -169,10 +175,12 @@ func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.Tr
 }
 
 // cancel tries once to cancel a job that nobody waits for.
-func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Job) error {
+func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source,
+	job wait.Job) error {
 	ctx, end := grace.Outlast(ctx, h.o.StopGrace)
 	defer end()
-	if c.StartedAt.IsZero() && job.Spec.ItemKey == "" && source.StartKind() == wait.Searchable { // whether it was started, and its key, are not known
+	// whether it was started, and its key, are not known
+	if c.StartedAt.IsZero() && job.Spec.ItemKey == "" && source.StartKind() == wait.Searchable {
 		key, found, err := source.Find(ctx, job)
 		if err == nil && !found {
 			return nil
@@ -182,7 +190,8 @@ func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.T
 		}
 	}
 	if err := source.Cancel(ctx, job); err != nil {
-		h.o.Logger.Warn("the job could not be cancelled", "trigger", c.TriggerID, "source", c.Source, "error", run.Redact.String(err.Error()))
+		h.o.Logger.Warn("the job could not be cancelled",
+			"trigger", c.TriggerID, "source", c.Source, "error", run.Redact.String(err.Error()))
 	}
 	return nil
 }
@@ -191,7 +200,8 @@ func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.T
 // time. This is the rule that a trigger which cannot be started or asked costs a bounded number of
 // requests: each pause is twice the one before, and after its deadline a trigger gets only its
 // grace.
-func (h *triggerHandler) reschedule(ctx context.Context, run *rollout.Run, c store.TriggerClaim, err error, notStarted bool) error {
+func (h *triggerHandler) reschedule(ctx context.Context, run *rollout.Run, c store.TriggerClaim, err error,
+	notStarted bool) error {
 	commit := context.WithoutCancel(ctx)
 	if ctx.Err() != nil {
 		return h.o.putBack(ctx, c, 0, notStarted)
@@ -207,8 +217,10 @@ func (h *triggerHandler) reschedule(ctx context.Context, run *rollout.Run, c sto
 	case errors.As(err, &asked):
 		pause = max(pause, asked.After)
 	}
-	h.o.Logger.Warn("a source could not be asked; it will be again", "trigger", c.TriggerID, "source", c.Source, "action", c.Action, "after", pause, "error", message)
-	return h.o.Store.TriggerFailed(commit, c.TriggerToken, pause, store.TriggerFailure{Error: message, NotStarted: notStarted})
+	h.o.Logger.Warn("a source could not be asked; it will be again",
+		"trigger", c.TriggerID, "source", c.Source, "action", c.Action, "after", pause, "error", message)
+	return h.o.Store.TriggerFailed(commit, c.TriggerToken, pause,
+		store.TriggerFailure{Error: message, NotStarted: notStarted})
 }
 
 // overdueGrace is how long after its deadline the source of a trigger is asked again if it cannot be
@@ -224,21 +236,25 @@ func (h *triggerHandler) expire(ctx context.Context, run *rollout.Run, c store.T
 	if c.EvaluatorID != "" { // it has no score then, and that is no fault of the rollout
 		limit, category = "limits.scoreTimeout", fault.JudgeExpired
 	}
-	message := fmt.Sprintf("nothing arrived for %s %s until %s (%s)", c.Type, c.ItemKey, c.Deadline.Format(time.RFC3339), limit)
+	message := fmt.Sprintf("nothing arrived for %s %s until %s (%s)", c.Type, c.ItemKey,
+		c.Deadline.Format(time.RFC3339), limit)
 	if what != "" {
 		message += "; " + what
 	}
 	if cause != "" {
 		message += ": " + cause
 	}
-	_, err := h.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusExpired, By: limit,
+	_, err := h.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence,
+		Status: store.StatusExpired, By: limit,
 		Fault: fault.New(category, run.Redact.String(message))})
 	h.jobsChanged() // its job is to be cancelled
 	return err
 }
 
-func (h *triggerHandler) deliverFault(ctx context.Context, run *rollout.Run, c store.TriggerClaim, category fault.Category, message string) error {
-	_, err := h.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusFaulted, By: c.Source,
+func (h *triggerHandler) deliverFault(ctx context.Context, run *rollout.Run, c store.TriggerClaim,
+	category fault.Category, message string) error {
+	_, err := h.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence,
+		Status: store.StatusFaulted, By: c.Source,
 		Fault: fault.New(category, run.Redact.String(message))})
 	return err
 }

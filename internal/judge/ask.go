@@ -91,7 +91,8 @@ func (a *asked) useEntry(entry *cacheEntry) {
 		a.call = entry.Call // the process that asked it was killed before it had stored the verdict
 		return
 	}
-	a.call.ModelReturned, a.call.SystemFingerprint, a.call.RequestID = entry.Call.ModelReturned, entry.Call.SystemFingerprint, entry.Call.RequestID
+	a.call.ModelReturned, a.call.SystemFingerprint, a.call.RequestID = entry.Call.ModelReturned,
+		entry.Call.SystemFingerprint, entry.Call.RequestID
 	if a.call.Usage != nil { // an answer in a batch that was no verdict
 		a.call.PaidTwice = true
 		return
@@ -115,7 +116,8 @@ func (a *asked) paidBy() string {
 func (a *asked) expand() error {
 	values := agent.Options{Resolve: a.j.o.Resolve}
 	missing := func(name string) error {
-		return &eval.JudgeError{Category: eval.JudgeAuth, Message: fmt.Sprintf("the variable %s, which the provider %s needs, is not set here", name, a.p.name)}
+		return &eval.JudgeError{Category: eval.JudgeAuth,
+			Message: fmt.Sprintf("the variable %s, which the provider %s needs, is not set here", name, a.p.name)}
 	}
 	var unknown string
 	if a.base, unknown = values.Expand(a.p.config.BaseURL); unknown != "" {
@@ -127,7 +129,8 @@ func (a *asked) expand() error {
 	}
 	u, err := url.Parse(a.base)
 	if err != nil || u.Host == "" {
-		return &eval.JudgeError{Category: eval.JudgeAuth, Message: fmt.Sprintf("the base URL of the provider %s is no URL", a.p.name)}
+		return &eval.JudgeError{Category: eval.JudgeAuth,
+			Message: fmt.Sprintf("the base URL of the provider %s is no URL", a.p.name)}
 	}
 	a.base, a.call.Host = strings.TrimSuffix(a.base, "/"), u.Host
 	return nil

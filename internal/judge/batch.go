@@ -58,7 +58,8 @@ type batchAPI interface {
 	cancelPath(id string) string
 }
 
-var batchAPIs = map[API]batchAPI{APIChat: openaiBatches{"/v1/chat/completions"}, APIResponses: openaiBatches{"/v1/responses"}, APIMessages: anthropicBatches{}}
+var batchAPIs = map[API]batchAPI{APIChat: openaiBatches{"/v1/chat/completions"},
+	APIResponses: openaiBatches{"/v1/responses"}, APIMessages: anthropicBatches{}}
 
 // StartBatch starts a batch and returns the provider's id of it. With find it looks first whether an
 // earlier call has started it already. The error is a *[BatchError].
@@ -95,7 +96,8 @@ func (j *Judges) CheckBatch(ctx context.Context, b Batch) (BatchStatus, error) {
 
 // BatchAnswers calls f with the custom id of each request of an ended batch that has an answer, or an error
 // in place of one, and with what its trigger is to be given.
-func (j *Judges) BatchAnswers(ctx context.Context, b Batch, s BatchStatus, f func(customID string, payload json.RawMessage) error) error {
+func (j *Judges) BatchAnswers(ctx context.Context, b Batch, s BatchStatus,
+	f func(customID string, payload json.RawMessage) error) error {
 	c, err := j.batchCall(b.Provider)
 	if err != nil {
 		return err
@@ -233,7 +235,8 @@ func (c *batchCall) json(ctx context.Context, method, path string, in, out any) 
 		err = json.Unmarshal(data, out)
 	}
 	if err != nil {
-		return &BatchError{Message: fmt.Sprintf("the provider %s answers with something else than it should: %v", c.p.name, err)}
+		return &BatchError{Message: fmt.Sprintf("the provider %s answers with something else than it should: %v",
+			c.p.name, err)}
 	}
 	return nil
 }

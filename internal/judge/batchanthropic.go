@@ -84,7 +84,8 @@ func (anthropicBatches) check(ctx context.Context, c *batchCall, id string) (Bat
 		return BatchStatus{}, err
 	}
 	// The results are at the provider's own URL, not at results_url: the key goes nowhere else.
-	return BatchStatus{Ended: b.ProcessingStatus == "ended", Why: b.ProcessingStatus, files: []string{anthropicPath + "/" + url.PathEscape(id) + "/results"}}, nil
+	return BatchStatus{Ended: b.ProcessingStatus == "ended", Why: b.ProcessingStatus,
+		files: []string{anthropicPath + "/" + url.PathEscape(id) + "/results"}}, nil
 }
 
 func (anthropicBatches) answer(line []byte) (key string, out batchAnswer, err error) {

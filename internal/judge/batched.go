@@ -38,7 +38,8 @@ type Request struct {
 // InBatches are the judges of one rollout, as those of [Judges.Of]. delivered gives what has arrived
 // for an evaluator, by the keys of its requests; an evaluator for which something has arrived waits
 // no more.
-func (j *Judges) InBatches(agent, dir, rolloutID string, delivered func(evaluatorID string) map[string]eval.Delivery) *Batched {
+func (j *Judges) InBatches(agent, dir, rolloutID string,
+	delivered func(evaluatorID string) map[string]eval.Delivery) *Batched {
 	return &Batched{ofRollout: ofRollout{j, agent, dir, rolloutID}, delivered: delivered, requests: map[string][]Request{}}
 }
 
@@ -97,7 +98,8 @@ func (b *Batched) add(ctx context.Context, a *asked) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.requests[a.q.EvaluatorID] = append(b.requests[a.q.EvaluatorID], Request{b.key(a.q), customID, a.p.name, a.q.Model, a.p.config.API, body})
+	b.requests[a.q.EvaluatorID] = append(b.requests[a.q.EvaluatorID], Request{b.key(a.q), customID, a.p.name, a.q.Model,
+		a.p.config.API, body})
 	return eval.ErrLater
 }
 

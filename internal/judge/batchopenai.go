@@ -32,7 +32,8 @@ func (o openaiBatches) start(ctx context.Context, c *batchCall, b Batch, request
 	file, _ := form.CreateFormFile("file", "evalrun-"+b.ID+".jsonl")
 	lines := json.NewEncoder(file)
 	for _, r := range requests {
-		if err := lines.Encode(object{"custom_id": r.CustomID, "method": http.MethodPost, "url": o.endpoint, "body": r.Body}); err != nil {
+		if err := lines.Encode(object{"custom_id": r.CustomID, "method": http.MethodPost, "url": o.endpoint,
+			"body": r.Body}); err != nil {
 			return "", &BatchError{Final: true, Message: err.Error()}
 		}
 	}
@@ -50,8 +51,9 @@ func (o openaiBatches) start(ctx context.Context, c *batchCall, b Batch, request
 		return "", &BatchError{Message: "the provider " + c.p.name + " has given the uploaded file no id"}
 	}
 	var made openaiBatch
-	if err := c.json(ctx, http.MethodPost, "/batches", object{"input_file_id": uploaded.ID, "endpoint": o.endpoint, "completion_window": "24h",
-		"metadata": object{metadataKey: b.ID}}, &made); err != nil {
+	if err := c.json(ctx, http.MethodPost, "/batches", object{"input_file_id": uploaded.ID, "endpoint": o.endpoint,
+		"completion_window": "24h",
+		"metadata":          object{metadataKey: b.ID}}, &made); err != nil {
 		return "", err
 	}
 	if made.ID == "" {

@@ -41,7 +41,8 @@ func cacheKey(a *asked) string {
 		Seed           *int64          `json:"seed"`
 		MaxTokens      int             `json:"maxTokens"`
 		Sample         int             `json:"sample"`
-	}{"v1", a.p.config.API, a.call.Host, a.q.Model, a.q.System, a.q.Prompt, a.q.Tool.Name, a.q.Tool.Schema, a.q.Temperature, a.q.Seed, a.q.MaxTokens, a.q.Sample})
+	}{"v1", a.p.config.API, a.call.Host, a.q.Model, a.q.System, a.q.Prompt, a.q.Tool.Name, a.q.Tool.Schema,
+		a.q.Temperature, a.q.Seed, a.q.MaxTokens, a.q.Sample})
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
 }
@@ -101,7 +102,8 @@ func (j *Judges) store(a *asked, arguments json.RawMessage) error {
 	if j.o.Config.NoCache {
 		return nil
 	}
-	data, err := json.Marshal(cacheEntry{Arguments: arguments, Call: a.call, PaidBy: a.paidBy(), Response: orText(a.response), Time: j.o.Now().UTC()})
+	data, err := json.Marshal(cacheEntry{Arguments: arguments, Call: a.call, PaidBy: a.paidBy(),
+		Response: orText(a.response), Time: j.o.Now().UTC()})
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,8 @@ type Batching struct {
 
 // defaultBatching is what holds where a set does not say otherwise. Both providers take half the
 // price.
-var defaultBatching = Batching{MaxWait: 2 * time.Minute, Interval: 30 * time.Second, MaxInterval: 5 * time.Minute, PriceFactor: 0.5}
+var defaultBatching = Batching{MaxWait: 2 * time.Minute, Interval: 30 * time.Second, MaxInterval: 5 * time.Minute,
+	PriceFactor: 0.5}
 
 const defaultConcurrency = 8
 
@@ -82,8 +83,9 @@ const defaultConcurrency = 8
 func Default() Config {
 	return Config{
 		Providers: map[string]Provider{
-			"openai":    {API: APIChat, BaseURL: defaultURL[APIChat], Key: "${OPENAI_API_KEY}", Concurrency: defaultConcurrency},
-			"anthropic": {API: APIMessages, BaseURL: defaultURL[APIMessages], Key: "${ANTHROPIC_API_KEY}", Concurrency: defaultConcurrency},
+			"openai": {API: APIChat, BaseURL: defaultURL[APIChat], Key: "${OPENAI_API_KEY}", Concurrency: defaultConcurrency},
+			"anthropic": {API: APIMessages, BaseURL: defaultURL[APIMessages], Key: "${ANTHROPIC_API_KEY}",
+				Concurrency: defaultConcurrency},
 		},
 		Models: map[string]string{"claude-*": "anthropic", "*": "openai"},
 		Batch:  defaultBatching,
@@ -126,7 +128,8 @@ func ParseConfig(r *input.Reader, n *input.Node) Config {
 	c.Prices = eval.ParsePrices(r, f.Get("prices"))
 	if b := f.Optional("budget", input.Object); b != nil {
 		g := r.Object(b)
-		c.Budget = Budget{Calls: g.Int("calls", 0, 1, 1<<31-1), Tokens: int64(g.Int("tokens", 0, 1, 1<<53)), Cost: g.Float("cost", 0, 0, 1e12)}
+		c.Budget = Budget{Calls: g.Int("calls", 0, 1, 1<<31-1), Tokens: int64(g.Int("tokens", 0, 1, 1<<53)),
+			Cost: g.Float("cost", 0, 0, 1e12)}
 		g.Done()
 	}
 	if b := f.Optional("batch", input.Object); b != nil {
@@ -159,14 +162,17 @@ func parseProvider(r *input.Reader, n *input.Node) Provider {
 		return Provider{}
 	}
 	f.Required("api", input.String)
-	p := Provider{API: API(f.Enum("api", string(APIChat), string(APIChat), string(APIResponses), string(APIMessages))), Key: f.String("key", "")}
+	p := Provider{API: API(f.Enum("api", string(APIChat), string(APIChat), string(APIResponses), string(APIMessages))),
+		Key: f.String("key", "")}
 	p.BaseURL = f.String("baseUrl", defaultURL[p.API])
 	p.Concurrency = f.Int("concurrency", defaultConcurrency, 1, 1000)
 	p.RequestsPerMinute = f.Int("requestsPerMinute", 0, 1, 1_000_000)
 	if p.Key != "" && len(agent.VariablesIn(p.Key)) == 0 {
-		r.Errorf(f.Get("key"), "expected the name of a variable as in ${OPENAI_API_KEY}; a key itself would be stored with the run")
+		r.Errorf(f.Get("key"),
+			"expected the name of a variable as in ${OPENAI_API_KEY}; a key itself would be stored with the run")
 	}
-	if u, err := url.Parse(p.BaseURL); len(agent.VariablesIn(p.BaseURL)) == 0 && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+	if u, err := url.Parse(p.BaseURL); len(agent.VariablesIn(p.BaseURL)) == 0 && (err != nil || u.Host == "" ||
+		u.Scheme != "http" && u.Scheme != "https") {
 		r.Errorf(f.Get("baseUrl"), "expected a URL such as https://api.openai.com/v1, got %q", p.BaseURL)
 	}
 	f.Done()
@@ -176,7 +182,8 @@ func parseProvider(r *input.Reader, n *input.Node) Provider {
 func parseModel(r *input.Reader, c Config, m input.Member) {
 	names := slices.Sorted(maps.Keys(c.Providers))
 	if _, ok := c.Providers[m.Value.Text]; !ok || m.Value.Kind != input.String {
-		r.Errorf(m.Value, "expected the name of a provider (%s), got %q%s", strings.Join(names, ", "), m.Value.Text, input.Suggest(m.Value.Text, names))
+		r.Errorf(m.Value, "expected the name of a provider (%s), got %q%s", strings.Join(names, ", "), m.Value.Text,
+			input.Suggest(m.Value.Text, names))
 	}
 }
 
@@ -212,7 +219,8 @@ func (c Config) resolve(model, agents string) (string, error) {
 		return model, nil
 	}
 	if model = cmp.Or(agents, c.Model); model == "" {
-		return "", &eval.NotAsked{Reason: "the judge is to be the agent's own model, which evalrun does not know; name one with --judge-model"}
+		return "",
+			&eval.NotAsked{Reason: "the judge is to be the agent's own model, which evalrun does not know; name one with --judge-model"}
 	}
 	return model, nil
 }
@@ -230,7 +238,8 @@ func (c Config) Missing(model, agents string, resolve func(string) (string, bool
 	}
 	p := c.Providers[provider]
 	if key, _ := (agent.Options{Resolve: resolve}).Expand(p.Key); p.Key != "" && key == "" {
-		return "an LLM judge needs a model: set " + strings.Join(agent.VariablesIn(p.Key), " and ") + ", in the environment or in an --env-file, to ask " + name
+		return "an LLM judge needs a model: set " + strings.Join(agent.VariablesIn(p.Key), " and ") +
+			", in the environment or in an --env-file, to ask " + name
 	}
 	return ""
 }

@@ -45,7 +45,8 @@ func (a *asked) exchange(ctx context.Context) (reply, error) {
 		}
 		failed := a.failed(status, err)
 		if status == http.StatusTooManyRequests && a.usedUp() {
-			failed.Message = "the account at the provider " + a.p.name + " has nothing left to spend (HTTP status 429): " + a.said()
+			failed.Message = "the account at the provider " + a.p.name + " has nothing left to spend (HTTP status 429): " +
+				a.said()
 			a.p.refuse(failed)
 			return reply{}, failed
 		}
@@ -146,7 +147,8 @@ func (a *asked) drop() bool {
 	said, d := strings.ToLower(string(a.response)), a.p.dropped(a.q.Model)
 	names := slices.Clone(d.names)
 	switch {
-	case a.sent(paramLimit) && strings.Contains(said, paramLimit) || a.sent(paramLimit) && strings.Contains(said, paramOldLimit):
+	case a.sent(paramLimit) && strings.Contains(said, paramLimit) || a.sent(paramLimit) &&
+		strings.Contains(said, paramOldLimit):
 		a.p.learn(a.q.Model, dropped{names, true})
 		return true
 	case a.sent(paramTemperature) && strings.Contains(said, paramTemperature):

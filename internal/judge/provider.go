@@ -44,7 +44,8 @@ type dropped struct {
 func (d dropped) has(name string) bool { return slices.Contains(d.names, name) }
 
 func newProvider(name string, config Provider, o *Options) *provider {
-	return &provider{name: name, config: config, o: o, refusedModels: map[string]*eval.JudgeError{}, learned: map[string]dropped{}}
+	return &provider{name: name, config: config, o: o, refusedModels: map[string]*eval.JudgeError{},
+		learned: map[string]dropped{}}
 }
 
 // enter waits for a place and for the time at which the next call may begin.

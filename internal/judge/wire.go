@@ -134,10 +134,12 @@ func chatBody(q eval.Question, drop dropped) object {
 		}
 	}
 	if drop.has(paramTool) {
-		body["response_format"] = object{"type": "json_schema", "json_schema": object{"name": q.Tool.Name, "strict": true, "schema": strict(q.Tool.Schema)}}
+		body["response_format"] = object{"type": "json_schema", "json_schema": object{"name": q.Tool.Name, "strict": true,
+			"schema": strict(q.Tool.Schema)}}
 		return body
 	}
-	body["tools"] = []object{{"type": "function", "function": object{"name": q.Tool.Name, "description": q.Tool.Description, "parameters": q.Tool.Schema}}}
+	body["tools"] = []object{{"type": "function", "function": object{"name": q.Tool.Name,
+		"description": q.Tool.Description, "parameters": q.Tool.Schema}}}
 	body["tool_choice"] = object{"type": "function", "function": object{"name": q.Tool.Name}}
 	return body
 }
@@ -152,16 +154,19 @@ func responsesBody(q eval.Question, drop dropped) object {
 		body["max_output_tokens"] = q.MaxTokens
 	}
 	if drop.has(paramTool) {
-		body["text"] = object{"format": object{"type": "json_schema", "name": q.Tool.Name, "strict": true, "schema": strict(q.Tool.Schema)}}
+		body["text"] = object{"format": object{"type": "json_schema", "name": q.Tool.Name, "strict": true,
+			"schema": strict(q.Tool.Schema)}}
 		return body
 	}
-	body["tools"] = []object{{"type": "function", "name": q.Tool.Name, "description": q.Tool.Description, "parameters": q.Tool.Schema, "strict": false}}
+	body["tools"] = []object{{"type": "function", "name": q.Tool.Name, "description": q.Tool.Description,
+		"parameters": q.Tool.Schema, "strict": false}}
 	body["tool_choice"] = object{"type": "function", "name": q.Tool.Name}
 	return body
 }
 
 func messagesBody(q eval.Question, drop dropped) object {
-	body := object{"model": q.Model, "messages": []object{{"role": "user", "content": q.Prompt}}, "max_tokens": messagesLimit}
+	body := object{"model": q.Model, "messages": []object{{"role": "user", "content": q.Prompt}},
+		"max_tokens": messagesLimit}
 	if q.System != "" {
 		body["system"] = q.System
 	}
@@ -321,7 +326,8 @@ func readMessages(body []byte) (out reply, err error) {
 	}
 	out.model, out.truncated = in.Model, in.StopReason == "max_tokens"
 	if u := in.Usage; u != nil {
-		out.usage = &eval.Usage{InputTokens: u.Input + u.CacheRead + u.CacheWrite, CachedInputTokens: u.CacheRead, OutputTokens: u.Output}
+		out.usage = &eval.Usage{InputTokens: u.Input + u.CacheRead + u.CacheWrite, CachedInputTokens: u.CacheRead,
+			OutputTokens: u.Output}
 	}
 	if in.StopReason == "refusal" {
 		out.refusal = "the model has stopped with the reason refusal"

@@ -26,8 +26,9 @@ type OfferedTool struct {
 // wantedOfOffers are the members in which the four formats tell a model what it is and can do. Of
 // messages the beginning is enough: instructions come first.
 var wantedOfOffers = map[string]int{
-	"model": 1 << 10, "tools": 4 << 20, "system": 1 << 20, "instructions": 1 << 20, "systemInstruction": 1 << 20, "system_instruction": 1 << 20,
-	"messages": 1 << 20, "input": 1 << 20,
+	"model": 1 << 10, "tools": 4 << 20, "system": 1 << 20, "instructions": 1 << 20, "systemInstruction": 1 << 20,
+	"system_instruction": 1 << 20,
+	"messages":           1 << 20, "input": 1 << 20,
 }
 
 // offer is what was read of a request, as an offer.
@@ -115,7 +116,8 @@ func collectInstructions(to *strings.Builder, list []byte) (ok bool) {
 		var message struct {
 			Role string `json:"role"`
 		}
-		if _ = json.Unmarshal(raw, &message); message.Role == "system" || message.Role == "developer" { // no object has no role
+		// no object has no role
+		if _ = json.Unmarshal(raw, &message); message.Role == "system" || message.Role == "developer" {
 			collectText(to, raw)
 		}
 	}

@@ -154,11 +154,13 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, only *Session) {
 		return
 	case !isBelow(r.URL.Path):
 		defer s.exit()
-		refuse(w, http.StatusBadRequest, "invalid_request_error", "the path must begin with / and must not contain . or .. segments")
+		refuse(w, http.StatusBadRequest, "invalid_request_error",
+			"the path must begin with / and must not contain . or .. segments")
 		return
 	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
 		defer s.exit()
-		refuse(w, http.StatusNotImplemented, "invalid_request_error", "the model proxy forwards HTTP requests but no websockets")
+		refuse(w, http.StatusNotImplemented, "invalid_request_error",
+			"the model proxy forwards HTTP requests but no websockets")
 		return
 	}
 	defer s.exit()

@@ -66,7 +66,8 @@ func (u Upstream) parse() (*url.URL, error) {
 	case target.Scheme != "http" && target.Scheme != "https" || target.Host == "":
 		return nil, fmt.Errorf("model URL %q: expected http(s)://host[:port][/path]", target.Redacted())
 	case target.User != nil:
-		return nil, fmt.Errorf("model URL %q: it must not hold a user or a password; give the key by itself", target.Redacted())
+		return nil, fmt.Errorf("model URL %q: it must not hold a user or a password; give the key by itself",
+			target.Redacted())
 	case target.Fragment != "":
 		return nil, fmt.Errorf("model URL %q: it must not have a fragment", target.Redacted())
 	}

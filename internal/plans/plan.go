@@ -190,7 +190,8 @@ func New(req Request, storeDir string) (store.Plan, error) {
 	set := *req.Set
 	evaluations := set.Evaluations
 	set.Evaluations = nil
-	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, FailFast: req.FailFast, Deadline: req.Deadline, Set: set, Agents: req.Agents, Jobs: req.Jobs, Notify: req.Notify, Judges: req.Judges, Env: req.Env,
+	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, FailFast: req.FailFast, Deadline: req.Deadline,
+		Set: set, Agents: req.Agents, Jobs: req.Jobs, Notify: req.Notify, Judges: req.Judges, Env: req.Env,
 		Environment: req.Environment, Origin: req.Origin}
 	var err error
 	if plan.BaseDir, err = relative(storeDir, req.BaseDir); err != nil {
@@ -199,7 +200,8 @@ func New(req Request, storeDir string) (store.Plan, error) {
 	if plan.WorkDir, err = relative(req.WorkDir, req.BaseDir); err != nil {
 		return store.Plan{}, err
 	}
-	out := store.Plan{RunID: req.RunID, Name: set.Name, EvaluationSetID: set.ID, EvaluationSetName: set.Name, RetryOf: req.RetryOf, Notify: req.Notify.ForStore()}
+	out := store.Plan{RunID: req.RunID, Name: set.Name, EvaluationSetID: set.ID, EvaluationSetName: set.Name,
+		RetryOf: req.RetryOf, Notify: req.Notify.ForStore()}
 	if out.RunID == "" {
 		out.RunID = store.NewRunID()
 	}
@@ -258,7 +260,8 @@ func Read(p store.Plan) (Plan, error) {
 		Version int `json:"planVersion"`
 	}
 	if json.Unmarshal(p.Data, &made) == nil && made.Version > Version {
-		return plan, fmt.Errorf("run %s: %w (plan version %d, this one knows %d); go on with it there, or update evalrun", p.RunID, ErrLater, made.Version, Version)
+		return plan, fmt.Errorf("run %s: %w (plan version %d, this one knows %d); go on with it there, or update evalrun",
+			p.RunID, ErrLater, made.Version, Version)
 	}
 	if err := json.Unmarshal(p.Data, &plan); err != nil {
 		return plan, fmt.Errorf("the plan of run %s is damaged: %w", p.RunID, err)

@@ -39,7 +39,8 @@ type Rescoring struct {
 
 // Continues reports whether a rescoring that has not ended is the same as another one.
 func (r Rescoring) Continues(other Rescoring) bool {
-	return r.Digest == other.Digest && slices.Equal(r.Only, other.Only) && r.Failed == other.Failed && r.WithoutWorkspaces == other.WithoutWorkspaces &&
+	return r.Digest == other.Digest && slices.Equal(r.Only, other.Only) && r.Failed == other.Failed &&
+		r.WithoutWorkspaces == other.WithoutWorkspaces &&
 		reflect.DeepEqual(r.Judges, other.Judges)
 }
 

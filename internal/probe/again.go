@@ -104,7 +104,8 @@ func (a *process) lose(ctx context.Context) (l lost, err error) {
 	if err := l.server.awaitTools(ctx); err != nil {
 		return l, err
 	}
-	if _, err := a.prompt(ctx, l.session, "The codeword is "+l.codeword+". "+call(l.server.tool, "{}")+" [[SAY the first turn is over]]"); err != nil {
+	if _, err := a.prompt(ctx, l.session, "The codeword is "+l.codeword+". "+call(l.server.tool,
+		"{}")+" [[SAY the first turn is over]]"); err != nil {
 		return l, err
 	}
 	if err := a.kill(); err != nil {
@@ -124,7 +125,8 @@ func (c *Check) addSecondTurn(ctx context.Context, a *process, l lost, after *se
 		return err
 	}
 	c.addHistory(turn, []fragment{
-		{"the codeword", said(l.codeword)}, {"the call", called(l.server.tool)}, {"its result", func(r fakemodel.Request) bool { return holdsResult(r, l.server.marker) }},
+		{"the codeword", said(l.codeword)}, {"the call", called(l.server.tool)},
+		{"its result", func(r fakemodel.Request) bool { return holdsResult(r, l.server.marker) }},
 		{"what was answered", said("the first turn is over")}, {"the new prompt", said(turn.word)},
 	})
 	log, err := after.log()
@@ -178,7 +180,8 @@ func (a *process) said() (n int) {
 	defer a.mu.Unlock()
 	for _, u := range a.updates {
 		switch u.Kind {
-		case acp.UpdateUserMessage, acp.UpdateAgentMessage, acp.UpdateAgentThought, acp.UpdateToolCall, acp.UpdateToolCallUpdate:
+		case acp.UpdateUserMessage, acp.UpdateAgentMessage, acp.UpdateAgentThought, acp.UpdateToolCall,
+			acp.UpdateToolCallUpdate:
 			n++
 		}
 	}

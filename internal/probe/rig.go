@@ -116,8 +116,9 @@ type process struct {
 func (r *rig) start(ctx context.Context) (*process, error) {
 	a := &process{r: r, marker: "probe/" + rand.Text()}
 	l := acpagent.Launch{
-		Entry: r.o.Entry, Sandbox: r.sandbox, BaseDir: r.o.BaseDir, Marker: a.marker, ModelURL: r.model.URL(), ModelKey: "sk-of-the-scripted-model",
-		Stderr: &r.stderr, Ended: func() {
+		Entry: r.o.Entry, Sandbox: r.sandbox, BaseDir: r.o.BaseDir, Marker: a.marker, ModelURL: r.model.URL(),
+		ModelKey: "sk-of-the-scripted-model",
+		Stderr:   &r.stderr, Ended: func() {
 			if a.onEnd != nil {
 				a.onEnd()
 			}
@@ -137,7 +138,8 @@ func (r *rig) start(ctx context.Context) (*process, error) {
 		return nil, err
 	}
 	a.started = time.Since(began)
-	r.about.Name, r.about.Version, r.about.Initialize = a.initialized.Agent.Name, a.initialized.Agent.Version, a.initialized.Raw
+	r.about.Name, r.about.Version, r.about.Initialize = a.initialized.Agent.Name, a.initialized.Agent.Version,
+		a.initialized.Raw
 	if method := acpagent.SettingsOf(r.o.Entry).AuthMethod; method != "" {
 		return a, a.conn.Authenticate(ctx, method)
 	}
@@ -230,7 +232,8 @@ func (t *turn) requests() []fakemodel.Request {
 func (t *turn) asks(r fakemodel.Request) bool { return len(r.Tools) > 0 && t.mentions(r) }
 
 func (t *turn) mentions(r fakemodel.Request) bool {
-	return r.API != "" && slices.ContainsFunc(r.Messages, func(m fakemodel.Message) bool { return strings.Contains(m.Text, t.word) })
+	return r.API != "" && slices.ContainsFunc(r.Messages,
+		func(m fakemodel.Message) bool { return strings.Contains(m.Text, t.word) })
 }
 
 // Update implements [acp.Handler].

@@ -59,7 +59,8 @@ func (r *rig) serve(t acp.Transport, delay time.Duration) (*server, error) {
 	}
 	r.servers = append(r.servers, h)
 	url := map[acp.Transport]string{onHTTP: h.MCPURL(), onSSE: h.SSEURL()}[t]
-	s.declared = acp.MCPServer{Name: serverName, Transport: t, URL: url, Headers: []acp.KeyValue{{Name: "Authorization", Value: "Bearer " + h.Token()}}}
+	s.declared = acp.MCPServer{Name: serverName, Transport: t, URL: url,
+		Headers: []acp.KeyValue{{Name: "Authorization", Value: "Bearer " + h.Token()}}}
 	s.marker, s.wait = h.Marker(string(t)), h.Wait
 	s.log = func() ([]fakemcp.Entry, error) { return h.Log(), nil }
 	return s, nil
@@ -127,7 +128,10 @@ func (s *server) awaitTools(ctx context.Context) error {
 // has is a condition: an entry like this is in the log.
 func has(method, tool string, answered bool) func([]fakemcp.Entry) bool {
 	return func(log []fakemcp.Entry) bool {
-		return slices.ContainsFunc(log, func(e fakemcp.Entry) bool { return e.Method == method && e.Tool == tool && e.Answered == answered })
+		return slices.ContainsFunc(log, func(e fakemcp.Entry) bool {
+			return e.Method == method && e.Tool == tool &&
+				e.Answered == answered
+		})
 	}
 }
 

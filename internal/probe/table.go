@@ -16,7 +16,8 @@ const maxDetail = 160
 // WriteTable writes the report for people: each check, and indented below it its facts.
 func (r *Report) WriteTable(w io.Writer) error {
 	took := time.Duration(r.TookMs) * time.Millisecond
-	if _, err := fmt.Fprintf(w, "%s: %s %s, isolation %s, probed in %v\n\n", redact.Line(r.Agent.Entry), redact.Line(r.Agent.Name), redact.Line(r.Agent.Version),
+	if _, err := fmt.Fprintf(w, "%s: %s %s, isolation %s, probed in %v\n\n", redact.Line(r.Agent.Entry),
+		redact.Line(r.Agent.Name), redact.Line(r.Agent.Version),
 		r.Isolation, took.Round(100*time.Millisecond)); err != nil {
 		return err
 	}

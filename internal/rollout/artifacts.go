@@ -110,7 +110,8 @@ func (s *sandboxSpec) collected(from *sandboxSpec, stage *tasks.Stage) error {
 		if err := workspace.Remove(between); err != nil {
 			return err
 		}
-		if err := workspace.NewCopyOut(a.Exclude, nil).Copy(below, rel, between); err != nil { // what it notes was noted when they were kept
+		// what it notes was noted when they were kept
+		if err := workspace.NewCopyOut(a.Exclude, nil).Copy(below, rel, between); err != nil {
 			return err
 		}
 		if _, err := os.Lstat(between); err != nil {

@@ -154,7 +154,8 @@ func (h *held) overImage() bool { return h.evaluation.Task != nil && h.evaluatio
 // layout says where the folders of the rollout appear in its sandbox. Of an image it has no layers
 // yet.
 func (h *held) layout() workspace.Layout {
-	l := workspace.Layout{Root: h.root(), Workdir: workspace.DefaultWorkdir, OwnTree: h.isolation() != sandbox.IsolationProcess}
+	l := workspace.Layout{Root: h.root(), Workdir: workspace.DefaultWorkdir,
+		OwnTree: h.isolation() != sandbox.IsolationProcess}
 	if h.overImage() {
 		l.Image = []string{}
 	}

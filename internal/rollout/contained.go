@@ -30,7 +30,8 @@ func (s *sandboxSpec) contain(c *sandbox.Config) error {
 		network = container.NetworkBridge // they have networks of their own
 	}
 	c.Network = network == container.NetworkHost // any other has a loopback of its own
-	c.Space = engine.New(container.Spec{Rollout: s.marker, Network: network, Limits: limitsOf(&s.task.Config.Environment), Executable: s.executable, Services: s.services})
+	c.Space = engine.New(container.Spec{Rollout: s.marker, Network: network, Limits: limitsOf(&s.task.Config.Environment),
+		Executable: s.executable, Services: s.services})
 	return nil
 }
 

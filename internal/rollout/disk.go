@@ -43,18 +43,21 @@ func (d *diskLimit) exceeded() error {
 	used, err := workspace.Usage(d.folders...)
 	switch {
 	case errors.Is(err, workspace.ErrTooDeep):
-		return fault.Newf(fault.DiskLimit, "the agent has nested folders too deep for their size to be measured, and it may write %d MB (environment.storage_mb)", d.limit>>20)
+		return fault.Newf(fault.DiskLimit,
+			"the agent has nested folders too deep for their size to be measured, and it may write %d MB (environment.storage_mb)", d.limit>>20)
 	case err != nil:
 		return err
 	case used > d.limit:
-		return fault.Newf(fault.DiskLimit, "the agent has written %d MB, and may write %d MB (environment.storage_mb)", used>>20, d.limit>>20)
+		return fault.Newf(fault.DiskLimit, "the agent has written %d MB, and may write %d MB (environment.storage_mb)",
+			used>>20, d.limit>>20)
 	}
 	return nil
 }
 
 // run runs an agent, and ends it when it has written too much. What it wrote at the very end counts
 // as well.
-func (d *diskLimit) run(ctx context.Context, segment func(context.Context) (agent.Outcome, error)) (agent.Outcome, error) {
+func (d *diskLimit) run(ctx context.Context,
+	segment func(context.Context) (agent.Outcome, error)) (agent.Outcome, error) {
 	if d.limit == 0 {
 		return segment(ctx)
 	}

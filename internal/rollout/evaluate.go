@@ -68,7 +68,8 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 		return r.waitForScores(commit, s)
 	}
 	failpoint.Hit("rollout.finishing")
-	if err := r.held.host.Store.Finish(commit, r.held.claim.Token, summary.RolloutScore(r.held.run.Plan.Set.Evaluators, s.results), s.last...); err != nil {
+	if err := r.held.host.Store.Finish(commit, r.held.claim.Token, summary.RolloutScore(r.held.run.Plan.Set.Evaluators,
+		s.results), s.last...); err != nil {
 		return err
 	}
 	r.state = eval.StateCompleted
@@ -80,7 +81,8 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 // left no reward is faulted. It has no score, not even 0.
 func (r *Rollout) endUnverified(ctx context.Context, f *fault.Fault) error {
 	message := r.held.run.Redact.String(f.Message)
-	if err := r.held.host.Store.FinishFaulted(ctx, r.held.claim.Token, fault.Fault{Category: f.Category, Message: message}); err != nil {
+	if err := r.held.host.Store.FinishFaulted(ctx, r.held.claim.Token,
+		fault.Fault{Category: f.Category, Message: message}); err != nil {
 		return err
 	}
 	r.state = eval.StateFaulted

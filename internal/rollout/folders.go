@@ -117,7 +117,8 @@ func (k keptFolders) keep(out *agent.Outcome) error {
 	case suspends:
 		out.Fault = unkept.Fault
 	default:
-		h.host.Logger.Warn("what the agent has left would not survive a power failure", "rollout", h.claim.RolloutID, "reason", unkept.Fault.Message)
+		h.host.Logger.Warn("what the agent has left would not survive a power failure",
+			"rollout", h.claim.RolloutID, "reason", unkept.Fault.Message)
 	}
 	return nil
 }
@@ -125,5 +126,8 @@ func (k keptFolders) keep(out *agent.Outcome) error {
 // forVerifier are the folders that are kept for the verifier. It has a home of its own, and the
 // services are still at work in their volumes.
 func forVerifier(folders []string) []string {
-	return slices.DeleteFunc(slices.Clone(folders), func(name string) bool { return name == workspace.FolderHome || name == workspace.FolderVolumes })
+	return slices.DeleteFunc(slices.Clone(folders), func(name string) bool {
+		return name == workspace.FolderHome ||
+			name == workspace.FolderVolumes
+	})
 }

@@ -174,7 +174,8 @@ func (s *sandboxSpec) entrypoint() []sandbox.SetupCommand {
 	if s.image == nil || len(s.image.Config.Entrypoint) == 0 || s.image.Config.Entrypoint[0] == "" {
 		return nil
 	}
-	return []sandbox.SetupCommand{{Args: slices.Concat(s.image.Config.Entrypoint, keepAlive), User: s.image.Config.User, MayFail: true}}
+	return []sandbox.SetupCommand{{Args: slices.Concat(s.image.Config.Entrypoint, keepAlive), User: s.image.Config.User,
+		MayFail: true}}
 }
 
 // imageInterval is how often an image's healthcheck is repeated that does not say it, as by Docker.
@@ -186,7 +187,8 @@ func (s *sandboxSpec) healthcheck() *sandbox.Healthcheck {
 		return nil
 	}
 	h := s.image.Config.Healthcheck
-	out := &sandbox.Healthcheck{Interval: cmp.Or(h.Interval, imageInterval), StartPeriod: h.StartPeriod, StartInterval: h.StartInterval, Retries: h.Retries}
+	out := &sandbox.Healthcheck{Interval: cmp.Or(h.Interval, imageInterval), StartPeriod: h.StartPeriod,
+		StartInterval: h.StartInterval, Retries: h.Retries}
 	out.Timeout, out.User = h.Timeout, s.image.Config.User
 	switch h.Test[0] {
 	case "CMD":
@@ -205,5 +207,6 @@ func (s *sandboxSpec) programEnviron(cfg *sandbox.Config, home string) []string 
 	if s.image != nil {
 		return s.environ(cfg) // HOME is that of the user
 	}
-	return append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + home, "TMPDIR=/tmp", "PYTHONDONTWRITEBYTECODE=1"}, s.environ(cfg)...)
+	return append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + home, "TMPDIR=/tmp",
+		"PYTHONDONTWRITEBYTECODE=1"}, s.environ(cfg)...)
 }

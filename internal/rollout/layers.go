@@ -17,7 +17,8 @@ type layers struct{ held *held }
 
 // snapshots are those of the rollout.
 func (l layers) snapshots() *snapshot.Store {
-	s := &snapshot.Store{Dir: filepath.Join(l.held.root(), "snapshots"), Root: l.held.root(), Overlay: snapshot.OverlayTrusted}
+	s := &snapshot.Store{Dir: filepath.Join(l.held.root(), "snapshots"), Root: l.held.root(),
+		Overlay: snapshot.OverlayTrusted}
 	if os.Geteuid() != 0 {
 		s.Overlay = snapshot.OverlayUser
 	}
@@ -34,12 +35,14 @@ func (l layers) keep(name string, folders []string) error {
 		return err
 	}
 	s := l.snapshots()
-	if err := s.Prune(filepath.Base(l.held.segmentCopy())); err != nil { // an attempt that was never committed may have left one of this name
+	// an attempt that was never committed may have left one of this name
+	if err := s.Prune(filepath.Base(l.held.segmentCopy())); err != nil {
 		return err
 	}
 	report, err := s.Take(name, folders...)
 	if err == nil && len(report.LeftOut) > 0 {
-		l.held.host.Logger.Warn("devices that the agent has made are not kept", "rollout", l.held.claim.RolloutID, "paths", report.LeftOut)
+		l.held.host.Logger.Warn("devices that the agent has made are not kept",
+			"rollout", l.held.claim.RolloutID, "paths", report.LeftOut)
 	}
 	return err
 }
@@ -50,7 +53,8 @@ func (l layers) restore(name string, folders []string) error {
 	s := l.snapshots()
 	if !s.Has(name) {
 		if _, err := os.Lstat(filepath.Join(l.held.root(), workspace.FolderUpper)); errors.Is(err, fs.ErrNotExist) {
-			return fault.New(fault.Workspace, "what the rollout has changed in its image is missing: "+filepath.Join(l.held.root(), workspace.FolderUpper))
+			return fault.New(fault.Workspace,
+				"what the rollout has changed in its image is missing: "+filepath.Join(l.held.root(), workspace.FolderUpper))
 		}
 		if err := l.keep(name, folders); err != nil {
 			return err

@@ -22,8 +22,9 @@ func (h *held) behindGateway(servers []tasks.MCPServer) *agent.Gateway {
 		return nil
 	}
 	g := &agent.Gateway{
-		Ledger: ledger{h.host.Store, h.claim.Token}, SoftWait: h.run.Plan.Set.Limits.SoftWait, Deadline: h.run.Plan.Deadline, Filters: map[string]gateway.Filter{},
-		Check: h.run.Sources.CheckWork, Jobs: h.run.Plan.Jobs,
+		Ledger: ledger{h.host.Store, h.claim.Token}, SoftWait: h.run.Plan.Set.Limits.SoftWait, Deadline: h.run.Plan.Deadline,
+		Filters: map[string]gateway.Filter{},
+		Check:   h.run.Sources.CheckWork, Jobs: h.run.Plan.Jobs,
 	}
 	for _, s := range servers {
 		g.Filters[s.Name] = gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags}

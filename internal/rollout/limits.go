@@ -37,7 +37,8 @@ func unkept(l tasks.Limits, missing map[cgroup.Controller]error) (out []record.L
 		controller cgroup.Controller
 	}{{"environment.cpus", l.CPUs, cgroup.CPU}, {"environment.memory_mb", float64(l.MemoryMB), cgroup.Memory}} {
 		if err := missing[limit.controller]; err != nil && limit.value > 0 {
-			out = append(out, record.LimitWithoutEffect{Key: limit.key, Reason: fmt.Sprintf("%v is not kept here: %v", limit.value, err)})
+			out = append(out, record.LimitWithoutEffect{Key: limit.key, Reason: fmt.Sprintf("%v is not kept here: %v",
+				limit.value, err)})
 		}
 	}
 	return out

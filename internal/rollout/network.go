@@ -53,7 +53,8 @@ func (s *sandboxSpec) networkOf(phase tasks.Network) tasks.Network {
 
 // openReach opens the way of processes to the hosts of their phase, if it has a list of them. Its
 // socket is in dir, whose path is short.
-func (s *sandboxSpec) openReach(ctx context.Context, h *held, phase tasks.Network, cfg *sandbox.Config, dir string) (*reach, error) {
+func (s *sandboxSpec) openReach(ctx context.Context, h *held, phase tasks.Network, cfg *sandbox.Config,
+	dir string) (*reach, error) {
 	network := s.networkOf(phase)
 	if network.NetworkMode != tasks.NetworkAllowlist {
 		return nil, nil
@@ -64,11 +65,13 @@ func (s *sandboxSpec) openReach(ctx context.Context, h *held, phase tasks.Networ
 		return nil, err
 	}
 	r := &reach{refused: map[refusedHost]int{}}
-	r.proxy = allowlist.Serve(l, allowlist.New(network.AllowedHosts), allowlist.Options{Refused: func(target, reason string) {
-		if r.count(refusedHost{target, reason}) {
-			h.host.Logger.Warn("a host was refused, which is not among the task's allowed_hosts", "rollout", h.claim.RolloutID, "host", h.run.Redact.String(target), "reason", reason)
-		}
-	}})
+	r.proxy = allowlist.Serve(l, allowlist.New(network.AllowedHosts),
+		allowlist.Options{Refused: func(target, reason string) {
+			if r.count(refusedHost{target, reason}) {
+				h.host.Logger.Warn("a host was refused, which is not among the task's allowed_hosts",
+					"rollout", h.claim.RolloutID, "host", h.run.Redact.String(target), "reason", reason)
+			}
+		}})
 	cfg.Forwards = append(slices.Clone(cfg.Forwards), sandbox.Forward{Port: proxyPort, Socket: socket})
 	direct := []string{"localhost", "127.0.0.1", "::1"}
 	if s.compose != nil {

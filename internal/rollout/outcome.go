@@ -34,7 +34,8 @@ func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.Segm
 		out.Fault = out.Limit // nobody can say what the output is worth
 	}
 	if out.Interrupts != nil && r.held.claim.Suspensions >= limits.Suspensions {
-		out.Fault = fault.Newf(fault.Suspensions, "the rollout was suspended %d times (limits.suspensions)", limits.Suspensions)
+		out.Fault = fault.Newf(fault.Suspensions, "the rollout was suspended %d times (limits.suspensions)",
+			limits.Suspensions)
 	}
 	if err := (keptFolders{r.held}).keep(&out); err != nil {
 		return end, err
@@ -73,8 +74,9 @@ func (r *Rollout) failedEnd(ctx context.Context, end *store.SegmentEnd, f *fault
 
 // neverRetried are the faults that another attempt cannot mend.
 var neverRetried = map[fault.Category]bool{
-	fault.StartUnknown: true, fault.Unresumable: true, fault.Suspensions: true, fault.SuspendTimeout: true, fault.NotRunnable: true,
-	fault.Workspace: true, fault.Budget: true,
+	fault.StartUnknown: true, fault.Unresumable: true, fault.Suspensions: true, fault.SuspendTimeout: true,
+	fault.NotRunnable: true,
+	fault.Workspace:   true, fault.Budget: true,
 }
 
 func retryable(on []string, category fault.Category) bool {

@@ -15,7 +15,8 @@ const postponed = time.Minute
 // postpone puts a rollout back that this process cannot run.
 func (r *Rollout) postpone(ctx context.Context, why string) error {
 	r.postponed = true
-	r.held.host.Logger.Warn("a rollout cannot be gone on with here", "rollout", r.held.claim.RolloutID, "run", r.held.claim.RunID, "reason", why)
+	r.held.host.Logger.Warn("a rollout cannot be gone on with here",
+		"rollout", r.held.claim.RolloutID, "run", r.held.claim.RunID, "reason", why)
 	return r.PutBack(ctx, interrupted(why), postponed)
 }
 
@@ -25,7 +26,8 @@ func (r *Rollout) PutBack(ctx context.Context, why *fault.Fault, pause time.Dura
 	if r.state == eval.StateEvaluating {
 		return r.held.host.Store.Release(ctx, r.held.claim.Token, pause)
 	}
-	_, err := r.held.host.Store.CommitSegment(ctx, r.held.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: why, RetryAfter: pause})
+	_, err := r.held.host.Store.CommitSegment(ctx, r.held.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted,
+		Fault: why, RetryAfter: pause})
 	return err
 }
 
@@ -34,7 +36,8 @@ func (r *Rollout) EndFaulted(ctx context.Context, f *fault.Fault) (err error) {
 	if r.state == eval.StateEvaluating {
 		err = r.held.host.Store.FinishFaulted(ctx, r.held.claim.Token, *f)
 	} else {
-		_, err = r.held.host.Store.CommitSegment(ctx, r.held.claim.Token, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: f})
+		_, err = r.held.host.Store.CommitSegment(ctx, r.held.claim.Token,
+			store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: f})
 	}
 	r.held.host.JobsChanged()
 	return err
@@ -42,7 +45,8 @@ func (r *Rollout) EndFaulted(ctx context.Context, f *fault.Fault) (err error) {
 
 // endCancelled ends a rollout that was cancelled, and whose holder died before it had ended it.
 func (r *Rollout) endCancelled(ctx context.Context) error {
-	done, err := r.held.host.Store.CommitSegment(ctx, r.held.claim.Token, store.SegmentEnd{Outcome: store.OutcomeCancelled})
+	done, err := r.held.host.Store.CommitSegment(ctx, r.held.claim.Token,
+		store.SegmentEnd{Outcome: store.OutcomeCancelled})
 	if err == nil {
 		r.state = done.State
 	}

@@ -77,7 +77,8 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 			out, err = store.Rescored{RolloutID: one.ID, Unscored: r.run.Redact.String(err.Error())}, nil
 		}
 	}()
-	h := &held{host: r.Host, run: r.run, rescoring: r.Number, claim: store.Claim{Token: store.Token{RolloutID: one.ID}, Rollout: one.Rollout, Evaluation: one.Evaluation, Results: one.Results}}
+	h := &held{host: r.Host, run: r.run, rescoring: r.Number, claim: store.Claim{Token: store.Token{RolloutID: one.ID},
+		Rollout: one.Rollout, Evaluation: one.Evaluation, Results: one.Results}}
 	if err := h.find(); err != nil {
 		return out, err
 	}
@@ -102,7 +103,8 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 		}
 		if def.Type == evaluatorCommand && missing != nil && !r.WithoutWorkspaces {
 			if _, asks := h.evaluation.Criteria[def.ID]; asks {
-				return out, unscored{fmt.Sprintf("its workspace was not kept, and the evaluator %s may read it; --keep-workspaces keeps those of a run, --without-workspaces asks the evaluator all the same", def.ID)}
+				return out,
+					unscored{fmt.Sprintf("its workspace was not kept, and the evaluator %s may read it; --keep-workspaces keeps those of a run, --without-workspaces asks the evaluator all the same", def.ID)}
 			}
 		}
 		results, kept, err := r.ask(ctx, h, i, subject, earlier, there)
@@ -120,7 +122,8 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 			if err != nil {
 				return out, err
 			}
-			out.Results = append(out.Results, store.Result{EvaluatorID: def.ID, Data: r.run.Redact.JSON(data), Rescoring: r.Number})
+			out.Results = append(out.Results, store.Result{EvaluatorID: def.ID, Data: r.run.Redact.JSON(data),
+				Rescoring: r.Number})
 		}
 		all = append(all, results...)
 	}
@@ -130,7 +133,8 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 
 // ask asks one evaluator. What a person or a job has said is not asked for a second time: where an
 // evaluator would wait, its earlier results are kept.
-func (r *Rescoring) ask(ctx context.Context, h *held, i int, subject eval.Subject, earlier Earlier, there bool) (results []eval.Result, kept bool, err error) {
+func (r *Rescoring) ask(ctx context.Context, h *held, i int, subject eval.Subject, earlier Earlier,
+	there bool) (results []eval.Result, kept bool, err error) {
 	def := r.run.Plan.Set.Evaluators[i]
 	there = there && r.Same(def, earlier)
 	if def.Type == eval.TypeVerifier {
@@ -143,12 +147,14 @@ func (r *Rescoring) ask(ctx context.Context, h *held, i int, subject eval.Subjec
 	case there && !earlier.Failed():
 		return earlier.Results, true, nil
 	}
-	return nil, false, unscored{fmt.Sprintf("the evaluator %s waits for a person or a job, which scoring again does not", def.ID)}
+	return nil, false, unscored{fmt.Sprintf("the evaluator %s waits for a person or a job, which scoring again does not",
+		def.ID)}
 }
 
 // verify runs a task's verifier again on what the agent has left. The verifiers of steps cannot be
 // run again: what they saw is gone.
-func (r *Rescoring) verify(ctx context.Context, h *held, earlier Earlier, there bool) (results []eval.Result, kept bool, err error) {
+func (r *Rescoring) verify(ctx context.Context, h *held, earlier Earlier, there bool) (results []eval.Result,
+	kept bool, err error) {
 	if h.evaluation.Task == nil {
 		return nil, false, nil
 	}
@@ -161,7 +167,8 @@ func (r *Rescoring) verify(ctx context.Context, h *held, earlier Earlier, there 
 		return earlier.Results, true, nil
 	}
 	if !(verifierCopy{h}).exists() {
-		return nil, false, unscored{"what its agent has left was not kept, so that the verifier has nothing to look at; --keep-workspaces keeps it"}
+		return nil, false,
+			unscored{"what its agent has left was not kept, so that the verifier has nothing to look at; --keep-workspaces keeps it"}
 	}
 	results, err = (&scoring{held: h}).verify(ctx)
 	return results, false, reasonOf(err)

@@ -61,7 +61,8 @@ func (h *held) previousSegments(ctx context.Context) (done []record.StepResult, 
 		done = info.Steps
 		for _, f := range g.Files {
 			if filepath.Base(f.Name) == acpagent.FileSession {
-				history = append(history, filepath.Join(h.attemptDir(g.Number, g.Attempt), filepath.Dir(filepath.FromSlash(f.Name))))
+				history = append(history, filepath.Join(h.attemptDir(g.Number, g.Attempt),
+					filepath.Dir(filepath.FromSlash(f.Name))))
 			}
 		}
 	}

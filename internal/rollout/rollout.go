@@ -119,7 +119,8 @@ func (r *Rollout) Run(ctx context.Context) (err error) {
 		return err
 	}
 	if mayBeScored(r.held.claim.State) {
-		if missing := r.held.host.withoutValue(judgeKeys(r.held.run.Plan, r.held.entry)); missing != nil && r.held.host.AnyRun {
+		if missing := r.held.host.withoutValue(judgeKeys(r.held.run.Plan, r.held.entry)); missing != nil &&
+			r.held.host.AnyRun {
 			return r.postpone(commit, lacks(missing))
 		}
 		r.slot.Release()

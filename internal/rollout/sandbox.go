@@ -60,7 +60,8 @@ func (s *sandboxSpec) release() {
 // the rollout begins; its folders are not there yet.
 func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec, err error) {
 	plan := &h.run.Plan
-	s := &sandboxSpec{isolation: h.isolation(), marker: h.marker(), lookup: plan.Lookup(h.host.Resolve), hidden: []string{h.host.Store.Dir()}, folders: h.layout(), executable: h.host.Executable}
+	s := &sandboxSpec{isolation: h.isolation(), marker: h.marker(), lookup: plan.Lookup(h.host.Resolve),
+		hidden: []string{h.host.Store.Dir()}, folders: h.layout(), executable: h.host.Executable}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -90,7 +91,8 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec,
 		return nil, setupFault(fmt.Errorf("the task directory %s cannot be read: %w", ref.Dir, err))
 	}
 	if digest != ref.Digest {
-		return nil, setupFault(fmt.Errorf("the task directory %s is not what it was when the run was planned; plan a new run", ref.Dir))
+		return nil, setupFault(fmt.Errorf("the task directory %s is not what it was when the run was planned; plan a new run",
+			ref.Dir))
 	}
 	task, problems := tasks.Load(dir)
 	if err := problems.Err(false); err != nil {
@@ -106,10 +108,12 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec,
 			return nil, err
 		}
 	} else if task.HasImage() { // planned by an evalrun that could leave the image out
-		return nil, setupFault(errors.New("the run was planned to run the task without its image, which is not possible any more; plan a new run"))
+		return nil,
+			setupFault(errors.New("the run was planned to run the task without its image, which is not possible any more; plan a new run"))
 	}
 	if h.hasServices() {
-		if s.compose, err = container.ReadCompose(filepath.Join(dir, "environment", container.ComposeFile), s.lookup); err != nil {
+		if s.compose, err = container.ReadCompose(filepath.Join(dir, "environment", container.ComposeFile),
+			s.lookup); err != nil {
 			return nil, setupFault(err)
 		}
 	}

@@ -29,7 +29,8 @@ func (s *scoring) wait(def eval.Definition, raw json.RawMessage) []eval.Result {
 		err = fmt.Errorf("the evaluators of the rollout have waited %d times (limits.suspensions)", limit)
 	}
 	if err != nil {
-		return []eval.Result{{EvaluatorID: def.ID, EvaluatorName: def.Name, Scale: 1, Error: "the evaluator cannot wait: " + err.Error()}}
+		return []eval.Result{{EvaluatorID: def.ID, EvaluatorName: def.Name, Scale: 1,
+			Error: "the evaluator cannot wait: " + err.Error()}}
 	}
 	s.waits = append(s.waits, evaluatorWait{evaluatorID: def.ID, interrupts: interrupts})
 	return nil
@@ -54,8 +55,10 @@ func batchTrigger(r judge.Request, batching judge.Batching) (n store.NewTrigger,
 		return n, err
 	}
 	spec := wait.Spec{Type: wait.TypeJob, Name: string(wait.TypeJob), ItemKey: r.Key, Payload: payload}
-	n = store.NewTrigger{InterruptID: r.Key, Type: string(spec.Type), Name: spec.Name, Source: source, ItemKey: r.Key, KeyPrefix: spec.Type.KeyPrefix(), Digest: spec.Digest(),
-		Request: &store.BatchRequest{Provider: r.Provider, Model: r.Model, CustomID: r.CustomID, Body: r.Body, Wait: batching.MaxWait}}
+	n = store.NewTrigger{InterruptID: r.Key, Type: string(spec.Type), Name: spec.Name, Source: source, ItemKey: r.Key,
+		KeyPrefix: spec.Type.KeyPrefix(), Digest: spec.Digest(),
+		Request: &store.BatchRequest{Provider: r.Provider, Model: r.Model, CustomID: r.CustomID, Body: r.Body,
+			Wait: batching.MaxWait}}
 	n.Spec, err = json.Marshal(spec)
 	return n, err
 }

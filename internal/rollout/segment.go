@@ -31,9 +31,11 @@ func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 		return workspaceFault(err)
 	}
 	seg := agent.Segment{
-		RolloutID: c.RolloutID, Marker: r.held.marker(), Number: c.Segment, Attempt: c.Attempt, Input: r.held.evaluation.Inputs,
+		RolloutID: c.RolloutID, Marker: r.held.marker(), Number: c.Segment, Attempt: c.Attempt,
+		Input:     r.held.evaluation.Inputs,
 		Workspace: r.held.workspace(), Dir: r.held.segmentDir(), BaseDir: r.held.run.Dir,
-		OutputBytes: r.held.run.Plan.Set.Limits.OutputBytes, Ended: r.slot.Release, Consume: ledger{r.held.host.Store, c.Token}.consume,
+		OutputBytes: r.held.run.Plan.Set.Limits.OutputBytes, Ended: r.slot.Release,
+		Consume: ledger{r.held.host.Store, c.Token}.consume,
 	}
 	var f *fault.Fault
 	if f = r.limitTime(&seg); f != nil {
@@ -105,7 +107,8 @@ func (r *Rollout) timeSpent(held time.Duration) bool {
 // that something still changes. Any other error is evalrun's own.
 func workspaceFault(err error) (agent.Outcome, error) {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, snapshot.ErrChanged) {
-		return agent.Outcome{Fault: fault.New(fault.Unresumable, "the workspace cannot be kept: "+workspace.Shorten(err.Error()))}, nil
+		return agent.Outcome{Fault: fault.New(fault.Unresumable,
+			"the workspace cannot be kept: "+workspace.Shorten(err.Error()))}, nil
 	}
 	return faultOrError(err)
 }

@@ -21,7 +21,8 @@ func (s *sandboxSpec) startServices(ctx context.Context, h *held) error {
 		if err != nil {
 			return fault.New(fault.NotRunnable, err.Error())
 		}
-		services, err := engine.NewServices(ctx, container.ServicesSpec{Compose: s.compose, Rollout: s.marker, Internal: s.keptOffTheNetwork(), Volumes: s.folders.Dir(workspace.FolderVolumes)})
+		services, err := engine.NewServices(ctx, container.ServicesSpec{Compose: s.compose, Rollout: s.marker,
+			Internal: s.keptOffTheNetwork(), Volumes: s.folders.Dir(workspace.FolderVolumes)})
 		if err != nil {
 			return fault.New(fault.NotRunnable, err.Error())
 		}
@@ -45,7 +46,8 @@ func (s *sandboxSpec) startServices(ctx context.Context, h *held) error {
 // what that means.
 func (s *sandboxSpec) startServicesAgain(ctx context.Context, h *held) (notes []string, err error) {
 	if s.compose != nil && h.services == nil {
-		notes = []string{"the services of " + container.ComposeFile + " were started anew for the tests, with what was in their volumes alone"}
+		notes = []string{"the services of " + container.ComposeFile +
+			" were started anew for the tests, with what was in their volumes alone"}
 	}
 	return notes, s.startServices(ctx, h)
 }

@@ -23,7 +23,8 @@ func (s *sandboxSpec) setup(cfg *sandbox.Config, stage *tasks.Stage, first bool)
 		if dir == "" {
 			dir = s.folders.Workdir
 		}
-		out.Services = append(out.Services, sandbox.SetupCommand{Args: append([]string{server.Command}, server.Args...), Dir: cfg.Path(dir), Env: variables(server.Env)})
+		out.Services = append(out.Services, sandbox.SetupCommand{Args: append([]string{server.Command}, server.Args...),
+			Dir: cfg.Path(dir), Env: variables(server.Env)})
 		if address := addressOf(server.URL); address != "" {
 			out.WaitFor = append(out.WaitFor, address)
 		}
@@ -48,10 +49,12 @@ func (s *sandboxSpec) setup(cfg *sandbox.Config, stage *tasks.Stage, first bool)
 		if dir == "" {
 			dir = s.folders.Workdir
 		}
-		out.Commands = append(out.Commands, sandbox.SetupCommand{Command: c.Command, Dir: cfg.Path(dir), Env: variables(env), User: c.User, Timeout: c.TimeoutSec.Duration()})
+		out.Commands = append(out.Commands, sandbox.SetupCommand{Command: c.Command, Dir: cfg.Path(dir), Env: variables(env),
+			User: c.User, Timeout: c.TimeoutSec.Duration()})
 	}
 	if stage.Workdir != "" && first && fileExists(filepath.Join(stage.Workdir, stepSetup)) {
-		out.Commands = append(out.Commands, sandbox.SetupCommand{Args: []string{"/bin/bash", "./" + stepSetup}, Dir: cfg.Path(s.folders.Workdir)})
+		out.Commands = append(out.Commands, sandbox.SetupCommand{Args: []string{"/bin/bash", "./" + stepSetup},
+			Dir: cfg.Path(s.folders.Workdir)})
 	}
 	check := config.Healthcheck
 	if stage.Healthcheck != nil {
@@ -59,8 +62,10 @@ func (s *sandboxSpec) setup(cfg *sandbox.Config, stage *tasks.Stage, first bool)
 	}
 	if check != nil {
 		out.Healthcheck = &sandbox.Healthcheck{
-			SetupCommand: sandbox.SetupCommand{Command: check.Command, Dir: cfg.Path(s.folders.Workdir), Timeout: check.TimeoutSec.Duration()},
-			Interval:     check.IntervalSec.Duration(), StartPeriod: check.StartPeriodSec.Duration(), StartInterval: check.StartIntervalSec.Duration(), Retries: check.Retries,
+			SetupCommand: sandbox.SetupCommand{Command: check.Command, Dir: cfg.Path(s.folders.Workdir),
+				Timeout: check.TimeoutSec.Duration()},
+			Interval: check.IntervalSec.Duration(), StartPeriod: check.StartPeriodSec.Duration(),
+			StartInterval: check.StartIntervalSec.Duration(), Retries: check.Retries,
 		}
 	}
 	if out.Healthcheck == nil && s.compose != nil {

@@ -14,5 +14,6 @@ func (s *sandboxSpec) copySkills(entry agent.Entry, cfg *sandbox.Config) *sandbo
 	}
 	home := cfg.Path(s.folders.Home())
 	const script = `[ ! -d "$1" ] || { mkdir -p "$2" && cp -R "$1/." "$2/"; }`
-	return &sandbox.SetupCommand{Args: []string{"/bin/sh", "-c", script, "sh", cfg.Path(s.task.Config.Environment.SkillsDir), home + "/" + folder}, Dir: cfg.Path(s.folders.Workdir)}
+	return &sandbox.SetupCommand{Args: []string{"/bin/sh", "-c", script, "sh",
+		cfg.Path(s.task.Config.Environment.SkillsDir), home + "/" + folder}, Dir: cfg.Path(s.folders.Workdir)}
 }

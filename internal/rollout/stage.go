@@ -68,7 +68,8 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 		if err := s.addSolution(stage, sb, &seg); err != nil {
 			return faultOrError(err)
 		}
-		defer func() { _ = workspace.Remove(spec.folders.Dir(workspace.FolderSolution)) }() // if a crash leaves it, no later sandbox shows it
+		// if a crash leaves it, no later sandbox shows it
+		defer func() { _ = workspace.Remove(spec.folders.Dir(workspace.FolderSolution)) }()
 	}
 	for _, name := range h.run.Plan.Env {
 		if value, ok := h.host.Resolve(name); ok && needs.Env {
@@ -102,11 +103,13 @@ func (s *stageRunner) agentSandbox(stage *tasks.Stage, begins bool) (*agent.Sand
 			cfg.Binds[i].Writable = true
 		}
 	}
-	p := &agent.Sandbox{Config: cfg, Home: cfg.Path(home), Cwd: cfg.Path(workdir), Executable: s.held.host.Executable, Env: spec.environ(&cfg)}
+	p := &agent.Sandbox{Config: cfg, Home: cfg.Path(home), Cwd: cfg.Path(workdir), Executable: s.held.host.Executable,
+		Env: spec.environ(&cfg)}
 	switch {
 	case spec.image == nil:
 	case s.held.entry.Needs().Home:
-		p.Config.Binds = append(p.Config.Binds, sandbox.Bind{Host: spec.folders.Dir(workspace.FolderHome), Inside: home, Writable: true})
+		p.Config.Binds = append(p.Config.Binds, sandbox.Bind{Host: spec.folders.Dir(workspace.FolderHome), Inside: home,
+			Writable: true})
 		p.Config.Own = []string{home}
 	default:
 		p.Home = "" // that of the user
@@ -114,7 +117,8 @@ func (s *stageRunner) agentSandbox(stage *tasks.Stage, begins bool) (*agent.Sand
 	if p.Setup, err = spec.setup(&cfg, stage, begins); err != nil || !begins {
 		return p, err
 	}
-	if skills := spec.copySkills(s.held.entry, &p.Config); skills != nil { // after the task's own commands, which may make them
+	// after the task's own commands, which may make them
+	if skills := spec.copySkills(s.held.entry, &p.Config); skills != nil {
 		if p.Setup == nil {
 			p.Setup = &sandbox.Setup{}
 		}

@@ -14,7 +14,8 @@ import (
 )
 
 // runInSandbox runs an agent that needs a sandbox.
-func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Segment, spec *sandboxSpec) (out agent.Outcome, err error) {
+func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Segment,
+	spec *sandboxSpec) (out agent.Outcome, err error) {
 	begin := spec.present
 	if seg.Number == 1 {
 		begin = spec.populate
@@ -35,7 +36,8 @@ func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Seg
 	if err != nil {
 		return agent.Outcome{}, err
 	}
-	s := &stageRunner{held: r.held, agent: a, spec: spec, disk: r.held.newDiskLimit(spec), segment: seg, history: history, info: record.Info{Isolation: spec.isolation, Steps: done}}
+	s := &stageRunner{held: r.held, agent: a, spec: spec, disk: r.held.newDiskLimit(spec), segment: seg, history: history,
+		info: record.Info{Isolation: spec.isolation, Steps: done}}
 	out, err = s.run(ctx, stages[min(len(done), len(stages)):])
 	if out.Output == nil { // else the tests need them
 		err = errors.Join(err, r.held.endServices(context.WithoutCancel(ctx)))

@@ -48,7 +48,8 @@ func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.S
 				return out, err
 			}
 			if skipped > 0 {
-				h.host.Logger.Warn("lines of the trace are not JSON objects and were left out", "rollout", c.RolloutID, "lines", skipped)
+				h.host.Logger.Warn("lines of the trace are not JSON objects and were left out",
+					"rollout", c.RolloutID, "lines", skipped)
 			}
 			segment = append(segment, spans...)
 		}
@@ -61,7 +62,8 @@ func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.S
 const defaultEvaluatorTimeout = 5 * time.Minute
 
 // ask asks an evaluator for its verdict, or for the rest of it if what it has waited for is here.
-func (run *Run) ask(ctx context.Context, e eval.Evaluator, subject eval.Subject, deliveries map[string]eval.Delivery) eval.Verdict {
+func (run *Run) ask(ctx context.Context, e eval.Evaluator, subject eval.Subject,
+	deliveries map[string]eval.Delivery) eval.Verdict {
 	limit := run.Plan.Set.Limits.EvaluatorTimeout
 	if limit == 0 {
 		limit = defaultEvaluatorTimeout

@@ -17,7 +17,8 @@ func (r *Rollout) newTriggers(interrupts []wait.Interrupt) (out []store.NewTrigg
 		for _, spec := range in.Specs {
 			n := store.NewTrigger{
 				InterruptID: in.ID, Type: string(spec.Type), Name: spec.Name, Source: run.Sources.Name(spec),
-				ItemKey: spec.ItemKey, KeyPrefix: spec.Type.KeyPrefix(), FolderPath: spec.FolderPath, FolderKey: spec.FolderKey, Digest: spec.Digest(),
+				ItemKey: spec.ItemKey, KeyPrefix: spec.Type.KeyPrefix(), FolderPath: spec.FolderPath, FolderKey: spec.FolderKey,
+				Digest: spec.Digest(),
 			}
 			n.Checked = n.Source != wait.SourceExternal
 			n.Local = n.Source == wait.SourceExec
@@ -26,7 +27,8 @@ func (r *Rollout) newTriggers(interrupts []wait.Interrupt) (out []store.NewTrigg
 				n.NextCheck = *spec.ResumeAt
 			}
 			if n.Source == wait.SourceMCP { // its server has to be asked for it
-				if spec.Watch, err = mcpsource.Watch(spec.CallID, r.declaration(spec.Server), r.held.entry.AsksPeople()); err != nil {
+				if spec.Watch, err = mcpsource.Watch(spec.CallID, r.declaration(spec.Server),
+					r.held.entry.AsksPeople()); err != nil {
 					return nil, err
 				}
 			}

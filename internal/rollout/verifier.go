@@ -55,12 +55,14 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		if errors.As(err, &f) && len(notes) > 0 {
 			f.Message += "; not kept: " + strings.Join(notes, "; ")
 		} else if len(notes) > 0 {
-			v.held.host.Logger.Warn("not everything that the agent left was kept", "rollout", v.held.claim.RolloutID, "notes", strings.Join(notes, "; "))
+			v.held.host.Logger.Warn("not everything that the agent left was kept",
+				"rollout", v.held.claim.RolloutID, "notes", strings.Join(notes, "; "))
 		}
 	}()
 	into := filepath.Join(v.held.dir(), stepFolder(stage))
 	// Remove what an earlier attempt has left.
-	if err := errors.Join(os.RemoveAll(filepath.Join(into, "artifacts")), os.RemoveAll(filepath.Join(into, "verifier")), workspace.TakeBack(spec.folders.Root, spec.folders.Kept())); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(into, "artifacts")), os.RemoveAll(filepath.Join(into, "verifier")),
+		workspace.TakeBack(spec.folders.Root, spec.folders.Kept())); err != nil {
 		return reward, nil, err
 	}
 	if err := v.collect(ctx, stage); err != nil {
@@ -108,7 +110,8 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 	}
 	workspace.Reclaim(results)
 	logs := workspace.NewCopyOut(nil, v.held.run.filter())
-	if err := logs.Copy(spec.folders.Dir(workspace.FolderLogs), "verifier", filepath.Join(into, "verifier")); err != nil { // the folder itself may have become a link
+	// the folder itself may have become a link
+	if err := logs.Copy(spec.folders.Dir(workspace.FolderLogs), "verifier", filepath.Join(into, "verifier")); err != nil {
 		return reward, notes, err
 	}
 	notes = append(notes, logs.Notes...)
@@ -119,7 +122,8 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		if exit.State != nil && !exit.State.Success() {
 			err = fmt.Errorf("%w; it ended with %s%s", err, exit.State, exit.MemoryNote())
 		}
-		return tasks.Reward{}, notes, fault.Newf(fault.Verifier, "%v; what it printed is in %s%s", err, filepath.Base(filepath.Dir(log))+"/"+record.VerifierLog, way.because())
+		return tasks.Reward{}, notes, fault.Newf(fault.Verifier, "%v; what it printed is in %s%s", err,
+			filepath.Base(filepath.Dir(log))+"/"+record.VerifierLog, way.because())
 	}
 	if reward.Value == 0 {
 		printed, err := os.ReadFile(log)
@@ -134,7 +138,8 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 // command is the task's test script in its sandbox, with a fresh home, the tests in their place and
 // an empty log folder.
 func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Command, error) {
-	home, results := spec.folders.Short(workspace.FolderVerifier), filepath.Join(spec.folders.Dir(workspace.FolderLogs), "verifier")
+	home, results := spec.folders.Short(workspace.FolderVerifier),
+		filepath.Join(spec.folders.Dir(workspace.FolderLogs), "verifier")
 	for _, dir := range []string{home, results, spec.folders.Dir(workspace.FolderTests)} {
 		if err := errors.Join(workspace.Remove(dir), os.MkdirAll(dir, 0o700)); err != nil {
 			return sandbox.Command{}, err
@@ -154,7 +159,8 @@ func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Comma
 	if err != nil {
 		return sandbox.Command{}, err
 	}
-	cfg.Binds = append(cfg.Binds, sandbox.Bind{Host: spec.folders.Dir(workspace.FolderTests), Inside: workspace.InsideTests, Writable: true})
+	cfg.Binds = append(cfg.Binds, sandbox.Bind{Host: spec.folders.Dir(workspace.FolderTests),
+		Inside: workspace.InsideTests, Writable: true})
 	if spec.image == nil {
 		cfg.Binds = append(cfg.Binds, sandbox.Bind{Host: home, Inside: "/home/verifier", Writable: true})
 	}
@@ -169,7 +175,8 @@ func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Comma
 		setup = &sandbox.Setup{Services: services}
 	}
 	return sandbox.Command{
-		Marker: v.held.marker(), Path: "/bin/bash", Args: []string{"bash", script}, Dir: cfg.Path(spec.folders.Workdir), Env: append(env, variables(own)...),
+		Marker: v.held.marker(), Path: "/bin/bash", Args: []string{"bash", script}, Dir: cfg.Path(spec.folders.Workdir),
+		Env:    append(env, variables(own)...),
 		Config: &cfg, Setup: setup, Executable: v.held.host.Executable,
 	}, nil
 }
@@ -183,7 +190,8 @@ func (v *verifier) collect(ctx context.Context, stage *tasks.Stage) error {
 		}
 		running, cancel := context.WithTimeout(ctx, c.TimeoutSec.Duration())
 		command := sandbox.Command{
-			Marker: v.held.marker(), Path: "/bin/sh", Args: []string{"sh", "-c", c.Command}, Dir: cfg.Path(v.spec.folders.Workdir),
+			Marker: v.held.marker(), Path: "/bin/sh", Args: []string{"sh", "-c", c.Command},
+			Dir: cfg.Path(v.spec.folders.Workdir),
 			Env: v.spec.programEnviron(&cfg, "/tmp"), Config: &cfg, Executable: v.held.host.Executable,
 		}
 		log := filepath.Join(v.held.dir(), stepFolder(stage), fmt.Sprintf("collect-%d.log", i+1))
@@ -209,7 +217,8 @@ func (v *verifier) collect(ctx context.Context, stage *tasks.Stage) error {
 }
 
 // openReach opens the way of a command to the hosts that it may reach, until done is called.
-func (v *verifier) openReach(ctx context.Context, spec *sandboxSpec, phase tasks.Network, c *sandbox.Command) (way *reach, done func() error, err error) {
+func (v *verifier) openReach(ctx context.Context, spec *sandboxSpec, phase tasks.Network,
+	c *sandbox.Command) (way *reach, done func() error, err error) {
 	dir, err := socketFolder(v.held.marker())
 	if err != nil {
 		return nil, nil, err

@@ -49,7 +49,8 @@ func (s *scoring) verify(ctx context.Context) ([]eval.Result, error) {
 	result := eval.Result{EvaluatorID: eval.Verifier.ID, EvaluatorName: eval.Verifier.Name, Score: &reward.Value, Scale: 1,
 		StartedAt: started.UTC().Truncate(time.Microsecond), Duration: time.Since(started)}
 	if reward.Metrics != nil || reward.Details != nil || notes != nil || reward.Suspicious != "" {
-		details := eval.VerifierDetails{Details: reward.Details, Metrics: reward.Metrics, Notes: notes, RewardName: reward.Name, Suspicious: reward.Suspicious}
+		details := eval.VerifierDetails{Details: reward.Details, Metrics: reward.Metrics, Notes: notes,
+			RewardName: reward.Name, Suspicious: reward.Suspicious}
 		if result.Details, err = json.Marshal(details); err != nil {
 			return nil, err
 		}

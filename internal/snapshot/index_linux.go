@@ -110,14 +110,16 @@ func (s *Store) saveIndex(x *index) {
 	x.Files = slices.DeleteFunc(x.Files, func(k known) bool { return !time.Unix(k.Sec, k.Nsec).Before(until) })
 	var out bytes.Buffer
 	tmp := filepath.Join(s.Dir, fileIndex+".tmp")
-	if encode(&out, x) != nil || os.WriteFile(tmp, out.Bytes(), 0o600) != nil || os.Rename(tmp, filepath.Join(s.Dir, fileIndex)) != nil {
+	if encode(&out, x) != nil || os.WriteFile(tmp, out.Bytes(), 0o600) != nil ||
+		os.Rename(tmp, filepath.Join(s.Dir, fileIndex)) != nil {
 		_ = os.Remove(filepath.Join(s.Dir, fileIndex)) // it would be of another snapshot
 	}
 }
 
 // leaveUntouched remembers that the folders are what a snapshot says, as long as the system runs.
 func (s *Store) leaveUntouched(name string) {
-	_ = os.WriteFile(filepath.Join(s.Dir, fileUntouched), []byte(bootID()+"\n"+name), 0o600) // without it they are restored
+	// without it they are restored
+	_ = os.WriteFile(filepath.Join(s.Dir, fileUntouched), []byte(bootID()+"\n"+name), 0o600)
 }
 
 // touch forgets it.

@@ -105,7 +105,8 @@ func (p *packer) place(b *block, compressed []byte) error {
 	if p.pack == nil {
 		p.name = uuid.NewString()[:13]
 		var err error
-		if p.pack, err = os.OpenFile(filepath.Join(p.dir, p.name+suffixPack), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		if p.pack, err = os.OpenFile(filepath.Join(p.dir, p.name+suffixPack), os.O_WRONLY|os.O_CREATE|os.O_EXCL,
+			0o600); err != nil {
 			return err
 		}
 		p.size, p.wrote = 0, true
@@ -187,7 +188,9 @@ type compressor struct {
 }
 
 func newCompressor() (*compressor, error) {
-	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false)) // blocks have a sum
+	// blocks have a sum
+	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithEncoderCRC(false))
 	return &compressor{Encoder: z}, err
 }
 

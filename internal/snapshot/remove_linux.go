@@ -58,7 +58,8 @@ func (r *remover) remove(in int, name string, depth int) error {
 		return nil
 	}
 	var stat unix.Stat_t
-	if os.Geteuid() != 0 && unix.Fstatat(in, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil && stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+	if os.Geteuid() != 0 && unix.Fstatat(in, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		stat.Mode&unix.S_IFMT == unix.S_IFDIR {
 		_ = unix.Fchmodat(in, name, 0o700, 0) // what it was for fails if this does
 	}
 	if depth == mostOpen {

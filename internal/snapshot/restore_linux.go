@@ -33,7 +33,8 @@ func (s *Store) Restore(name string) error {
 			return err
 		}
 	}
-	r := &restorer{store: s, manifest: m, index: newIndex(name, m.ID), packs: &packReader{dir: s.Dir}, uid: os.Geteuid(), gid: os.Getegid(), jobs: make(chan writing, 64)}
+	r := &restorer{store: s, manifest: m, index: newIndex(name, m.ID), packs: &packReader{dir: s.Dir}, uid: os.Geteuid(),
+		gid: os.Getegid(), jobs: make(chan writing, 64)}
 	defer r.packs.close()
 	if err := r.run(); err != nil {
 		return fmt.Errorf("restoring snapshot %s: %w", name, err)

@@ -26,7 +26,8 @@ func (s *Store) Take(name string, folders ...string) (*Report, error) {
 	}
 	before := s.loadIndex()
 	m := &manifest{Version: formatVersion, ID: uuid.NewString(), Folders: folders}
-	t := &taker{store: s, before: before, packs: newPacker(s.Dir, before.blocks()), manifest: m, index: newIndex(name, m.ID), names: map[inode]int{}, uid: os.Geteuid(), gid: os.Getegid(), jobs: make(chan reading, 64)}
+	t := &taker{store: s, before: before, packs: newPacker(s.Dir, before.blocks()), manifest: m, index: newIndex(name,
+		m.ID), names: map[inode]int{}, uid: os.Geteuid(), gid: os.Getegid(), jobs: make(chan reading, 64)}
 	if err := t.run(folders); err != nil {
 		return nil, errors.Join(err, t.packs.finish())
 	}
@@ -197,7 +198,8 @@ func (t *taker) folder(in *place, name string, number int, e *entry, stat *unix.
 	inside := &place{number: number, depth: in.depth + 1, path: filepath.Join(in.path, name)}
 	failed := func(err error) error { return &fs.PathError{Op: "read", Path: inside.path, Err: err} }
 	return accessible(in, name, stat, 0o700, func() (err error) {
-		if inside.fd, err = unix.Openat(in.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+		if inside.fd, err = unix.Openat(in.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC,
+			0); err != nil {
 			return failed(err)
 		}
 		defer inside.close()

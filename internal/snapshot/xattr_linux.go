@@ -14,7 +14,8 @@ import (
 
 // keptXattrs are the attributes that an agent or an image can have given to a file; those that end
 // with a period are prefixes. The others are labels by which this system guards itself.
-var keptXattrs = []string{"user.", "trusted.", "security.capability", "system.posix_acl_access", "system.posix_acl_default"}
+var keptXattrs = []string{"user.", "trusted.", "security.capability", "system.posix_acl_access",
+	"system.posix_acl_default"}
 
 const (
 	markOpaque   = "opaque"
@@ -138,7 +139,8 @@ func setTimes(fd int, name string, sec, nsec int64) error {
 		return unix.UtimesNanoAt(fd, name, times, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	// futimens(3) is utimensat(2) without a path.
-	if _, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times[0])), 0, 0, 0); errno != 0 {
+	if _, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times[0])), 0, 0,
+		0); errno != 0 {
 		return errno
 	}
 	return nil

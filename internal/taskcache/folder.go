@@ -85,7 +85,8 @@ func (f Folder) name() string {
 		return path.Base(f.Path)
 	}
 	_, after, _ := strings.Cut(f.URL, ":")
-	if name := strings.TrimSuffix(path.Base(strings.TrimRight(after, "/")), ".git"); name != "" && name[0] != '.' && name != "/" {
+	if name := strings.TrimSuffix(path.Base(strings.TrimRight(after, "/")), ".git"); name != "" &&
+		name[0] != '.' && name != "/" {
 		return name
 	}
 	return "repository"
@@ -103,7 +104,10 @@ func checkURL(address string) error {
 	switch {
 	case address == "":
 		return fmt.Errorf("there is no address of a repository")
-	case len(address) > 2000 || strings.ContainsFunc(address, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }):
+	case len(address) > 2000 || strings.ContainsFunc(address, func(r rune) bool {
+		return unicode.IsControl(r) ||
+			unicode.IsSpace(r)
+	}):
 		return fmt.Errorf("an address has no blanks and control characters, and at most 2000 characters")
 	case strings.HasPrefix(address, "-"):
 		return fmt.Errorf("%.200q looks like an option of git and not like an address", address)

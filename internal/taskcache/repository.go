@@ -80,7 +80,8 @@ func (r *repository) fetch(ctx context.Context, commit string, folders []*Fetche
 		// Some servers give no commit by its id, and some no file by itself.
 		whole := r.make(ctx)
 		if whole == nil {
-			_, whole = r.git().run(ctx, "fetch", "--quiet", "--no-tags", "--recurse-submodules=no", "origin", "+refs/*:refs/theirs/*")
+			_, whole = r.git().run(ctx, "fetch", "--quiet", "--no-tags", "--recurse-submodules=no", "origin",
+				"+refs/*:refs/theirs/*")
 		}
 		if whole != nil {
 			return fmt.Errorf("%s: %w", r.url, err)
@@ -112,10 +113,12 @@ func (r *repository) make(ctx context.Context) error {
 }
 
 func (r *repository) fetchFiles(ctx context.Context, commit string, folders []*Fetched) error {
-	if _, err := r.git().run(ctx, "fetch", "--quiet", "--no-tags", "--recurse-submodules=no", "--depth=1", "--filter=blob:none", "origin", commit); err != nil {
+	if _, err := r.git().run(ctx, "fetch", "--quiet", "--no-tags", "--recurse-submodules=no", "--depth=1",
+		"--filter=blob:none", "origin", commit); err != nil {
 		return err
 	}
-	if out, err := r.git().run(ctx, "rev-parse", "--verify", "--end-of-options", commit+"^{commit}"); err != nil || strings.TrimSpace(string(out)) != commit {
+	if out, err := r.git().run(ctx, "rev-parse", "--verify", "--end-of-options", commit+"^{commit}"); err != nil ||
+		strings.TrimSpace(string(out)) != commit {
 		return fmt.Errorf("what came is not the commit %s", commit)
 	}
 	var ids []string
@@ -132,7 +135,8 @@ func (r *repository) fetchFiles(ctx context.Context, commit string, folders []*F
 	git := r.git()
 	git.stdin = strings.NewReader(strings.Join(slices.Compact(ids), "\n") + "\n")
 	// As git itself does it when it needs a file that was left out.
-	_, err := git.run(ctx, "-c", "fetch.negotiationAlgorithm=noop", "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--recurse-submodules=no", "--filter=blob:none", "--stdin", "origin")
+	_, err := git.run(ctx, "-c", "fetch.negotiationAlgorithm=noop", "fetch", "--quiet", "--no-tags",
+		"--no-write-fetch-head", "--recurse-submodules=no", "--filter=blob:none", "--stdin", "origin")
 	return err
 }
 
@@ -179,7 +183,8 @@ func (r *repository) list(ctx context.Context, f *Fetched) (entries []entry, err
 	}
 	switch {
 	case len(entries) > maxEntries:
-		return nil, pathError{fmt.Errorf("%s: %d files are in it; at most %d are fetched", f.Folder, len(entries), maxEntries)}
+		return nil, pathError{fmt.Errorf("%s: %d files are in it; at most %d are fetched", f.Folder,
+			len(entries), maxEntries)}
 	case len(entries) == 0:
 		return nil, pathError{fmt.Errorf("%s: the folder is empty", f.Folder)}
 	}
@@ -192,7 +197,8 @@ func (e entry) check() error {
 	switch e.mode {
 	case "100644", "100755", "100664", "120000":
 	case "160000":
-		return fmt.Errorf("%.200q is a submodule, which is not fetched; a task has all its files in its own repository", e.name)
+		return fmt.Errorf("%.200q is a submodule, which is not fetched; a task has all its files in its own repository",
+			e.name)
 	default:
 		return fmt.Errorf("%.200q is neither a file nor a link", e.name)
 	}

@@ -99,7 +99,8 @@ func (l Layout) Home() string {
 
 // Create makes the folders that every rollout has.
 func (l Layout) Create() error {
-	for _, name := range append(slices.Clone(l.Kept()), FolderLogs+"/agent", FolderLogs+"/verifier", FolderLogs+"/artifacts") {
+	for _, name := range append(slices.Clone(l.Kept()), FolderLogs+"/agent", FolderLogs+"/verifier",
+		FolderLogs+"/artifacts") {
 		if err := os.MkdirAll(l.Dir(name), 0o700); err != nil {
 			return err
 		}
@@ -119,7 +120,8 @@ func (l Layout) Create() error {
 func (l Layout) Locate(inside string) (below, rel string) {
 	known := l.shared()
 	if l.Image == nil {
-		known = append(known, sandbox.Bind{Host: l.Short(FolderHome), Inside: l.Home()}, sandbox.Bind{Host: l.Dir(FolderFiles), Inside: "/"})
+		known = append(known, sandbox.Bind{Host: l.Short(FolderHome), Inside: l.Home()},
+			sandbox.Bind{Host: l.Dir(FolderFiles), Inside: "/"})
 	}
 	return BindOf(known, inside)
 }
@@ -164,7 +166,8 @@ func (l Layout) shared() []sandbox.Bind {
 	case l.Image != nil:
 		folders = folders[1:] // the working directory is one of the image
 	case l.OwnTree:
-		folders = append(folders, []struct{ inside, name string }{{"/", FolderFiles}, {"/tmp", FolderTmp}, {"/var/tmp", FolderVarTmp}, {"/run", FolderRun}}...)
+		folders = append(folders, []struct{ inside, name string }{{"/", FolderFiles}, {"/tmp", FolderTmp},
+			{"/var/tmp", FolderVarTmp}, {"/run", FolderRun}}...)
 	}
 	var binds []sandbox.Bind
 	for _, f := range folders {
@@ -199,7 +202,8 @@ func (l Layout) prepareLayers() error {
 }
 
 // publicModes are the modes of folders that every user of a system may enter or write to.
-var publicModes = map[string]os.FileMode{"/": 0o755, "/tmp": 0o777 | os.ModeSticky, "/var/tmp": 0o777 | os.ModeSticky, "/run": 0o755}
+var publicModes = map[string]os.FileMode{"/": 0o755, "/tmp": 0o777 | os.ModeSticky, "/var/tmp": 0o777 | os.ModeSticky,
+	"/run": 0o755}
 
 // BindOf finds the bind that holds an inside path, and returns its folder on this machine and the
 // rest of the path. host is empty if no bind holds it.

@@ -42,7 +42,8 @@ func overlay(host, inside string) (binds []sandbox.Bind, err error) {
 			continue
 		}
 		from, at := filepath.Join(host, entry.Name()), path.Join(inside, entry.Name())
-		if real, err := filepath.EvalSymlinks(at); err == nil && entry.IsDir() && isOfTheSystem(at) && isOfTheSystem(real) { // /bin is a link to /usr/bin
+		// /bin is a link to /usr/bin
+		if real, err := filepath.EvalSymlinks(at); err == nil && entry.IsDir() && isOfTheSystem(at) && isOfTheSystem(real) {
 			if info, err := os.Stat(real); err == nil && info.IsDir() {
 				more, err := overlay(from, real)
 				if err != nil {
@@ -58,5 +59,8 @@ func overlay(host, inside string) (binds []sandbox.Bind, err error) {
 }
 
 func isOfTheSystem(inside string) bool {
-	return slices.ContainsFunc(ofTheSystem, func(dir string) bool { return inside == dir || strings.HasPrefix(inside, dir+"/") })
+	return slices.ContainsFunc(ofTheSystem, func(dir string) bool {
+		return inside == dir ||
+			strings.HasPrefix(inside, dir+"/")
+	})
 }

@@ -27,7 +27,8 @@ func RolloutDir(storeDir, runID, rolloutID string) string {
 
 // SegmentDir is the folder of one attempt of a segment.
 func SegmentDir(storeDir, runID, rolloutID string, segment, attempt int) string {
-	return filepath.Join(RolloutDir(storeDir, runID, rolloutID), "segments", strconv.Itoa(segment)+"."+strconv.Itoa(attempt))
+	return filepath.Join(RolloutDir(storeDir, runID, rolloutID), "segments",
+		strconv.Itoa(segment)+"."+strconv.Itoa(attempt))
 }
 
 // WorkDir is the folder of what a rollout's agent keeps: its workspace and, while a segment runs, a
@@ -45,7 +46,8 @@ func LinkTo(dir, marker string) (string, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink == 0 {
 		return "", fmt.Errorf("%s, which is to be a link to %s, is something else: remove it", path, dir)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // /tmp lets nobody remove what others have made
+	// /tmp lets nobody remove what others have made
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
 	return path, os.Symlink(dir, path)

@@ -20,7 +20,8 @@ func Snapshot(from, to string, names []string) error {
 		return err
 	}
 	for _, name := range names {
-		if err := copyTree(filepath.Join(from, name), filepath.Join(tmp, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := copyTree(filepath.Join(from, name), filepath.Join(tmp, name)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			return errors.Join(err, Remove(tmp))
 		}
 	}
@@ -112,7 +113,8 @@ func copyEntry(from, to string, entry fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(copyContent(out, in, info.Size()), out.Chmod(info.Mode().Perm()|0o600), out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
+	return errors.Join(copyContent(out, in, info.Size()), out.Chmod(info.Mode().Perm()|0o600), out.Close(),
+		os.Chtimes(to, info.ModTime(), info.ModTime()))
 }
 
 // syncTree makes a folder with everything in it durable. It goes on after an error and returns the

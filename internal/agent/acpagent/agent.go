@@ -50,7 +50,8 @@ type bounds struct {
 }
 
 var defaultBounds = bounds{
-	handshake: time.Minute, cancel: 5 * time.Second, suspend: 2 * time.Minute, settle: time.Minute, fetch: 2 * time.Minute, tools: 30 * time.Second, idle: 10 * time.Minute, exit: 500 * time.Millisecond, wire: 1 << 30,
+	handshake: time.Minute, cancel: 5 * time.Second, suspend: 2 * time.Minute, settle: time.Minute, fetch: 2 * time.Minute,
+	tools: 30 * time.Second, idle: 10 * time.Minute, exit: 500 * time.Millisecond, wire: 1 << 30,
 }
 
 // acpAgent runs an agent over the Agent Client Protocol: one process for each segment.
@@ -135,5 +136,6 @@ func saysMore(c fault.Category) bool {
 
 // keptFiles lists what a segment has left.
 func keptFiles(dir string) ([]string, error) {
-	return record.FilesIn(dir, FileSession, record.FileTrajectory, record.FileTrace, record.FileStderr, FileSetup, FileWire, FileModel, record.FileUsage)
+	return record.FilesIn(dir, FileSession, record.FileTrajectory, record.FileTrace, record.FileStderr, FileSetup,
+		FileWire, FileModel, record.FileUsage)
 }

@@ -58,7 +58,8 @@ func decide(d agent.Delivery) decision {
 func elicited(d agent.Delivery, asked wait.Input) suspend.Reply {
 	answers, _ := jsonobj.ParseObject(d.Payload)
 	questions := asked.Questions()
-	keyed := len(questions) > 1 && slices.ContainsFunc(questions, func(q jsonobj.Member) bool { return answers.Has(q.Key) })
+	keyed := len(questions) > 1 &&
+		slices.ContainsFunc(questions, func(q jsonobj.Member) bool { return answers.Has(q.Key) })
 	return func(key string, params json.RawMessage) json.RawMessage {
 		switch {
 		case d.Error != nil:

@@ -130,7 +130,8 @@ func (l *callLog) spans(nameOf func(server, name string) string) (all []record.C
 // own. One that has only started work has no output yet: that comes with the work's result, under
 // the same id.
 func (s *seenCall) call(id, name string) record.Call {
-	out := record.Call{ID: cmp.Or(workSpan(s.CallID), id), Name: name, Server: s.Server, Status: acp.ToolCompleted, Input: s.Arguments, StartedAt: s.StartedAt.UTC(), DurationMs: &s.DurationMs}
+	out := record.Call{ID: cmp.Or(workSpan(s.CallID), id), Name: name, Server: s.Server, Status: acp.ToolCompleted,
+		Input: s.Arguments, StartedAt: s.StartedAt.UTC(), DurationMs: &s.DurationMs}
 	switch text, failed := resultText(s.Result); {
 	case s.Started:
 		out.Status = acp.ToolInProgress

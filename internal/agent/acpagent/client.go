@@ -104,7 +104,8 @@ func (c *client) say(kind string, u acp.Update) {
 		return
 	}
 	if c.said += int64(len(text)); c.said > c.outputBytes {
-		c.limits.exceed(fault.Newf(fault.OutputLimit, "the agent said more than %d bytes (limits.outputBytes)", c.outputBytes))
+		c.limits.exceed(fault.Newf(fault.OutputLimit, "the agent said more than %d bytes (limits.outputBytes)",
+			c.outputBytes))
 		return
 	}
 	c.trail.Say(kind, u.SessionID, text)
@@ -128,7 +129,8 @@ func (c *client) RequestPermission(ctx context.Context, req acp.PermissionReques
 	}
 	t := c.calls.tool(&call)
 	c.trail.Add(record.EventPermission, req.SessionID, "", map[string]any{
-		"toolCallId": call.ID, "title": call.Title, "kind": call.Kind, "server": t.Server, "tool": t.Name, "input": t.Input, "optionId": outcome.OptionID, "by": by,
+		"toolCallId": call.ID, "title": call.Title, "kind": call.Kind, "server": t.Server, "tool": t.Name, "input": t.Input,
+		"optionId": outcome.OptionID, "by": by,
 	})
 	return outcome, nil
 }
@@ -147,6 +149,7 @@ func (c *client) elicit(_ context.Context, req acp.ElicitationRequest) (acp.Elic
 		c.pending.add(newRequest(requestQuestion, req.Message, req.Mode, req.Message, in))
 		result.Action = acp.ElicitCancel
 	}
-	c.trail.Add(record.EventElicitation, req.SessionID, req.Message, map[string]any{"mode": req.Mode, "action": result.Action})
+	c.trail.Add(record.EventElicitation, req.SessionID, req.Message,
+		map[string]any{"mode": req.Mode, "action": result.Action})
 	return result, nil
 }

@@ -116,7 +116,8 @@ func (c *conversation) suspend(waits []request) agent.Outcome {
 	}
 	var told []map[string]string
 	for _, a := range c.record.Pending {
-		told = append(told, map[string]string{"interrupt": a.Interrupt, "what": a.What, "title": a.Title, "kind": a.Kind, "toolCallId": a.ToolCallID})
+		told = append(told, map[string]string{"interrupt": a.Interrupt, "what": a.What, "title": a.Title, "kind": a.Kind,
+			"toolCallId": a.ToolCallID})
 	}
 	c.trail.Add(record.EventSuspended, c.record.SessionID, "", told)
 	return agent.Outcome{Interrupts: interrupts}

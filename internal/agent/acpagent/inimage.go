@@ -50,7 +50,8 @@ func (l *Launch) intoImage(path string, shown []string) placed {
 		}
 	case slices.Contains(selfContained, filepath.Base(path)):
 		out.path = l.place(path)
-	case out.path == path && !slices.Contains(SettingsOf(l.Entry).Visible, path): // one of the system's: the image has its own
+	case out.path == path && !slices.Contains(SettingsOf(l.Entry).Visible, path):
+		// one of the system's: the image has its own
 		out.path = filepath.Base(path)
 	}
 	if l.Entry.Env["PATH"] == "" {

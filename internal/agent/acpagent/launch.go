@@ -51,7 +51,8 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	}
 	l.Environ = env
 	if err := l.writeFiles(fill); err != nil {
-		return nil, fault.New(fault.Setup, "the agent's home cannot be prepared: "+err.Error()) // what is in it, the agent has left
+		// what is in it, the agent has left
+		return nil, fault.New(fault.Setup, "the agent's home cannot be prepared: "+err.Error())
 	}
 	config := &l.Sandbox.Config
 	search := env
@@ -131,7 +132,8 @@ func (l *Launch) environ(fill map[string]string) ([]string, *fault.Fault) {
 	home := l.Sandbox.Home
 	env := []string{
 		"PATH=" + hostPath(), "LANG=C.UTF-8", "TERM=dumb", "NO_COLOR=1", "HOME=" + home,
-		"XDG_CONFIG_HOME=" + home + "/.config", "XDG_DATA_HOME=" + home + "/.local/share", "XDG_STATE_HOME=" + home + "/.local/state",
+		"XDG_CONFIG_HOME=" + home + "/.config", "XDG_DATA_HOME=" + home + "/.local/share", "XDG_STATE_HOME=" + home +
+			"/.local/state",
 		"XDG_CACHE_HOME=" + home + "/.cache", "TMPDIR=" + home + "/tmp",
 	}
 	env = append(env, l.Sandbox.Env...)
@@ -152,7 +154,8 @@ func (l *Launch) environ(fill map[string]string) ([]string, *fault.Fault) {
 	for _, name := range slices.Sorted(maps.Keys(l.Entry.Env)) {
 		value, unknown := l.Options.Expand(l.Entry.Env[name])
 		if unknown != "" {
-			return nil, fault.Newf(fault.Start, "the agent's environment variable %s needs ${%s}, which is not set", name, unknown)
+			return nil, fault.Newf(fault.Start, "the agent's environment variable %s needs ${%s}, which is not set",
+				name, unknown)
 		}
 		if value, ok := fillIn(value, fill); ok {
 			env = append(env, name+"="+value)

@@ -25,7 +25,8 @@ type meter struct {
 
 // count counts a call that has ended. With an error no other may begin.
 func (m *meter) count(c modelproxy.Call) error {
-	u := eval.Usage{Model: c.Model, InputTokens: c.InputTokens, CachedInputTokens: c.CachedInputTokens, OutputTokens: c.OutputTokens}
+	u := eval.Usage{Model: c.Model, InputTokens: c.InputTokens, CachedInputTokens: c.CachedInputTokens,
+		OutputTokens: c.OutputTokens}
 	if u.Tokens() == 0 && (c.Unmetered || c.Aborted) {
 		u.Unmetered = 1 // a provider charges for what was given up too
 	}

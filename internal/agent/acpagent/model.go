@@ -26,7 +26,8 @@ func (s *segment) openModel() (*modelproxy.Session, *fault.Fault) {
 	if unknown != "" {
 		return nil, fault.Newf(fault.Start, "the model's URL needs ${%s}, which is not set", unknown)
 	}
-	session, err := a.opts.Models.Open(modelproxy.Upstream{API: m.API, URL: target, Key: key, Counted: s.meter.count, Offered: s.offers.add})
+	session, err := a.opts.Models.Open(modelproxy.Upstream{API: m.API, URL: target, Key: key, Counted: s.meter.count,
+		Offered: s.offers.add})
 	if err != nil {
 		return nil, fault.New(fault.Start, err.Error())
 	}

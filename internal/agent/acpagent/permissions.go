@@ -53,7 +53,8 @@ type permissions struct {
 }
 
 // decide decides on a request; by says who did.
-func (p *permissions) decide(ctx context.Context, call acp.ToolCall, options []acp.PermissionOption) (outcome acp.PermissionOutcome, by string) {
+func (p *permissions) decide(ctx context.Context, call acp.ToolCall,
+	options []acp.PermissionOption) (outcome acp.PermissionOutcome, by string) {
 	switch p.policy {
 	case PolicyAllow:
 		return acp.Allow(options), byPolicy
@@ -65,7 +66,8 @@ func (p *permissions) decide(ctx context.Context, call acp.ToolCall, options []a
 	defer p.mu.Unlock()
 	t := p.calls.tool(&call)
 	once, hasOnce := acp.Once(options)
-	if hasOnce && t.Server != "" && isEmptyInput(t.Input) && p.servers.behindGateway() && (!t.byTitle || isOther(call.Kind)) {
+	if hasOnce && t.Server != "" && isEmptyInput(t.Input) && p.servers.behindGateway() &&
+		(!t.byTitle || isOther(call.Kind)) {
 		p.deferred = append(p.deferred, deferral{t, call.Kind})
 		return once, byGateway
 	}
@@ -117,7 +119,8 @@ func (p *permissions) decideCall(ctx context.Context, server, name string, argum
 		}
 		refusal = "The call was not made: a person has to allow it first, and was asked. End your turn now. You will be told the decision in a later message."
 	}
-	p.trail.Add(record.EventPermission, p.calls.session(), "", map[string]any{"title": r.Title, "kind": kind, "server": server, "tool": name, "input": arguments, "by": by})
+	p.trail.Add(record.EventPermission, p.calls.session(), "", map[string]any{"title": r.Title, "kind": kind,
+		"server": server, "tool": name, "input": arguments, "by": by})
 	return refusal
 }
 

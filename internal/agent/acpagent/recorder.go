@@ -49,7 +49,8 @@ type announcedCall struct {
 
 // newCallRecorder makes a recorder. Its trail is opened before the first call.
 func newCallRecorder(now func() time.Time, names toolNames, servers *servers) *callRecorder {
-	return &callRecorder{now: now, names: names, servers: servers, announced: map[string]*announcedCall{}, rejected: map[string]string{}}
+	return &callRecorder{now: now, names: names, servers: servers, announced: map[string]*announcedCall{},
+		rejected: map[string]string{}}
 }
 
 // opened notes that the session is open.
@@ -122,7 +123,8 @@ func (r *callRecorder) record(call *acp.ToolCall) reportedCall {
 	known := r.announced[call.ID]
 	t := known.tool
 	out := reportedCall{number: known.number, tool: t, rejected: r.rejected[call.ID], Call: record.Call{
-		ID: call.ID, Title: call.Title, Kind: call.Kind, Status: call.Status, Server: t.Server, Name: cmp.Or(t.Name, call.Title, call.Kind), Input: t.Input,
+		ID: call.ID, Title: call.Title, Kind: call.Kind, Status: call.Status, Server: t.Server,
+		Name: cmp.Or(t.Name, call.Title, call.Kind), Input: t.Input,
 		Output: call.RawOutput, Content: call.Content, Locations: call.Locations, StartedAt: known.started.UTC(),
 	}}
 	if out.seen = r.log.find(call.ID, t); out.seen != nil {
@@ -220,7 +222,8 @@ func (r *callRecorder) idOf(w *wait.Work) (id string) {
 	defer r.mu.Unlock()
 	for _, call := range r.tools.All() {
 		t := r.announced[call.ID].tool
-		if t.Server == w.Server && t.Name == w.Tool && (isEmptyInput(t.Input) || jsonobj.Canonical(t.Input) == jsonobj.Canonical(w.Arguments)) {
+		if t.Server == w.Server && t.Name == w.Tool && (isEmptyInput(t.Input) ||
+			jsonobj.Canonical(t.Input) == jsonobj.Canonical(w.Arguments)) {
 			id = call.ID
 		}
 	}

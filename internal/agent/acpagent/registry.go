@@ -15,25 +15,32 @@ var registry = map[string]func() agent.Entry{
 	"zed-codex":  func() agent.Entry { return codex("codex-acp") },
 	"gemini": func() agent.Entry {
 		return registered([]string{"gemini", "--acp", "-m", "gemini-2.5-pro"}, "mcp_{server}_{tool}",
-			[]ResumeBy{ByReplay}, // a session that is loaded within the minute of its start is lost, and each load repeats old results
-			&agent.Model{API: "gemini", URL: "${GOOGLE_GEMINI_BASE_URL:-https://generativelanguage.googleapis.com}", Key: "${GEMINI_API_KEY:-}"},
+			// a session that is loaded within the minute of its start is lost, and each load repeats old
+			// results
+			[]ResumeBy{ByReplay},
+			&agent.Model{API: "gemini", URL: "${GOOGLE_GEMINI_BASE_URL:-https://generativelanguage.googleapis.com}",
+				Key: "${GEMINI_API_KEY:-}"},
 			map[string]string{
-				"GEMINI_API_KEY": "{modelKey}", "GOOGLE_GEMINI_BASE_URL": "{modelURL}", "GEMINI_CLI_HOME": "{home}", "GEMINI_CLI_NO_RELAUNCH": "true",
+				"GEMINI_API_KEY": "{modelKey}", "GOOGLE_GEMINI_BASE_URL": "{modelURL}", "GEMINI_CLI_HOME": "{home}",
+				"GEMINI_CLI_NO_RELAUNCH": "true",
 			},
 			map[string]string{".gemini/settings.json": geminiSettings})
 	},
 	"opencode": func() agent.Entry {
 		return registered([]string{"opencode", "acp"}, "{server}_{tool}", []ResumeBy{ByResume, ByLoad, ByReplay}, openAI(),
 			map[string]string{
-				"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1", "OPENCODE_DISABLE_SHARE": "1",
+				"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+				"OPENCODE_DISABLE_SHARE":  "1",
 				"OPENCODE_CONFIG_CONTENT": opencodeConfig,
 			}, nil)
 	},
 	"qwen": func() agent.Entry {
-		return registered([]string{"qwen", "--acp", "--approval-mode", "yolo"}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
+		return registered([]string{"qwen", "--acp", "--approval-mode", "yolo"}, "mcp__{server}__{tool}",
+			[]ResumeBy{ByResume, ByLoad, ByReplay},
 			&agent.Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}"},
 			map[string]string{
-				"OPENAI_API_KEY": "{modelKey}", "OPENAI_BASE_URL": "{modelURL}", "OPENAI_MODEL": "{model}", "QWEN_CODE_NO_RELAUNCH": "true",
+				"OPENAI_API_KEY": "{modelKey}", "OPENAI_BASE_URL": "{modelURL}", "OPENAI_MODEL": "{model}",
+				"QWEN_CODE_NO_RELAUNCH":         "true",
 				"QWEN_CODE_LEGACY_MCP_BLOCKING": "1", // else the first request to the model has no MCP tools
 			},
 			map[string]string{".qwen/settings.json": `{"security":{"auth":{"selectedType":"openai"}},"tools":{"toolSearch":{"enabled":false}}}`})
@@ -46,33 +53,40 @@ var registry = map[string]func() agent.Entry{
 	"copilot": func() agent.Entry {
 		return registered([]string{"copilot", "--acp"}, "{server}-{tool}", []ResumeBy{ByLoad, ByReplay}, openAI(),
 			map[string]string{
-				"COPILOT_PROVIDER_TYPE": "openai", "COPILOT_PROVIDER_BASE_URL": "{modelURL}", "COPILOT_PROVIDER_API_KEY": "{modelKey}", "COPILOT_MODEL": "{model}",
+				"COPILOT_PROVIDER_TYPE": "openai", "COPILOT_PROVIDER_BASE_URL": "{modelURL}",
+				"COPILOT_PROVIDER_API_KEY": "{modelKey}", "COPILOT_MODEL": "{model}",
 				"COPILOT_OFFLINE":     "true", // else it asks GitHub for an account, whatever the provider is
 				"COPILOT_AUTO_UPDATE": "false",
 			}, nil)
 	},
 	"vibe": func() agent.Entry {
-		return registered([]string{"vibe-acp", "--legacy-harness"}, // else its model has to find MCP tools by a search, and to call them in TypeScript
+		// else its model has to find MCP tools by a search, and to call them in TypeScript
+		return registered([]string{"vibe-acp", "--legacy-harness"},
 			"{server}_{tool}", []ResumeBy{ByReplay}, // it does not ask its servers for their tools when it loads a session
 			openAI(), map[string]string{"OPENAI_API_KEY": "{modelKey}", "VIBE_HOME": "{home}/.vibe"},
 			map[string]string{".vibe/config.toml": vibeConfig})
 	},
 	"goose": func() agent.Entry {
 		return registered([]string{"goose", "acp"}, "{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
-			&agent.Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com}", Key: "${OPENAI_API_KEY:-}", Name: "gpt-5"},
-			map[string]string{"GOOSE_PROVIDER": "openai", "OPENAI_HOST": "{modelURL}", "OPENAI_API_KEY": "{modelKey}", "GOOSE_MODEL": "{model}", "GOOSE_MODE": "auto"}, nil)
+			&agent.Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com}", Key: "${OPENAI_API_KEY:-}",
+				Name: "gpt-5"},
+			map[string]string{"GOOSE_PROVIDER": "openai", "OPENAI_HOST": "{modelURL}", "OPENAI_API_KEY": "{modelKey}",
+				"GOOSE_MODEL": "{model}", "GOOSE_MODE": "auto"}, nil)
 	},
 }
 
 // claude is an agent that has Claude Code's own engine behind ACP.
 func claude(program string) agent.Entry {
 	return registered([]string{program}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
-		&agent.Model{API: "anthropic", URL: "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}", Key: "${ANTHROPIC_API_KEY:-}"},
+		&agent.Model{API: "anthropic", URL: "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}",
+			Key: "${ANTHROPIC_API_KEY:-}"},
 		map[string]string{
-			"ANTHROPIC_BASE_URL": "{modelURL}", "ANTHROPIC_API_KEY": "{modelKey}", "ANTHROPIC_MODEL": "{model}", "CLAUDE_CONFIG_DIR": "{home}/.claude",
+			"ANTHROPIC_BASE_URL": "{modelURL}", "ANTHROPIC_API_KEY": "{modelKey}", "ANTHROPIC_MODEL": "{model}",
+			"CLAUDE_CONFIG_DIR":                        "{home}/.claude",
 			"ENABLE_TOOL_SEARCH":                       "false", // else MCP tools are deferred behind a search tool
 			"CLAUDE_CODE_MAX_RETRIES":                  "2",     // by default a refused key costs a minute
-			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1",
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1",
+			"DISABLE_ERROR_REPORTING": "1",
 		}, nil)
 }
 
@@ -88,13 +102,16 @@ func codex(program string) agent.Entry {
 
 // openAI is an endpoint of OpenAI's API, for agents that take any.
 func openAI() *agent.Model {
-	return &agent.Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}", Name: "gpt-5"}
+	return &agent.Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}",
+		Name: "gpt-5"}
 }
 
-func registered(command []string, toolName string, by []ResumeBy, model *agent.Model, env, files map[string]string) agent.Entry {
+func registered(command []string, toolName string, by []ResumeBy, model *agent.Model,
+	env, files map[string]string) agent.Entry {
 	return agent.Entry{
 		Command: command, Env: env, Model: model, ResumeWhen: agent.ResumeAll, AcceptsFaults: true,
-		Settings: &Settings{Files: files, Permissions: PolicyAllow, Elicitation: PolicyDeny, ResumeBy: by, ToolName: toolName},
+		Settings: &Settings{Files: files, Permissions: PolicyAllow, Elicitation: PolicyDeny, ResumeBy: by,
+			ToolName: toolName},
 	}
 }
 
@@ -177,13 +194,14 @@ func compact(text string) string {
 var installs = map[string]string{
 	"claude-agent-acp": npm("@agentclientprotocol/claude-agent-acp@0.100.0", "22"),
 	"claude-code-acp":  npm("@zed-industries/claude-code-acp@0.16.2", "20"),
-	"codex-acp":        npm("@agentclientprotocol/codex-acp@2.6.0", "20") + ", and for zed-codex with: " + npm("@zed-industries/codex-acp@0.16.0", "20"),
-	"copilot":          npm("@github/copilot@1.0.102", "22"),
-	"gemini":           npm("@google/gemini-cli@0.61.0", "20"),
-	"kimi":             npm("@moonshot-ai/kimi-code@2.1.0", "22.19"),
-	"opencode":         npm("opencode-ai@1.18.33", "20"),
-	"qwen":             npm("@qwen-code/qwen-code@0.24.4", "22"),
-	"vibe-acp":         "pip install mistral-vibe==2.26.1 (the version that was tested; it needs Python 3.12 or newer)",
+	"codex-acp": npm("@agentclientprotocol/codex-acp@2.6.0", "20") + ", and for zed-codex with: " +
+		npm("@zed-industries/codex-acp@0.16.0", "20"),
+	"copilot":  npm("@github/copilot@1.0.102", "22"),
+	"gemini":   npm("@google/gemini-cli@0.61.0", "20"),
+	"kimi":     npm("@moonshot-ai/kimi-code@2.1.0", "22.19"),
+	"opencode": npm("opencode-ai@1.18.33", "20"),
+	"qwen":     npm("@qwen-code/qwen-code@0.24.4", "22"),
+	"vibe-acp": "pip install mistral-vibe==2.26.1 (the version that was tested; it needs Python 3.12 or newer)",
 }
 
 func npm(name, node string) string {

@@ -63,7 +63,8 @@ func newRequest(what, title, kind, subject string, in json.RawMessage) request {
 // requestOf is the request for work that a call has started.
 func requestOf(w wait.Work) request {
 	id := "call-" + w.CallID // evaluators know the call by it, too
-	return request{Interrupt: id, What: requestWork, Title: w.Tool, Kind: w.Server, Call: &startedCall{CallID: w.CallID}, work: &w, SpanID: id}
+	return request{Interrupt: id, What: requestWork, Title: w.Tool, Kind: w.Server, Call: &startedCall{CallID: w.CallID},
+		work: &w, SpanID: id}
 }
 
 // interrupt is what the rollout waits for: a task for a person, or work.
@@ -86,7 +87,8 @@ func (a request) interrupt() (wait.Interrupt, error) {
 		}
 	}
 	payload, err := json.Marshal(shown)
-	return wait.Interrupt{ID: a.Interrupt, Specs: []wait.Spec{{Type: wait.TypeTask, Name: string(wait.TypeTask), Payload: payload}}}, err
+	return wait.Interrupt{ID: a.Interrupt,
+		Specs: []wait.Spec{{Type: wait.TypeTask, Name: string(wait.TypeTask), Payload: payload}}}, err
 }
 
 // tell is the sentence about a decision in the prompt that the agent is resumed with.
@@ -100,9 +102,11 @@ func (a request) tell(d decision) string {
 		}
 		return b.String() + " " + d.said
 	case d.allowed && a.Note != "":
-		fmt.Fprintf(&b, "You asked for permission: %s\nA person would allow it, but %s, so that you will have to ask again.", a.Title, strings.Replace(a.Note, "the agent does", "you do", 1))
+		fmt.Fprintf(&b, "You asked for permission: %s\nA person would allow it, but %s, so that you will have to ask again.",
+			a.Title, strings.Replace(a.Note, "the agent does", "you do", 1))
 	case d.allowed:
-		fmt.Fprintf(&b, "You asked for permission: %s\nA person has allowed it. Do it now; the permission is for one call.", a.Title)
+		fmt.Fprintf(&b, "You asked for permission: %s\nA person has allowed it. Do it now; the permission is for one call.",
+			a.Title)
 	default:
 		fmt.Fprintf(&b, "You asked for permission: %s\nIt was denied. Do not try it again; go on without it.", a.Title)
 	}

@@ -90,12 +90,15 @@ func (r *resumption) recordResult(a request, result json.RawMessage) string {
 	w.Arguments = r.conversation.withoutSecrets(w.Arguments)
 	told, text, failed := tellResult(&w, result)
 	call := record.Call{
-		ID: cmp.Or(a.ToolCallID, a.Interrupt), Name: w.Tool, Server: w.Server, Status: "completed", Input: w.Arguments, StartedAt: r.now().UTC(),
+		ID: cmp.Or(a.ToolCallID, a.Interrupt), Name: w.Tool, Server: w.Server, Status: "completed", Input: w.Arguments,
+		StartedAt: r.now().UTC(),
 	}
 	if failed {
 		call.Status = "failed"
 	}
-	call.Content, _ = json.Marshal([]any{map[string]any{"type": "content", "content": map[string]string{"type": "text", "text": text}}}) // strings always marshal
+	// strings always marshal
+	call.Content, _ = json.Marshal([]any{map[string]any{"type": "content", "content": map[string]string{"type": "text",
+		"text": text}}})
 	r.conversation.trail.Call(r.conversation.record.SessionID, call)
 	r.calls.resultArrived(a, call)
 	return told
@@ -103,7 +106,8 @@ func (r *resumption) recordResult(a request, result json.RawMessage) string {
 
 // result is what came of work that was waited for: a result of its tool. again says that it is not
 // there yet: a is what is to be waited for then.
-func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (result json.RawMessage, again bool, f *fault.Fault) {
+func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (result json.RawMessage, again bool,
+	f *fault.Fault) {
 	w := a.work
 	if a.Call.Input != nil {
 		return r.answer(ctx, a, d)
@@ -131,7 +135,8 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 	}
 	endpoint := r.servers.endpoint(w.Server)
 	if endpoint == nil {
-		return nil, false, fault.Newf(fault.MCP, "the result of %s cannot be fetched: MCP server %q is not behind the gateway any more", w.Tool, w.Server)
+		return nil, false, fault.Newf(fault.MCP,
+			"the result of %s cannot be fetched: MCP server %q is not behind the gateway any more", w.Tool, w.Server)
 	}
 	fetching, cancel := context.WithTimeout(ctx, r.fetchTimeout)
 	defer cancel()
@@ -141,7 +146,8 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 	case errors.Is(err, suspend.ErrNotDone) && r.gateway.Jobs.ForProcess(w.Tool).Source == wait.SourceMCP:
 		return nil, true, nil
 	case errors.Is(err, suspend.ErrNotDone):
-		return suspend.TextResult(fmt.Sprintf("The job is said to be done, but there is no result: %v.", err), true), false, nil
+		return suspend.TextResult(fmt.Sprintf("The job is said to be done, but there is no result: %v.", err), true), false,
+			nil
 	case errors.As(err, &said):
 		return suspend.TextResult(said.Error(), true), false, nil
 	case ctx.Err() != nil:
@@ -153,10 +159,12 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 }
 
 // answer gives a server what a person has answered, and is what came of it.
-func (r *resumption) answer(ctx context.Context, a *request, d agent.Delivery) (result json.RawMessage, again bool, f *fault.Fault) {
+func (r *resumption) answer(ctx context.Context, a *request, d agent.Delivery) (result json.RawMessage, again bool,
+	f *fault.Fault) {
 	endpoint := r.servers.endpoint(a.work.Server)
 	if endpoint == nil {
-		return nil, false, fault.Newf(fault.MCP, "%s cannot be answered: MCP server %q is not behind the gateway any more", a.work.Tool, a.work.Server)
+		return nil, false, fault.Newf(fault.MCP, "%s cannot be answered: MCP server %q is not behind the gateway any more",
+			a.work.Tool, a.work.Server)
 	}
 	if ctx.Err() != nil {
 		return nil, false, agent.CauseFault(ctx)

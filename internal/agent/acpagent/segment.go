@@ -112,21 +112,25 @@ func (s *segment) open(earlier sessionRecord) (f *fault.Fault, err error) {
 	s.model, f = s.openModel()
 	s.calls = newCallRecorder(s.opts.Now, newToolNames(s.entry, s.seg.Servers), s.servers)
 	s.idle = &idleTimer{
-		limit: cmp.Or(max(0, time.Duration(s.entry.IdleTimeout)), s.bounds.idle), now: s.opts.Now, calls: s.calls, model: s.model, limits: s.limits,
+		limit: cmp.Or(max(0, time.Duration(s.entry.IdleTimeout)), s.bounds.idle), now: s.opts.Now, calls: s.calls,
+		model: s.model, limits: s.limits,
 	}
 	s.permissions = &permissions{
-		policy: s.entry.Permissions, consume: s.seg.Consume, servers: s.servers, calls: s.calls, pending: s.pending, limits: s.limits,
+		policy: s.entry.Permissions, consume: s.seg.Consume, servers: s.servers, calls: s.calls, pending: s.pending,
+		limits:   s.limits,
 		approved: earlier.approvals(),
 	}
 	err = s.openGateway()
 	s.redact = s.redaction() // knows the tokens of the model and the gateway
 	s.trail = record.OpenTrajectory(s.seg.Dir, s.redact, s.opts.Now)
 	s.calls.trail, s.permissions.trail = s.trail, s.trail
-	s.wire = &wireLog{lines: record.NewLines(filepath.Join(s.seg.Dir, FileWire), s.redact), now: s.opts.Now, bound: s.bounds.wire, limits: s.limits}
+	s.wire = &wireLog{lines: record.NewLines(filepath.Join(s.seg.Dir, FileWire), s.redact), now: s.opts.Now,
+		bound: s.bounds.wire, limits: s.limits}
 	s.stderr = program.OpenLog(filepath.Join(s.seg.Dir, record.FileStderr), s.redact)
 	s.client = &client{
-		elicitation: s.entry.Elicitation, outputBytes: agent.DefaultOutputBytes, trail: s.trail, calls: s.calls, permissions: s.permissions,
-		pending: s.pending, idle: s.idle, limits: s.limits,
+		elicitation: s.entry.Elicitation, outputBytes: agent.DefaultOutputBytes, trail: s.trail, calls: s.calls,
+		permissions: s.permissions,
+		pending:     s.pending, idle: s.idle, limits: s.limits,
 	}
 	if s.seg.OutputBytes > 0 {
 		s.client.outputBytes = s.seg.OutputBytes
@@ -146,7 +150,10 @@ func (s *segment) openGateway() error {
 		Ledger: g.Ledger, Check: g.Check, Jobs: g.Jobs, SoftWait: g.SoftWait, Person: s.entry.Elicitation == PolicySuspend,
 		Changed: s.workChanged, Permit: s.permissions.decideCall, Called: s.calls.saw,
 	}
-	return s.servers.open(s.opts.Gateway, g.Filters, func() (map[string]string, error) { return callHeader(s.seg, s.clock) }, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})
+	return s.servers.open(s.opts.Gateway, g.Filters, func() (map[string]string,
+		error) {
+		return callHeader(s.seg, s.clock)
+	}, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})
 }
 
 // callHeader says to a server until when there is somebody to wait for the answer to a call: the
@@ -170,8 +177,9 @@ func (s *segment) workChanged(w wait.Work, state suspend.State) {
 	case suspend.Arrived:
 		s.pending.workArrived(w)
 	case suspend.Unknown:
-		s.limits.reach(fault.Newf(fault.StartUnknown, "the call of %s of MCP server %q may have started something before a crash, "+
-			"and the server can neither tell nor start it only once", w.Tool, w.Server))
+		s.limits.reach(fault.Newf(fault.StartUnknown,
+			"the call of %s of MCP server %q may have started something before a crash, "+
+				"and the server can neither tell nor start it only once", w.Tool, w.Server))
 	}
 }
 
@@ -181,7 +189,8 @@ func (s *segment) end(ctx context.Context, known *fault.Fault) *fault.Fault {
 	if s.process == nil {
 		return nil
 	}
-	ended := known != nil && (known.Category == fault.Exit || known.Category == fault.Handshake && s.conn != nil && s.conn.Err() != nil)
+	ended := known != nil && (known.Category == fault.Exit || known.Category == fault.Handshake && s.conn != nil &&
+		s.conn.Err() != nil)
 	if s.conn != nil {
 		_ = s.conn.Close() // stdin; the process is ended next whatever came of it
 	}
@@ -242,12 +251,14 @@ func (s *segment) judge(out agent.Outcome) (agent.Outcome, error) {
 		}
 		// An agent that was suspended or ended by a limit may well have been in the middle of a
 		// call.
-		if failure != nil && out.Interrupts == nil && out.Limit == nil && (out.Fault == nil || out.Fault.Category == fault.AgentError || out.Fault.Category == fault.Exit) {
+		if failure != nil && out.Interrupts == nil && out.Limit == nil &&
+			(out.Fault == nil || out.Fault.Category == fault.AgentError || out.Fault.Category == fault.Exit) {
 			out = agent.Outcome{Fault: fault.New(fault.Model, failure.Error())}
 		}
 		kept := &s.conversation.record
 		var hidden *fault.Fault
-		if kept.Offered, hidden = s.offers.judge(s.info, kept.Offered); hidden != nil && out.Fault == nil && out.Interrupts == nil {
+		if kept.Offered, hidden = s.offers.judge(s.info, kept.Offered); hidden != nil && out.Fault == nil &&
+			out.Interrupts == nil {
 			out = agent.Outcome{Fault: hidden}
 		}
 	}

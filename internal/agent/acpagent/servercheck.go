@@ -31,7 +31,8 @@ func (s *servers) check(ctx context.Context, caps acp.Capabilities, launched *La
 		}
 		switch why := s.unreachable(ctx, server, launched); {
 		case s.access == nil && !caps.Accepts(server.Transport):
-			v.Verdict, v.Reason = record.VerdictUnsupported, fmt.Sprintf("the agent does not advertise the transport %s (mcpCapabilities)", server.Transport)
+			v.Verdict, v.Reason = record.VerdictUnsupported,
+				fmt.Sprintf("the agent does not advertise the transport %s (mcpCapabilities)", server.Transport)
 		case why != "":
 			v.Verdict, v.Reason = record.VerdictUnreachable, why
 		}
@@ -132,7 +133,8 @@ func (s *servers) invisibleFiles(launched *Launch) (hint string) {
 				continue
 			}
 			host, bound := launched.Sandbox.Config.HostPath(arg)
-			if info, err := os.Stat(host); err == nil && info.Mode().IsRegular() && !bound && !launched.Sandbox.Config.Shows(arg) {
+			if info, err := os.Stat(host); err == nil && info.Mode().IsRegular() && !bound &&
+				!launched.Sandbox.Config.Shows(arg) {
 				hint += fmt.Sprintf("; %s, an argument of MCP server %q, is a file of this machine that is not visible where the agent lives: name its folder in the agent's \"visible\", or use --isolation process", arg, server.Name)
 			}
 		}

@@ -55,7 +55,8 @@ const (
 
 // open puts the servers behind the gateway, and makes the ways to those of them that live in the
 // agent's sandbox. callHeader gives headers for each call.
-func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter, callHeader func() (map[string]string, error), o gateway.AccessOptions) error {
+func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter,
+	callHeader func() (map[string]string, error), o gateway.AccessOptions) error {
 	box := s.sandbox
 	config := &box.Config
 	for i, server := range s.all {
@@ -66,7 +67,8 @@ func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter, ca
 			behind.ChildProcess = true
 			behind.Target.Start = s.spawn(i, server)
 		default:
-			behind.Target.URL, behind.Target.SSE, behind.Target.Header = server.URL, server.Transport == acp.TransportSSE, http.Header{}
+			behind.Target.URL, behind.Target.SSE, behind.Target.Header = server.URL,
+				server.Transport == acp.TransportSSE, http.Header{}
 			for _, h := range server.Headers {
 				behind.Target.Header.Add(h.Name, h.Value)
 			}
@@ -97,7 +99,8 @@ func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter, ca
 // connection.
 func (s *servers) spawn(i int, server acp.MCPServer) func(context.Context) (io.ReadWriteCloser, error) {
 	socket := filepath.Join(s.sandbox.Sockets, fmt.Sprintf("stdio-%d.sock", i))
-	c := sandbox.SetupCommand{Args: append([]string{server.Command}, server.Args...), Dir: cmp.Or(server.Cwd, s.sandbox.Cwd)}
+	c := sandbox.SetupCommand{Args: append([]string{server.Command}, server.Args...),
+		Dir: cmp.Or(server.Cwd, s.sandbox.Cwd)}
 	for _, kv := range server.Env {
 		c.Env = append(c.Env, kv.Name+"="+kv.Value)
 	}
@@ -121,7 +124,10 @@ func (s *servers) expose(i int, raw string, target *mcp.Target) error {
 	}
 	socket := filepath.Join(s.sandbox.Sockets, fmt.Sprintf("http-%d.sock", i))
 	s.sandbox.Config.Exposes = append(slices.Clone(s.sandbox.Config.Exposes), sandbox.Expose{Socket: socket, Port: port})
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dialUnix(ctx, socket) }}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
+		return dialUnix(ctx, socket)
+	}}
 	s.closeIdle = append(s.closeIdle, transport.CloseIdleConnections)
 	target.HTTPClient = &http.Client{Transport: transport}
 	return nil
@@ -146,7 +152,8 @@ func (s *servers) declare(caps acp.Capabilities) []acp.MCPServer {
 		}
 		p := acp.MCPServer{Name: server.Name, Meta: server.Meta}
 		if caps.Accepts(acp.TransportHTTP) {
-			p.Transport, p.URL, p.Headers = acp.TransportHTTP, base, []acp.KeyValue{{Name: "Authorization", Value: "Bearer " + s.access.Token()}}
+			p.Transport, p.URL, p.Headers = acp.TransportHTTP, base,
+				[]acp.KeyValue{{Name: "Authorization", Value: "Bearer " + s.access.Token()}}
 		} else {
 			p.Transport, p.Command, p.Args = acp.TransportStdio, s.executable(), []string{BridgeCommand}
 			p.Env = []acp.KeyValue{{Name: BridgeURLVar, Value: base}, {Name: BridgeTokenVar, Value: s.access.Token()}}

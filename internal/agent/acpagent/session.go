@@ -27,7 +27,8 @@ func (s *segment) session(ctx context.Context) (prompt string, f *fault.Fault, e
 			return "", nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, fault.Newf(fault.Handshake, "the agent did not open its session within %v (handshakeTimeout)", s.bounds.handshake))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake,
+		fault.Newf(fault.Handshake, "the agent did not open its session within %v (handshakeTimeout)", s.bounds.handshake))
 	defer cancel()
 	params := acp.SessionParams{Cwd: s.seg.Sandbox.Cwd, MCPServers: s.servers.declare(s.caps)}
 	var session acp.Session
@@ -100,7 +101,8 @@ func (s *segment) chooseModel(ctx context.Context, session acp.Session) *fault.F
 	case s.model == nil, s.tellsModel():
 		return nil // it may know the same model by another name
 	}
-	return fault.Newf(fault.Start, "the agent does not offer the model %q of its entry (model.name); it offers: %s", name, strings.Join(offered, ", "))
+	return fault.Newf(fault.Start, "the agent does not offer the model %q of its entry (model.name); it offers: %s", name,
+		strings.Join(offered, ", "))
 }
 
 // wantedModel is the model that an entry names. Where the agent talks to its provider itself a name that
@@ -133,7 +135,8 @@ type historyError struct{ error }
 
 // resumeSession resumes a session by the first way that the agent has and that works. The prompt
 // tells what has arrived.
-func (s *segment) resumeSession(ctx context.Context, params acp.SessionParams, resumePrompt string) (session acp.Session, prompt string, err error) {
+func (s *segment) resumeSession(ctx context.Context, params acp.SessionParams,
+	resumePrompt string) (session acp.Session, prompt string, err error) {
 	note := ""
 	for _, way := range append(slices.Clone(s.entry.ResumeBy), ByReplay) {
 		switch {
@@ -146,7 +149,8 @@ func (s *segment) resumeSession(ctx context.Context, params acp.SessionParams, r
 			session, err = s.conn.NewSession(ctx, params)
 			return session, history + resumePrompt, err
 		case s.info.AgentVersion != s.conversation.record.AgentVersion || s.info.AgentName != s.conversation.record.AgentName:
-			note = fmt.Sprintf("the session is of %s %s, and this is %s %s", s.conversation.record.AgentName, s.conversation.record.AgentVersion, s.info.AgentName, s.info.AgentVersion)
+			note = fmt.Sprintf("the session is of %s %s, and this is %s %s", s.conversation.record.AgentName,
+				s.conversation.record.AgentVersion, s.info.AgentName, s.info.AgentVersion)
 			continue
 		case way == ByResume && s.caps.Resume:
 			session, err = s.conn.ResumeSession(ctx, s.conversation.record.SessionID, params)

@@ -51,8 +51,9 @@ func (c *chained) Close() error { return errors.Join(c.WriteCloser.Close(), c.ou
 // launch is how the agent's process is started, with its way to its model.
 func (s *segment) launch() (*Launch, error) {
 	l := &Launch{
-		Entry: s.entry.Entry, Options: s.opts, Sandbox: *s.seg.Sandbox, BaseDir: s.seg.BaseDir, Marker: s.seg.Marker, Stderr: s.stderr,
-		Env: append([]string{agent.TraceparentVar + "=" + s.seg.Traceparent()}, s.seg.Env...),
+		Entry: s.entry.Entry, Options: s.opts, Sandbox: *s.seg.Sandbox, BaseDir: s.seg.BaseDir, Marker: s.seg.Marker,
+		Stderr: s.stderr,
+		Env:    append([]string{agent.TraceparentVar + "=" + s.seg.Traceparent()}, s.seg.Env...),
 	}
 	if l.Sandbox.Setup == nil && len(l.Sandbox.Config.Spawns) > 0 {
 		l.Sandbox.Setup = &sandbox.Setup{} // what stdio servers print goes to its log
@@ -102,7 +103,8 @@ func (s *segment) start(ctx context.Context) (*fault.Fault, error) {
 		return program.SetupFault(ctx, err), nil
 	}
 	s.conn = acp.NewConn(s.process.Stdin, s.process.Stdout, s.client, acp.Options{
-		Record: s.wire.record, Requested: s.idle.reset, Serves: s.calls.isOf, Traceparent: s.seg.Traceparent(), Files: s.files, Terminals: s.terms, Elicit: elicitation(s.entry, s.client),
+		Record: s.wire.record, Requested: s.idle.reset, Serves: s.calls.isOf, Traceparent: s.seg.Traceparent(),
+		Files: s.files, Terminals: s.terms, Elicit: elicitation(s.entry, s.client),
 	})
 	return nil, nil
 }
@@ -114,12 +116,14 @@ func (s *segment) offer(l *Launch) (err error) {
 		return nil
 	}
 	if s.entry.FS {
-		if s.files, err = acp.NewFiles(acp.FilesOptions{Roots: []acp.Root{{Path: s.seg.Sandbox.Cwd, Host: host}}}); err != nil {
+		if s.files, err = acp.NewFiles(acp.FilesOptions{Roots: []acp.Root{{Path: s.seg.Sandbox.Cwd,
+			Host: host}}}); err != nil {
 			return err
 		}
 	}
 	if s.entry.Terminal {
-		s.terms, err = acp.NewTerminals(acp.TerminalsOptions{Roots: []acp.Root{{Path: s.seg.Sandbox.Cwd, Host: host}}, Start: l.startTerminal})
+		s.terms, err = acp.NewTerminals(acp.TerminalsOptions{Roots: []acp.Root{{Path: s.seg.Sandbox.Cwd, Host: host}},
+			Start: l.startTerminal})
 		s.idle.terms = s.terms
 	}
 	return err
@@ -134,7 +138,8 @@ func elicitation(entry entry, c *client) func(context.Context, acp.ElicitationRe
 
 // handshake makes sure that the agent speaks the protocol and takes the task's servers.
 func (s *segment) handshake(ctx context.Context) *fault.Fault {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, fault.Newf(fault.Handshake, "the agent did not answer initialize within %v (handshakeTimeout)", s.bounds.handshake))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake,
+		fault.Newf(fault.Handshake, "the agent did not answer initialize within %v (handshakeTimeout)", s.bounds.handshake))
 	defer cancel()
 	initialized, err := s.conn.Initialize(ctx, acp.Implementation{Name: "evalrun", Version: s.opts.Version})
 	if err != nil {

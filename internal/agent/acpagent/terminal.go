@@ -30,7 +30,8 @@ func (l *Launch) startTerminal(c acp.TerminalCommand) (acp.TerminalProcess, erro
 	own := l.Sandbox.Config
 	own.Forwards, own.Exposes, own.Spawns = nil, nil, nil // they are those of the agent's process
 	process, err := sandbox.Start(sandbox.Command{
-		Marker: l.Marker, Path: c.Command, Args: append([]string{c.Command}, c.Args...), Dir: c.Cwd, Env: env, Stdout: c.Output, Stderr: c.Output,
+		Marker: l.Marker, Path: c.Command, Args: append([]string{c.Command}, c.Args...), Dir: c.Cwd, Env: env,
+		Stdout: c.Output, Stderr: c.Output,
 		Grace: l.Options.Grace, Config: &own, Shared: true, Executable: l.Sandbox.Executable,
 	})
 	if err != nil {

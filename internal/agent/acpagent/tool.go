@@ -75,7 +75,8 @@ func (n toolNames) toolOf(call *acp.ToolCall, firstTitle string) tool {
 	}
 	if own == "" {
 		// Codex wraps the calls of MCP tools.
-		if w, err := jsonobj.ParseObject(t.Input); err == nil && w.Has("arguments") && w.Text("tool") != "" && slices.Contains(n.servers, w.Text("server")) {
+		if w, err := jsonobj.ParseObject(t.Input); err == nil && w.Has("arguments") && w.Text("tool") != "" &&
+			slices.Contains(n.servers, w.Text("server")) {
 			return tool{Server: w.Text("server"), Name: w.Text("tool"), Input: w.Get("arguments")}
 		}
 		// What a title says the model may have written, so that it does not outdo a name.
@@ -116,11 +117,13 @@ func toolIn(name, server, form string) (tool string, ok bool) {
 		form,                                                        // as the entry says
 		"{tool} ({server} MCP Server)",                              // the titles of gemini and qwen
 		"mcp.{server}.{tool}", "{server}.{tool}", "{server}/{tool}", // those of codex and others
-		"mcp__{server}__{tool}", "{server}-{tool}", "Tool: {server}/{tool}", // claude's and kimi's, copilot's, and those of Zed's codex-acp
+		// claude's and kimi's, copilot's, and those of Zed's codex-acp
+		"mcp__{server}__{tool}", "{server}-{tool}", "Tool: {server}/{tool}",
 	}
 	for _, f := range forms {
 		before, after, has := strings.Cut(strings.ReplaceAll(f, "{server}", server), "{tool}")
-		if !has || !strings.Contains(f, "{server}") || !strings.HasPrefix(name, before) || !strings.HasSuffix(name, after) || len(name) <= len(before)+len(after) {
+		if !has || !strings.Contains(f, "{server}") || !strings.HasPrefix(name, before) || !strings.HasSuffix(name, after) ||
+			len(name) <= len(before)+len(after) {
 			continue
 		}
 		if tool = name[len(before) : len(name)-len(after)]; !strings.ContainsAny(tool, " \t\n") {

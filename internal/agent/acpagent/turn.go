@@ -81,7 +81,8 @@ func (s *segment) prompt(ctx context.Context, text string) agent.Outcome {
 	case len(waits) > 0:
 		return s.conversation.suspend(requests)
 	case a.result.StopReason == acp.StopCancelled && !s.client.wasDenied():
-		return agent.Outcome{Fault: fault.New(fault.AgentError, "the agent says that its turn was cancelled, and nobody has cancelled it")}
+		return agent.Outcome{Fault: fault.New(fault.AgentError,
+			"the agent says that its turn was cancelled, and nobody has cancelled it")}
 	}
 	return agent.Outcome{Output: output(s.trail.LastMessage(), s.info.StopReason, nil)}
 }
@@ -126,7 +127,8 @@ func (s *segment) stopped(result acp.PromptResult) {
 	if len(result.Usage) > 0 && !isNothing(result.Usage) {
 		s.info.AgentUsage, s.promptUsage = result.Usage, result.Usage
 	}
-	s.trail.Add(record.EventStop, s.conversation.record.SessionID, "", map[string]any{"stopReason": result.StopReason, "usage": result.Usage})
+	s.trail.Add(record.EventStop, s.conversation.record.SessionID, "", map[string]any{"stopReason": result.StopReason,
+		"usage": result.Usage})
 }
 
 // output is the document of an agent that speaks in words: the last thing that it said.

@@ -45,7 +45,8 @@ func (w *wireLog) record(dir acp.Direction, line []byte) {
 			return
 		}
 	}
-	if err := w.lines.Append(wireLine{w.now().UTC().Format(time.RFC3339Nano), from, string(line)}); err != nil && w.err == nil {
+	if err := w.lines.Append(wireLine{w.now().UTC().Format(time.RFC3339Nano), from, string(line)}); err != nil &&
+		w.err == nil {
 		w.err = err
 	}
 }

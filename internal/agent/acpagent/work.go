@@ -24,7 +24,8 @@ func tellResult(w *wait.Work, result json.RawMessage) (told, text string, failed
 	if failed {
 		what = "It has failed:"
 	}
-	return fmt.Sprintf("%s %s %s, which you started before and which is done now:\n\n%s", what, w.Tool, jsonobj.Canonical(w.Arguments), text), text, failed
+	return fmt.Sprintf("%s %s %s, which you started before and which is done now:\n\n%s", what, w.Tool,
+		jsonobj.Canonical(w.Arguments), text), text, failed
 }
 
 // resultText is the result of a tool as a person would read it, and whether it is an error.

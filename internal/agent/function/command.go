@@ -32,7 +32,8 @@ func (f *function) command(seg agent.Segment) (sandbox.Command, *fault.Fault) {
 	if bad != nil {
 		return sandbox.Command{}, bad
 	}
-	return sandbox.Command{Marker: seg.Marker, Path: path, Args: f.entry.Command, Dir: dir, Env: env, Grace: f.opts.Grace, Ended: seg.Ended}, nil
+	return sandbox.Command{Marker: seg.Marker, Path: path, Args: f.entry.Command, Dir: dir, Env: env, Grace: f.opts.Grace,
+		Ended: seg.Ended}, nil
 }
 
 // environ is evalrun's environment without evalrun's own variables, but in the rollout's trace, then
@@ -42,7 +43,8 @@ func (f *function) environ(seg agent.Segment) ([]string, *fault.Fault) {
 	for _, name := range slices.Sorted(maps.Keys(f.entry.Env)) {
 		value, unknown := f.opts.Expand(f.entry.Env[name])
 		if unknown != "" {
-			return nil, fault.Newf(fault.Start, "the agent's environment variable %s needs ${%s}, which is not set", name, unknown)
+			return nil, fault.Newf(fault.Start, "the agent's environment variable %s needs ${%s}, which is not set",
+				name, unknown)
 		}
 		env = append(env, name+"="+value)
 	}

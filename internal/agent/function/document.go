@@ -44,9 +44,11 @@ func parseDocument(data []byte) (json.RawMessage, *fault.Fault) {
 		return doc, nil
 	}
 	if end, deep := valueEnd(data, next); deep < 0 && json.Valid(data[next:end]) {
-		return nil, fault.Newf(fault.MultipleDocuments, "expected one JSON document, got more: a second one begins at %s%s", position(data, next), elsewhere)
+		return nil, fault.Newf(fault.MultipleDocuments, "expected one JSON document, got more: a second one begins at %s%s",
+			position(data, next), elsewhere)
 	}
-	return nil, fault.Newf(fault.InvalidOutput, "expected one JSON document, got more: at %s there is %q%s", position(data, next), excerpt(data[next:]), elsewhere)
+	return nil, fault.Newf(fault.InvalidOutput, "expected one JSON document, got more: at %s there is %q%s",
+		position(data, next), excerpt(data[next:]), elsewhere)
 }
 
 // invalidDocument says where the document that begins at start goes wrong.
@@ -65,7 +67,8 @@ func invalidDocument(data []byte, start int, doc []byte) *fault.Fault {
 			reason = literal + " is not a JSON value"
 		}
 	}
-	return fault.Newf(fault.InvalidOutput, "the output is not JSON: %s at %s, which begins %q%s", reason, position(data, at), excerpt(data[start:]), elsewhere)
+	return fault.Newf(fault.InvalidOutput, "the output is not JSON: %s at %s, which begins %q%s", reason,
+		position(data, at), excerpt(data[start:]), elsewhere)
 }
 
 // valueEnd returns where the JSON value that begins at start ends, if it is valid; of one that is

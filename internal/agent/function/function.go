@@ -104,10 +104,12 @@ func (f *function) Close() error { return nil }
 
 // outcome turns the end of the process and its document into the outcome of the segment. missing
 // says why there is no document.
-func (f *function) outcome(ctx context.Context, exit sandbox.Exit, c *capture, document []byte, missing string) agent.Outcome {
+func (f *function) outcome(ctx context.Context, exit sandbox.Exit, c *capture, document []byte,
+	missing string) agent.Outcome {
 	switch {
 	case errors.Is(exit.Ended, errOutputLimit) || int64(len(document)) > c.limit:
-		return agent.Outcome{Fault: fault.Newf(fault.OutputLimit, "the agent printed more than %d bytes (limits.outputBytes)", c.limit)}
+		return agent.Outcome{Fault: fault.Newf(fault.OutputLimit, "the agent printed more than %d bytes (limits.outputBytes)",
+			c.limit)}
 	case exit.Ended != nil:
 		return agent.Outcome{Fault: agent.CauseFault(ctx)}
 	case !exit.State.Success():
@@ -176,7 +178,8 @@ func (f *function) interrupted(doc json.RawMessage) agent.Outcome {
 	case len(interrupts) == 0:
 		return agent.Outcome{Output: rest}
 	case f.settings.Stdin == StdinInput:
-		return agent.Outcome{Fault: fault.New(fault.Unresumable, `the agent suspended, but with "stdin": "input" it could never read what it waits for; use "stdin": "envelope"`)}
+		return agent.Outcome{Fault: fault.New(fault.Unresumable,
+			`the agent suspended, but with "stdin": "input" it could never read what it waits for; use "stdin": "envelope"`)}
 	}
 	return agent.Outcome{Interrupts: interrupts}
 }

@@ -49,7 +49,8 @@ type oracle struct{ opts agent.Options }
 func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
 	switch {
 	case seg.Sandbox == nil || seg.Solution == nil:
-		return agent.Outcome{Fault: fault.New(fault.NotRunnable, "the oracle runs a task's solution/solve.sh, and there is none")}, nil
+		return agent.Outcome{Fault: fault.New(fault.NotRunnable,
+			"the oracle runs a task's solution/solve.sh, and there is none")}, nil
 	case ctx.Err() != nil:
 		return agent.Outcome{Fault: agent.CauseFault(ctx)}, nil
 	}
@@ -63,11 +64,14 @@ func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, err
 	stderr := program.OpenLog(filepath.Join(seg.Dir, record.FileStderr), o.opts.Redact)
 	env := slices.Clone(box.Env)
 	if box.Home != "" {
-		env = append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + box.Home, "TMPDIR=/tmp"}, env...)
+		env = append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + box.Home, "TMPDIR=/tmp"},
+			env...)
 	}
 	command := sandbox.Command{
-		Marker: seg.Marker, Path: "/bin/bash", Args: []string{"bash", seg.Solution.Path}, Dir: box.Cwd, Env: append(append(env, seg.Env...), seg.Solution.Env...),
-		Stdout: stdout, Stderr: stderr, Grace: o.opts.Grace, Config: &box.Config, Setup: box.Setup, Executable: box.Executable, Ended: seg.Ended,
+		Marker: seg.Marker, Path: "/bin/bash", Args: []string{"bash", seg.Solution.Path}, Dir: box.Cwd,
+		Env:    append(append(env, seg.Env...), seg.Solution.Env...),
+		Stdout: stdout, Stderr: stderr, Grace: o.opts.Grace, Config: &box.Config, Setup: box.Setup,
+		Executable: box.Executable, Ended: seg.Ended,
 	}
 	exit, err := sandbox.Run(ctx, command)
 	closed := errors.Join(stdout.Close(), stderr.Close())
@@ -91,7 +95,8 @@ func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, err
 	case exit.Ended != nil:
 		result.Fault = program.SetupFault(ctx, exit.Ended)
 	case !exit.State.Success():
-		result.Fault = fault.New(fault.Exit, "the solution ended with "+exit.State.String()+exit.MemoryNote()+stderr.StderrTail())
+		result.Fault = fault.New(fault.Exit,
+			"the solution ended with "+exit.State.String()+exit.MemoryNote()+stderr.StderrTail())
 	default:
 		result.Output = json.RawMessage(`{}`)
 	}
