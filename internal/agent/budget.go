@@ -33,8 +33,8 @@ func (b *Budget) Exceeded(used []eval.Usage) *fault.Fault {
 		return fault.Newf(fault.Budget, "the agent has used %d tokens, more than %d (limits.tokens)",
 			total.Tokens(), b.Tokens)
 	case b.Cost > 0 && total.Cost != nil && *total.Cost > b.Cost:
-		return fault.Newf(fault.Budget, "the agent has used models for $%s, more than $%s (limits.cost)", amount(*total.Cost),
-			amount(b.Cost))
+		return fault.Newf(fault.Budget, "the agent has used models for $%s, more than $%s (limits.cost)",
+			amount(*total.Cost), amount(b.Cost))
 	}
 	for _, u := range all {
 		if b.Cost > 0 && u.Cost == nil && u.Tokens() > 0 {

@@ -51,8 +51,7 @@ func Serve(l net.Listener, list *List, o Options) *Proxy {
 		}
 	}
 	p := &Proxy{list: list, options: o, tunnels: map[net.Conn]bool{}}
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, target string) (net.Conn,
-		error) {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, target string) (net.Conn, error) {
 		return p.dial(ctx, target)
 	}, DisableCompression: true, IdleConnTimeout: time.Minute}
 	p.plain = &httputil.ReverseProxy{

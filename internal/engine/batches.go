@@ -17,14 +17,14 @@ import (
 // delivering is how many answers of a batch are delivered at once; their commits are grouped.
 const delivering = 32
 
-// batchHandler does what a claimed batch of judges' requests needs at its provider. However many
-// rollouts wait for a batch, it is asked for once at a time.
+// batchHandler starts, checks and cancels claimed batches of judges' requests at their providers.
+// However many rollouts wait for a batch, one check is made at a time.
 type batchHandler struct {
 	o    *Options
 	runs *runCache
 }
 
-// handle starts a batch, asks for it, or cancels it. The error ends the process.
+// handle starts a batch, checks it, or cancels it. The error ends the process.
 func (h *batchHandler) handle(ctx context.Context, c store.BatchClaim) error {
 	commit := context.WithoutCancel(ctx)
 	var failed error
@@ -56,7 +56,7 @@ func (h *batchHandler) handle(ctx context.Context, c store.BatchClaim) error {
 	}
 	message := h.runs.redactor(commit, c.RunID).String(failed.Error())
 	if ctx.Err() != nil {
-		pause, message = 0, "" // broken off by us: that says nothing of the provider
+		pause, message = 0, "" // we broke the call off, which says nothing about the provider
 	}
 	h.o.Logger.Warn("a batch could not be started or asked for; it will be again",
 		"batch", c.ID, "provider", c.Provider, "action", c.Action, "after", pause, "error", message)
@@ -75,9 +75,9 @@ func (h *batchHandler) act(ctx context.Context, run *rollout.Run, c store.BatchC
 	return h.check(ctx, run, c, b)
 }
 
-// start starts a batch. That this is intended has been recorded. If an earlier call may have started
-// it the provider is asked first. A batch that the provider will not have is ended, and its requests
-// are asked one by one.
+// start starts a batch. The intent to start it has been recorded. If an earlier call may have
+// started it, start asks the provider first. A batch that the provider refuses is ended, and its
+// requests are sent one by one.
 func (h *batchHandler) start(ctx context.Context, run *rollout.Run, c store.BatchClaim, b judge.Batch) error {
 	commit := context.WithoutCancel(ctx)
 	requests, _, err := h.waiting(commit, c.ID)
@@ -106,7 +106,7 @@ func (h *batchHandler) start(ctx context.Context, run *rollout.Run, c store.Batc
 	return h.o.Store.BatchStarted(commit, c.BatchToken, id, run.Plan.Judges.Batch.Interval)
 }
 
-// check asks once for a batch, and delivers its answers if it is done.
+// check asks the provider once about a batch, and delivers the answers if the batch is done.
 func (h *batchHandler) check(ctx context.Context, run *rollout.Run, c store.BatchClaim, b judge.Batch) error {
 	commit := context.WithoutCancel(ctx)
 	status, err := run.Judges.CheckBatch(ctx, b)
@@ -138,7 +138,7 @@ func (h *batchHandler) check(ctx context.Context, run *rollout.Run, c store.Batc
 	return h.end(commit, c, b.External, "the batch has ended without an answer ("+status.Why+")")
 }
 
-// end tells whoever still waits why there is no answer, and ends the batch.
+// end delivers to the triggers that still wait why there is no answer, and ends the batch.
 func (h *batchHandler) end(ctx context.Context, c store.BatchClaim, external, why string) error {
 	_, waiting, err := h.waiting(ctx, c.ID)
 	if err != nil {
@@ -179,23 +179,24 @@ func (h *batchHandler) cancel(ctx context.Context, run *rollout.Run, b judge.Bat
 	return nil
 }
 
-// waiting are the requests of a batch that are waited for, as they are sent, and who waits for each by
-// its custom id.
-func (h *batchHandler) waiting(ctx context.Context, batchID string) (requests []judge.Request,
-	waiting map[string][]store.WaitingRequest, err error) {
+// waiting returns the requests of a batch that triggers wait for, as they are sent, and those that
+// wait for each request by its custom id.
+func (h *batchHandler) waiting(ctx context.Context, batchID string) (
+	requests []judge.Request, waiting map[string][]store.WaitingRequest, err error) {
 	waiting = map[string][]store.WaitingRequest{}
 	err = h.o.Store.WaitingRequests(ctx, batchID, func(r store.WaitingRequest) error {
 		if len(waiting[r.CustomID]) == 0 {
 			requests = append(requests, judge.Request{CustomID: r.CustomID, Body: r.Body})
 		}
-		r.Body = nil // it is sent once
+		r.Body = nil // the body is sent once
 		waiting[r.CustomID] = append(waiting[r.CustomID], r)
 		return nil
 	})
 	return requests, waiting, err
 }
 
-// pauseOf is how long to wait before the next check: twice as long each time, up to the longest.
+// pauseOf returns how long to wait before the next check. The pause doubles each time, up to the
+// maximum.
 func pauseOf(b judge.Batching, checks int) time.Duration {
 	pause := b.Interval
 	for i := 0; i < checks && pause < b.MaxInterval; i++ {
@@ -218,7 +219,7 @@ func (h *batchHandler) newDeliveries(ctx context.Context, c store.BatchClaim) *d
 		failed: make(chan error, 1)}
 }
 
-// answer delivers the answer to equal requests to all that wait for it.
+// answer delivers one answer to all triggers that wait for equal requests.
 func (d *deliveries) answer(equal []store.WaitingRequest, payload json.RawMessage) error {
 	for _, r := range equal {
 		said := payload
@@ -233,8 +234,8 @@ func (d *deliveries) answer(equal []store.WaitingRequest, payload json.RawMessag
 	return nil
 }
 
-// deliver gives an answer to its trigger. A trigger that has one already, or that nobody waits for
-// any more, keeps what it has.
+// deliver gives an answer to its trigger. A trigger that has an answer already, or that nobody
+// waits for any more, stays as it is.
 func (d *deliveries) deliver(triggerID string, payload json.RawMessage) {
 	d.places <- struct{}{}
 	go func() {

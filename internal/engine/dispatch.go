@@ -25,7 +25,7 @@ func (r *Runner) dispatch(ctx context.Context, until Until) error {
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
 	checks, endChecks := context.WithCancel(ctx)
-	defer endChecks() // a source that does not answer keeps nobody from stopping for long; see stop.go
+	defer endChecks() // a source that does not answer cannot delay a stop for long; see stop.go
 	for {
 		if r.stopped(ctx) {
 			return nil
@@ -88,7 +88,7 @@ func (r *Runner) busy() bool {
 	return r.inFlight > 0
 }
 
-// action is what the loop does next: it waits, or ends.
+// action says what the loop does next: it waits, or it ends.
 type action struct {
 	done bool
 	// pause is how long it waits, at most poll.
@@ -126,16 +126,17 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (action, error) {
 		return action{}, err
 	}
 	idle := b.Idle()
-	if (until == UntilFinal || until == UntilAsked) && b.Due == 0 { // the last to end may leave jobs to be cancelled
+	// the last rollout to end may leave jobs to be cancelled
+	if (until == UntilFinal || until == UntilAsked) && b.Due == 0 {
 		run, err := r.o.Store.Run(ctx, r.o.RunID)
 		if err != nil || run.Final() {
 			return action{done: true}, err
 		}
 	}
 	if roundDone {
-		b.Due = 0 // what is due again was asked already
+		b.Due = 0 // the triggers that are due again were asked in this round
 	}
-	b.Delayed = max(0, b.Delayed-r.postponedCount()) // not for this process
+	b.Delayed = max(0, b.Delayed-r.postponedCount()) // this process cannot run those
 	if until == UntilIdle && (b.Idle() || r.o.Concurrency == 0 && b.Due == 0) {
 		if stay, err := r.mustStay(ctx); err != nil || !stay {
 			return action{done: true}, err
@@ -153,7 +154,7 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (action, error) {
 	return action{pause: pauseUntil(b.NextDue, r.o.Now()), idle: idle, due: b.NextDue}, nil
 }
 
-// pauseUntil is how long to wait for what is due, at most poll; zero is never.
+// pauseUntil returns how long to wait until due, at most poll. A zero due is never.
 func pauseUntil(due, now time.Time) time.Duration {
 	if due.IsZero() {
 		return poll
@@ -169,7 +170,7 @@ func (r *Runner) postponedCount() int {
 	return len(r.postponed)
 }
 
-// mustStay reports whether there is something to stay for: a result that its source will forget.
+// mustStay reports whether the runner must wait for a result that its source will forget.
 func (r *Runner) mustStay(ctx context.Context) (stay bool, err error) {
 	if !r.o.Stay {
 		return false, nil
@@ -177,7 +178,7 @@ func (r *Runner) mustStay(ctx context.Context) (stay bool, err error) {
 	err = r.o.Store.Triggers(ctx, r.o.RunID, false, func(t store.Trigger) error {
 		var spec wait.Spec
 		if json.Unmarshal(t.Spec, &spec) != nil {
-			return nil // whoever claims it finds that out
+			return nil // the process that claims it finds out
 		}
 		if spec.ExpiresAt != nil && !stay && r.o.Now().Sub(*spec.ExpiresAt) < 2*mcpsource.AfterExpiry {
 			stay = true
@@ -192,8 +193,8 @@ func (r *Runner) mustStay(ctx context.Context) (stay bool, err error) {
 	return stay, err
 }
 
-// onlyPeople reports whether everything that the run waits for is up to a person: what one is asked,
-// and jobs that ask one.
+// onlyPeople reports whether the run waits only for people: for their answers, and for jobs that
+// ask one a question.
 func (r *Runner) onlyPeople(ctx context.Context) (bool, error) {
 	jobs, asking := map[string]bool{}, map[string]bool{}
 	err := r.o.Store.Triggers(ctx, r.o.RunID, false, func(t store.Trigger) error {
@@ -295,7 +296,7 @@ func (r *Runner) agentEnded() {
 	r.wakeUp()
 }
 
-// changedElsewhere reacts to what was committed otherwise than through this runner.
+// changedElsewhere reacts to commits that were not made through this runner.
 func (r *Runner) changedElsewhere(ctx context.Context, up store.WakeUp) error {
 	for _, id := range up.Jobs {
 		if err := r.o.Store.CheckTrigger(ctx, id); err != nil {
@@ -311,5 +312,5 @@ func (r *Runner) changedElsewhere(ctx context.Context, up store.WakeUp) error {
 	if len(r.leases.rollouts()) == 0 {
 		return nil
 	}
-	return r.leases.renew(ctx) // perhaps something was cancelled
+	return r.leases.renew(ctx) // a rollout may have been cancelled
 }

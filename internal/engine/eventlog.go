@@ -22,8 +22,8 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// settleTime is how long the log waits after a change for others to come. A line need not be there
-// at once.
+// settleTime is how long the log waits after a change for further changes. Lines need not be
+// written at once.
 const settleTime = 50 * time.Millisecond
 
 // eventsFile is the name of a run's file of events, in its folder.
@@ -47,12 +47,13 @@ type eventLog struct {
 	mu sync.Mutex
 	// seen is the number of the last event of each watched run that was handed to the caller.
 	seen map[string]int64
-	// named are the runs that are known to have changed; unnamed says that others may have as well.
+	// named holds the runs that are known to have changed. unnamed says that others may have
+	// changed as well.
 	named   map[string]bool
 	unnamed bool
 	// written are the runs whose file has grown since it was last made durable.
 	written map[string]bool
-	// errs are the errors of the runs whose file is not up to date.
+	// errs holds the errors of the runs whose file is not up to date.
 	errs map[string]error
 }
 
@@ -72,7 +73,7 @@ func WriteEvents(ctx context.Context, s Store, runID string, red *redact.Redacto
 	return err
 }
 
-// kick says which runs have changed. Only those that are watched are written.
+// kick reports which runs have changed. Only the files of watched runs are written.
 func (l *eventLog) kick(runs ...string) {
 	l.mu.Lock()
 	for _, id := range runs {
@@ -82,7 +83,7 @@ func (l *eventLog) kick(runs ...string) {
 	l.wake()
 }
 
-// kickAll says that any run may have changed.
+// kickAll reports that any run may have changed.
 func (l *eventLog) kickAll() {
 	l.mu.Lock()
 	l.unnamed = true
@@ -127,15 +128,15 @@ func (l *eventLog) start(ctx context.Context) error {
 		if run.Final() && l.o.RunID == "" {
 			continue
 		}
-		if run.Final() { // whoever has ended it may have been killed before it was tidied
+		if run.Final() { // the process that ended it may have been killed before it tidied up
 			l.tidy(ctx, run.ID)
 		}
 		l.seen[run.ID] = run.Seq
 		if justMade(run) {
 			l.seen[run.ID] = 0
 		}
-		// A process that was killed may have left a file that lacks events. Where there are many
-		// runs, their next event mends that.
+		// A process that was killed may have left a file that lacks events. If there are many runs,
+		// their next event repairs that.
 		if len(runs) <= cachedRuns {
 			l.named[run.ID] = true
 		}
@@ -162,8 +163,8 @@ func (l *eventLog) start(ctx context.Context) error {
 	return nil
 }
 
-// justMade reports whether a run has only the events of its plan: that it was made, and that some
-// rollouts cannot be run.
+// justMade reports whether a run has only the events of its plan: its creation, and the rollouts
+// that cannot be run.
 func justMade(run store.Run) bool {
 	planned := 1 + run.Counts.Faulted
 	if run.Final() {
@@ -172,7 +173,8 @@ func justMade(run store.Run) bool {
 	return run.Seq == int64(planned) && run.Counts.Pending+run.Counts.Faulted == run.Counts.Total
 }
 
-// stop writes what is left and returns the errors of the runs whose file is not complete.
+// stop writes the events that are left and returns the errors of the runs whose file is not
+// complete.
 func (l *eventLog) stop() error {
 	close(l.quit)
 	l.done.Wait()
@@ -200,7 +202,7 @@ func (l *eventLog) flush(last bool) {
 		switch {
 		case watched:
 		case last && l.written[id]:
-			seq = math.MaxInt64 // all of it was handed on
+			seq = math.MaxInt64 // all events were handed on
 		default:
 			continue
 		}
@@ -210,7 +212,7 @@ func (l *eventLog) flush(last bool) {
 			l.seen[id] = reached
 		}
 		if finished && err == nil && l.o.RunID == "" {
-			delete(l.seen, id) // nothing more will come
+			delete(l.seen, id) // no more events will come
 		}
 		l.note(id, err)
 		l.mu.Unlock()
@@ -245,8 +247,8 @@ func (l *eventLog) note(runID string, err error) {
 }
 
 // flushRun brings a run's file up to date and hands on what the caller has not seen.
-func (l *eventLog) flushRun(ctx context.Context, runID string, seen int64, last bool) (reached int64,
-	finished bool, err error) {
+func (l *eventLog) flushRun(ctx context.Context, runID string, seen int64, last bool) (
+	reached int64, finished bool, err error) {
 	if removed, err := l.isRemoved(ctx, runID); removed || err != nil {
 		return seen, removed, err
 	}
@@ -262,7 +264,7 @@ func (l *eventLog) flushRun(ctx context.Context, runID string, seen int64, last 
 		err = errors.Join(err, log.Close())
 	}()
 	if seen < 0 {
-		seen = written // a run that was taken up on the way
+		seen = written // the log began to follow the run in the middle
 	}
 	for {
 		events, err := l.o.Store.Events(ctx, runID, min(seen, written), eventBatch)
@@ -302,8 +304,8 @@ func (l *eventLog) flushRun(ctx context.Context, runID string, seen int64, last 
 	}
 }
 
-// isRemoved reports whether a run was removed from the store; then its folder must not be made
-// again. It asks the store only if the run has no file.
+// isRemoved reports whether a run was removed from the store. The folder of a removed run must not
+// be made again. It asks the store only if the run has no file.
 func (l *eventLog) isRemoved(ctx context.Context, runID string) (bool, error) {
 	if _, err := os.Lstat(filepath.Join(workspace.RunDir(l.o.Store.Dir(), runID), eventsFile)); err == nil {
 		return false, nil
@@ -315,16 +317,16 @@ func (l *eventLog) isRemoved(ctx context.Context, runID string) (bool, error) {
 	return false, err
 }
 
-// tidy removes what nobody needs of a run that has just become final.
+// tidy removes the files of a run that nobody needs once it is final.
 func (l *eventLog) tidy(ctx context.Context, runID string) {
 	if err := Tidy(ctx, l.o.Store, runID); err != nil {
 		l.o.Logger.Warn("the workspaces of a run were not removed", "run", runID, "error", err)
 	}
 }
 
-// openLog opens a run's events.jsonl, locks it, and returns the number of its last event. A power
-// cut may take events back that the file has already; then the file is begun anew. seen is the
-// number of an event that is in the store.
+// openLog opens a run's events.jsonl, locks it, and returns the number of its last event. After a
+// power cut the file may have events that the store has lost; then the file is written anew. seen
+// is the number of an event that is in the store.
 func (l *eventLog) openLog(ctx context.Context, runID string, seen int64) (log *os.File, written int64, err error) {
 	if err := l.o.Store.InPlace(); err != nil {
 		return nil, 0, err
@@ -352,7 +354,7 @@ func (l *eventLog) openLog(ctx context.Context, runID string, seen int64) (log *
 	if e.Seq <= seen {
 		return log, e.Seq, nil
 	}
-	run, err := l.o.Store.Run(ctx, runID) // read under the lock: what is in the file was in the store before
+	run, err := l.o.Store.Run(ctx, runID) // read under the lock: every event in the file was in the store before
 	if err != nil || e.Seq <= run.Seq {
 		return log, e.Seq, err
 	}

@@ -9,15 +9,15 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// failFast cancels what has not ended of a run whose plan wants that when a rollout has failed.
-// Local jobs go on, as they do when a person cancels.
+// failFast cancels the rest of a run when a rollout has failed, if the plan says so. Local jobs go
+// on, as they do when a person cancels.
 func (r *Runner) failFast(ctx context.Context, e store.Event) {
 	if e.Type != store.RolloutFinished {
 		return
 	}
 	run, err := r.runs.get(ctx, e.RunID)
 	if err != nil || !run.Plan.FailFast || !failed(e, &run.Plan.Set) {
-		return // whoever works on a run that cannot be read says so
+		return // a run that cannot be read is reported when its rollouts are worked on
 	}
 	n, err := r.o.Store.Cancel(ctx, e.RunID, wait.SourceExec)
 	if err != nil {

@@ -19,19 +19,19 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// internalAttempts is how often evalrun tries what it fails with.
+// internalAttempts is how many attempts evalrun makes when it fails itself.
 const internalAttempts = 3
 
-// internalLog is the file in a rollout's folder that says how evalrun failed with it.
+// internalLog is the file in a rollout's folder that records how evalrun failed with the rollout.
 const internalLog = "internal.log"
 
-// postponed is how long a process leaves a trigger alone whose plan it cannot read. Another one
-// may.
+// postponed is how long a process leaves a trigger alone whose plan it cannot read. Another process
+// may read it.
 const postponed = time.Minute
 
-// guard is the rule that what is bad harms only itself: whatever goes wrong with one rollout or
-// trigger concerns only that one. If the fault is evalrun's own it is tried again a few times, and
-// then the rollout gets the fault internal. Only an error of the store ends the process.
+// guard keeps the failure of one rollout or trigger from harming others. If evalrun itself is at
+// fault, the work is tried again a few times, and then the rollout gets the fault internal. Only an
+// error of the store ends the process.
 type guard struct {
 	o    *Options
 	runs *runCache
@@ -40,8 +40,7 @@ type guard struct {
 	pause time.Duration
 }
 
-// run runs a claimed rollout, and settles what goes wrong. The error that it returns ends the
-// process.
+// run runs a claimed rollout and handles its failures. An error that it returns ends the process.
 func (g *guard) run(ctx context.Context, ro *rollout.Rollout, c store.Claim) error {
 	err := protect(func() error { return ro.Run(ctx) })
 	if errors.As(err, new(*panicError)) {
@@ -61,9 +60,11 @@ func (g *guard) run(ctx context.Context, ro *rollout.Rollout, c store.Claim) err
 	return err
 }
 
-// cancelled reports whether a rollout was cancelled while it was worked on, which its events tell.
+// cancelled reports whether a rollout was cancelled while it was worked on. It reads the rollout's
+// events.
 func (g *guard) cancelled(ctx context.Context, c store.Claim) (yes bool) {
-	_ = g.o.Store.Snapshot(context.WithoutCancel(ctx), c.RunID, func(v store.View) error { // it is only for a message
+	// the answer is only for a message
+	_ = g.o.Store.Snapshot(context.WithoutCancel(ctx), c.RunID, func(v store.View) error {
 		one, err := v.Rollout(c.RolloutID)
 		yes = err == nil && one.State == eval.StateCancelled
 		return err
@@ -71,15 +72,14 @@ func (g *guard) cancelled(ctx context.Context, c store.Claim) (yes bool) {
 	return yes
 }
 
-// settle decides what follows from a failure of evalrun with a rollout: another attempt, or its
-// end.
+// settle decides what follows when evalrun has failed with a rollout: another attempt, or the end.
 func (g *guard) settle(ctx context.Context, ro *rollout.Rollout, c store.Claim, failure error) error {
 	commit := context.WithoutCancel(ctx)
 	switch state := ro.State(); {
 	case errors.Is(failure, store.ErrFenced), store.IsBroken(failure):
 		return failure
 	case g.o.Store.InPlace() != nil:
-		return g.o.Store.InPlace() // that is why
+		return g.o.Store.InPlace() // the store is not in place, which explains the failure
 	case state != eval.StateRunning && state != eval.StateEvaluating:
 		g.o.Logger.Warn("a rollout could not be tidied up after", "rollout", c.RolloutID, "error", failure)
 		return nil
@@ -98,7 +98,7 @@ func (g *guard) settle(ctx context.Context, ro *rollout.Rollout, c store.Claim, 
 	return ro.PutBack(commit, f, retry.Backoff(g.pause, lastRetry, attempt-1))
 }
 
-// handle has a claimed trigger handled, a few times if evalrun fails with it. The error that it
+// handle has a claimed trigger handled, a few times if evalrun fails with it. An error that it
 // returns ends the process.
 func (g *guard) handle(ctx context.Context, c store.TriggerClaim,
 	handler func(context.Context, store.TriggerClaim) error) error {
@@ -113,14 +113,14 @@ func (g *guard) handle(ctx context.Context, c store.TriggerClaim,
 		case errors.Is(err, plans.ErrLater):
 			return unlessFenced(g.o.putBack(ctx, c, postponed, c.Action == store.ActionStart))
 		case g.o.Store.InPlace() != nil:
-			return g.o.Store.InPlace() // that is why
+			return g.o.Store.InPlace() // the store is not in place, which explains the failure
 		case ctx.Err() != nil && c.Action != store.ActionCancel:
 			return unlessFenced(g.o.putBack(ctx, c, 0, false)) // for whoever comes next
 		}
 		f := g.record(commit, c.RunID, c.RolloutID, attempt, fmt.Errorf("trigger %s: %w", c.TriggerID, err))
 		switch {
 		case c.Action == store.ActionCancel:
-			return nil // tried once, and nobody waits for it
+			return nil // a cancellation is tried once, and nobody waits for it
 		case attempt == internalAttempts:
 			_, err = g.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence,
 				Status: store.StatusFaulted, By: c.Source, Fault: f})
@@ -131,7 +131,7 @@ func (g *guard) handle(ctx context.Context, c store.TriggerClaim,
 	}
 }
 
-// unlessFenced drops the error that somebody else has taken the trigger over.
+// unlessFenced drops the error which says that another process has taken the trigger over.
 func unlessFenced(err error) error {
 	if errors.Is(err, store.ErrFenced) {
 		return nil
@@ -139,7 +139,7 @@ func unlessFenced(err error) error {
 	return err
 }
 
-// sleep waits; false means that nothing new is to be begun.
+// sleep waits. It returns false if nothing new may be started.
 func (g *guard) sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -152,7 +152,7 @@ func (g *guard) sleep(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// record logs how evalrun failed with a rollout or its trigger, keeps that with the stack in the
+// record logs how evalrun failed with a rollout or its trigger, writes it with the stack to the
 // rollout's folder, and returns the fault.
 func (g *guard) record(ctx context.Context, runID, rolloutID string, attempt int, failure error) *fault.Fault {
 	red := g.runs.redactor(ctx, runID)
@@ -165,8 +165,8 @@ func (g *guard) record(ctx context.Context, runID, rolloutID string, attempt int
 	message = workspace.Shorten(message)
 	g.o.Logger.Error("evalrun failed with a rollout",
 		"run", runID, "rollout", rolloutID, "attempt", attempt, "of", internalAttempts, "error", message)
-	if err := appendText(filepath.Join(workspace.RolloutDir(g.o.Store.Dir(), runID, rolloutID), internalLog),
-		text); err != nil {
+	if err := appendText(
+		filepath.Join(workspace.RolloutDir(g.o.Store.Dir(), runID, rolloutID), internalLog), text); err != nil {
 		g.o.Logger.Error("the failure could not be kept in the rollout's folder", "rollout", rolloutID, "error", err)
 	}
 	return fault.Newf(fault.Internal, "evalrun itself failed with this rollout: %s (%s in the rollout's folder has more)",

@@ -11,14 +11,15 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// leases are those of the rollouts that this process works on.
+// leases keeps the leases of the rollouts that this process works on.
 type leases struct {
 	o *Options
-	// checking adds the claims of what sources are being asked for, which are renewed as well.
+	// checking adds the claims of the triggers and batches that are being checked, which are
+	// renewed as well.
 	checking func(*store.Tokens)
 
 	mu sync.Mutex
-	// held are the claims of rollouts, with what ends their agent.
+	// held maps the claims of rollouts to the functions that end their agents.
 	held map[store.Token]context.CancelCauseFunc
 }
 
@@ -89,8 +90,8 @@ func (l *leases) renew(ctx context.Context) error {
 		return err
 	}
 	l.endAgents(rollout.ErrCancelled, func(t store.Token) bool { return slices.Contains(cancelled, t.RolloutID) })
-	// Of those that are missing some have just been committed: their agents have ended. What was claimed
-	// meanwhile was not asked for.
+	// Some of the missing rollouts have just been committed: their agents have ended. Rollouts that
+	// were claimed meanwhile were not asked for.
 	lost := slices.DeleteFunc(t.Rollouts, func(t store.Token) bool { return slices.Contains(held, t.RolloutID) })
 	l.endAgents(rollout.ErrLeaseLost, func(t store.Token) bool { return slices.Contains(lost, t) })
 	return nil

@@ -19,7 +19,7 @@ import (
 // job takes a moment to notice the answer, and until then it seems to ask.
 const askAgain = time.Minute
 
-// questions brings what the job of a claimed trigger asks and what people have answered together.
+// questions matches the questions of the job of a claimed trigger with the answers of people.
 type questions struct {
 	h      *triggerHandler
 	run    *rollout.Run
@@ -28,8 +28,8 @@ type questions struct {
 	job    wait.Job
 }
 
-// settle is called after a check. now is what the job asks, nil if nothing. done says that the
-// claim has ended.
+// settle is called after a check. now is the job's question, nil if it asks none. done says that
+// the claim has ended.
 func (q questions) settle(ctx context.Context, now *wait.Question, next time.Duration) (done bool, err error) {
 	commit := context.WithoutCancel(ctx)
 	asked, err := q.h.o.Store.Questions(commit, q.c.TriggerID)
@@ -73,7 +73,7 @@ func (q questions) trigger(asked wait.Question) (store.NewTrigger, error) {
 	if shown := q.run.Redact.JSON(spec.Payload); !bytes.Equal(shown, spec.Payload) {
 		spec.Shown = shown
 	}
-	spec.ShownID = q.job.Spec.ShownID // the question has the same id
+	spec.ShownID = q.job.Spec.ShownID // the question is shown under the job's id
 	data, err := json.Marshal(spec)
 	return store.NewTrigger{
 		Type: string(spec.Type), Name: spec.Name, Source: wait.SourceExternal, KeyPrefix: "task-", Spec: data,
@@ -83,11 +83,11 @@ func (q questions) trigger(asked wait.Question) (store.NewTrigger, error) {
 
 func (q questions) digestOf(t store.Trigger) string {
 	var spec wait.Spec
-	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only what was marshalled
+	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only marshalled specs
 	return spec.Digest()
 }
 
-// answer tells the job what was answered.
+// answer gives the job the answer to its question.
 func (q questions) answer(ctx context.Context, asked store.Trigger) (done bool, err error) {
 	failpoint.Hit("engine.answering")
 	ctx, end := grace.Outlast(ctx, q.h.o.StopGrace)
@@ -96,7 +96,7 @@ func (q questions) answer(ctx context.Context, asked store.Trigger) (done bool, 
 	failpoint.Hit("engine.answered")
 	var f *fault.Fault
 	switch {
-	case errors.Is(err, wait.ErrNotTaken): // if it still asks, that is asked anew
+	case errors.Is(err, wait.ErrNotTaken): // a question that it still asks is asked anew
 		q.h.o.Logger.Warn("an answer was not taken",
 			"question", asked.ID, "trigger", q.c.TriggerID, "source", q.c.Source, "error", q.run.Redact.String(err.Error()))
 		return false, q.h.o.Store.EndQuestions(context.WithoutCancel(ctx), q.c.TriggerID)
@@ -124,7 +124,7 @@ func (q questions) refuse(ctx context.Context, asked store.Trigger) error {
 	return q.h.deliverFault(context.WithoutCancel(ctx), q.run, q.c, fault.Job, message)
 }
 
-// end ends questions that the job does not ask any more.
+// end ends the questions that the job has withdrawn.
 func (q questions) end(ctx context.Context, asked []store.Trigger) error {
 	for _, g := range asked {
 		if !g.State.IsOpen() && g.StartedAt.IsZero() {

@@ -31,8 +31,9 @@ func Remove(ctx context.Context, s remover, runID string) error {
 	if err := errors.Join(s.InPlace(), removeWork(ctx, s, runID)); err != nil {
 		return err
 	}
-	if err := s.Triggers(ctx, runID, true,
-		func(t store.Trigger) error { return workspace.Remove(workspace.JobDir(s.Dir(), t.ID)) }); err != nil {
+	if err := s.Triggers(ctx, runID, true, func(t store.Trigger) error {
+		return workspace.Remove(workspace.JobDir(s.Dir(), t.ID))
+	}); err != nil {
 		return err
 	}
 	if err := workspace.Remove(workspace.RunDir(s.Dir(), runID)); err != nil {
@@ -50,7 +51,7 @@ func removeWork(ctx context.Context, s store.Reader, runID string) error {
 	elsewhere := filepath.Join(workspace.StateDir(), s.ID())
 	_, missing := os.Lstat(elsewhere)
 	for _, id := range ids {
-		// most are empty, and so quickly gone
+		// most workspaces are empty and quickly removed
 		_ = os.Remove(filepath.Join(workspace.WorkDir(s.Dir(), id), workspace.FolderWorkspace))
 		err = errors.Join(err, workspace.Remove(workspace.WorkDir(s.Dir(), id)))
 		if missing == nil {

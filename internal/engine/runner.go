@@ -1,7 +1,7 @@
 // Package engine works on the rollouts of a store: it claims them, keeps their leases, gives their
-// agents slots, starts and checks the jobs that they wait for, and writes the log of events. What
-// one rollout does between its claim and its release is package rollout's. What the engine decides
-// is in the store; it keeps nothing that a crash could lose.
+// agents slots, starts and checks the jobs that they wait for, and writes the log of events.
+// Package rollout does the work between the claim of a rollout and its release. The decisions of
+// the engine are in the store; it keeps nothing that a crash could lose.
 package engine
 
 import (
@@ -34,24 +34,24 @@ type Options struct {
 	Store Store
 	// RunID restricts the runner to one run; empty means every run of the store.
 	RunID string
-	// Concurrency is how many agents run at once. With 0 no agent is started: only triggers are
-	// looked after.
+	// Concurrency is how many agents run at once. With 0 no agent is started, and only triggers are
+	// handled.
 	Concurrency int
 	// Stay makes Run with UntilIdle stay for results that their sources will forget, until they are
 	// here.
 	Stay bool
-	// WorkDir is the folder in which the command runs, Executable the evalrun program, which local
-	// jobs are started with.
+	// WorkDir is the folder in which the command runs. Executable is the evalrun program, which
+	// starts local jobs.
 	WorkDir    string
 	Executable string
-	// Version of evalrun, which agents are told.
+	// Version is evalrun's version, which agents are told.
 	Version string
-	// Resolve gives the value of a ${VAR} in an agent entry or a job. Secrets are values that must
-	// not be written anywhere, by name; those of resolved ${VAR}s are added to them.
+	// Resolve returns the value of a ${VAR} in an agent entry or a job. Secrets are values that
+	// must not be written anywhere, by name; those of resolved ${VAR}s are added to them.
 	Resolve func(name string) (string, bool)
 	Secrets map[string]string
-	// WebhookURL gives the URL by which the job of a trigger may answer; nil where no server can be
-	// reached.
+	// WebhookURL returns the URL to which the job of a trigger may post its answer. It is nil if no
+	// server can be reached.
 	WebhookURL func(triggerID string) (string, error)
 	// Events, if not nil, is called with every event of the runs that the runner works on,
 	// whichever process made it, in order and from one goroutine.
@@ -81,7 +81,8 @@ const (
 	UntilStopped
 )
 
-// Runner works on the rollouts of a store. Several may, in one process or in many.
+// Runner works on the rollouts of a store. Several runners may share a store, in one process or in
+// many.
 type Runner struct {
 	o        *Options
 	host     *rollout.Host
@@ -100,16 +101,16 @@ type Runner struct {
 	work sync.WaitGroup
 
 	mu sync.Mutex
-	// active counts the rollouts whose agent runs or is about to, inFlight them and those that are
-	// being finished.
+	// active counts the rollouts whose agent runs or is about to run. inFlight counts these and the
+	// rollouts that are being finished.
 	active, inFlight int
-	// postponed are the rollouts that this process has put back because it cannot run them.
+	// postponed holds the rollouts that this process has put back because it cannot run them.
 	postponed map[string]bool
-	// told are the runs that this process has changed otherwise than through this runner.
+	// told holds the runs that this process has changed without this runner; see Tell.
 	told map[string]bool
-	// staying says that it was told that we stay.
+	// staying says that the reason for staying has been logged.
 	staying bool
-	// failure is what ends Run.
+	// failure is the error that ends Run.
 	failure error
 }
 
@@ -129,8 +130,7 @@ func New(options Options) *Runner {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), slots: newSlots(o.Concurrency),
-		postponed: map[string]bool{},
-		told:      map[string]bool{}}
+		postponed: map[string]bool{}, told: map[string]bool{}}
 	r.runs = newRunCache(o)
 	r.guard = &guard{o: o, runs: r.runs, stop: r.stop, pause: firstRetry}
 	r.events = newEventLog(o, r.runs, r.failFast)
@@ -143,15 +143,16 @@ func New(options Options) *Runner {
 	return r
 }
 
-// Stop makes Run start nothing new, let finish what runs, and return.
+// Stop makes Run start nothing new, finish the work in progress, and return.
 func (r *Runner) Stop() { r.stopOnce.Do(func() { close(r.stop) }) }
 
-// Run works until it is done, stopped, or ctx is done: then the running agents are ended and their
-// segments will be repeated. The error is only for what is wrong with evalrun or its store.
+// Run works until it has finished, is stopped, or ctx is done. When ctx is done, the running agents
+// are ended and their segments will be repeated. An error means that evalrun or its store has
+// failed.
 func (r *Runner) Run(ctx context.Context, until Until) error {
 	if err := r.events.start(ctx); err != nil {
 		if cause := ctx.Err(); cause != nil && errors.Is(err, cause) {
-			return nil // ended before it has begun
+			return nil // ctx ended before Run began
 		}
 		return err
 	}
@@ -161,7 +162,7 @@ func (r *Runner) Run(ctx context.Context, until Until) error {
 	stopLeases := r.leases.keep(ctx)
 	err := r.dispatch(ctx, until)
 	if ctx.Err() != nil {
-		err = nil // what the store says to a context that has ended is nobody's error
+		err = nil // errors of the store after the context has ended do not count
 	}
 	r.work.Wait()
 	stopLeases()
@@ -171,14 +172,13 @@ func (r *Runner) Run(ctx context.Context, until Until) error {
 	stopped := errors.Join(r.events.stop(), r.runs.close())
 	err = errors.Join(err, failure)
 	if errors.Is(err, store.ErrMoved) {
-		return err // everything else follows from that
+		return err // all other errors follow from this one
 	}
 	return errors.Join(err, stopped)
 }
 
-// Tell says that this process has changed a run otherwise than through this runner: has made it,
-// cancelled it, or delivered something. What other processes change the runner is told by the
-// store.
+// Tell reports that this process has changed a run without this runner: it has made the run,
+// cancelled it, or delivered something. The store reports the changes of other processes.
 func (r *Runner) Tell(runID string) {
 	if r.o.RunID != "" && r.o.RunID != runID {
 		return
@@ -190,7 +190,7 @@ func (r *Runner) Tell(runID string) {
 	r.wakeUp()
 }
 
-// takeTold returns what Tell has said since the last time.
+// takeTold returns the runs that Tell has named since the last call.
 func (r *Runner) takeTold() (runs []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,10 +201,10 @@ func (r *Runner) takeTold() (runs []string) {
 	return runs
 }
 
-// CheckNow makes every source be asked at once, whenever it would be asked otherwise.
+// CheckNow makes the runner ask every source at once, whatever its schedule.
 func (r *Runner) CheckNow(ctx context.Context) error { return r.o.Store.CheckNow(ctx, r.o.RunID) }
 
-// fail makes Run return an error when all that runs has ended.
+// fail makes Run return an error once the work in progress has ended.
 func (r *Runner) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -213,7 +213,7 @@ func (r *Runner) fail(err error) {
 	}
 }
 
-// changed wakes the dispatcher, and the event log for a run.
+// changed wakes the dispatcher, and tells the event log that a run has changed.
 func (r *Runner) changed(runID string) {
 	r.wakeUp()
 	r.events.kick(runID)

@@ -26,22 +26,23 @@ import (
 // cachedRuns is how many runs are kept at once.
 const cachedRuns = 32
 
-// runCache keeps the runs that were worked on last, and what the agents of all runs share.
+// runCache keeps the runs that were used last, and the servers and clients that all runs share.
 type runCache struct {
 	o    *Options
 	load func(ctx context.Context, runID string) (*rollout.Run, error)
 
-	// mu is not held while a run is loaded, which takes as long as its plan is large.
+	// mu is not held while a run is loaded, because a large plan takes long.
 	mu   sync.Mutex
 	runs map[string]*rollout.Run
-	// loading has a channel for each run that is being loaded, which is closed when it was.
+	// loading has a channel for each run that is being loaded. The channel is closed when the load
+	// ends.
 	loading map[string]chan struct{}
-	// order are their ids, the one that was used last at the end.
+	// order lists their ids, the most recently used last.
 	order []string
 	// models and gateway are nil until an agent needs them.
 	models  *modelproxy.Proxy
 	gateway *gateway.Gateway
-	// http is for what is asked of MCP servers while no agent runs, and of judges.
+	// http is the client for requests to judges, and to MCP servers while no agent runs.
 	http *http.Client
 	// judging is what judgesAtOnce returns.
 	judging int
@@ -56,7 +57,7 @@ func newRunCache(o *Options) *runCache {
 	return c
 }
 
-// get returns a run of the store. One that somebody else loads is waited for.
+// get returns a run of the store. If another goroutine is loading the run, get waits for it.
 func (c *runCache) get(ctx context.Context, runID string) (*rollout.Run, error) {
 	for {
 		c.mu.Lock()
@@ -92,13 +93,13 @@ func (c *runCache) get(ctx context.Context, runID string) (*rollout.Run, error) 
 	return run, err
 }
 
-// keep keeps a run, in the place of the one that was not used for longest.
+// keep keeps a run. When the cache is full, it replaces the least recently used run.
 func (c *runCache) keep(runID string, run *rollout.Run) {
 	c.mu.Lock()
 	var least *rollout.Run
 	if len(c.runs) >= cachedRuns {
 		least = c.runs[c.order[0]]
-		delete(c.runs, c.order[0]) // whoever works on it has it still
+		delete(c.runs, c.order[0]) // those who work on it still have it
 		c.order = c.order[1:]
 	}
 	c.runs[runID] = run
@@ -111,7 +112,7 @@ func (c *runCache) keep(runID string, run *rollout.Run) {
 	}
 }
 
-// used puts a run at the end of the order.
+// used moves a run to the end of the order.
 func (c *runCache) used(runID string) {
 	last := len(c.order) - 1
 	if c.order[last] == runID {
@@ -122,7 +123,7 @@ func (c *runCache) used(runID string) {
 	c.order[last] = runID
 }
 
-// redactor is the redactor of a run or, if its plan cannot be read, that of the process.
+// redactor returns the redactor of a run or, if the plan cannot be read, that of the process.
 func (c *runCache) redactor(ctx context.Context, runID string) *redact.Redactor {
 	if run, err := c.get(ctx, runID); err == nil {
 		return run.Redact
@@ -130,7 +131,7 @@ func (c *runCache) redactor(ctx context.Context, runID string) *redact.Redactor 
 	return redact.New(c.o.Secrets)
 }
 
-// close ends what the runs have started.
+// close closes the runs and the servers that they share.
 func (c *runCache) close() (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,7 +187,7 @@ func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error)
 	return run, nil
 }
 
-// judges are the models that the evaluators of a run ask.
+// judges returns the models that the evaluators of a run ask.
 func (c *runCache) judges(runID string, run *rollout.Run) *judge.Judges {
 	models := map[string]string{}
 	for _, a := range run.Plan.Agents {
@@ -203,14 +204,14 @@ func (c *runCache) judges(runID string, run *rollout.Run) *judge.Judges {
 	})
 }
 
-// judgesAtOnce is how many calls of judges the runs so far may have under way at once.
+// judgesAtOnce returns how many calls of judges the runs so far may have in flight at once.
 func (c *runCache) judgesAtOnce() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.judging
 }
 
-// listen starts the model proxy and the MCP gateway with the first run that has a use for them.
+// listen starts the model proxy and the MCP gateway for the first run that needs them.
 func (c *runCache) listen() (_ *modelproxy.Proxy, _ *gateway.Gateway, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,7 +228,7 @@ func (c *runCache) listen() (_ *modelproxy.Proxy, _ *gateway.Gateway, err error)
 	return c.models, c.gateway, nil
 }
 
-// findBaseDir finds the eval set's folder again, and says when it is not where it was.
+// findBaseDir finds the eval set's folder again, and logs a warning if it has moved.
 func (c *runCache) findBaseDir(p plans.Plan) string {
 	dir, found := p.FindBaseDir(c.o.Store.Dir(), c.o.WorkDir)
 	if !found {

@@ -8,9 +8,9 @@ import (
 	"github.com/evalrun/evalrun/internal/rollout"
 )
 
-// shortAgent is how long agents take at most for whom the next rollouts are claimed and prepared
-// while they still run. Where they take longer a claim in advance would gain nothing, and would
-// keep a rollout from other processes.
+// shortAgent is how long agents may take for the next rollouts to be claimed and prepared while
+// they still run. With longer agents a claim in advance would gain nothing, and would keep a
+// rollout from other processes.
 const shortAgent = 50 * time.Millisecond
 
 // maxAhead is how long a rollout that was claimed in advance waits for a slot before it is given
@@ -20,18 +20,18 @@ const maxAhead = 10 * shortAgent
 // aheadPerSlot is how many rollouts are claimed in advance for each slot.
 const aheadPerSlot = 4
 
-// slots are for the agents that run at once.
+// slots limits how many agents run at once.
 type slots struct {
 	taken chan struct{}
 	mu    sync.Mutex
-	// pace is how long agents have taken lately; 0 as long as nothing is known.
+	// pace is how long agents have taken lately; 0 if that is not known yet.
 	pace time.Duration
 }
 
 func newSlots(n int) *slots { return &slots{taken: make(chan struct{}, n)} }
 
-// available says how many rollouts to claim when so many have been claimed whose agent has not
-// ended. Claims in advance are made several at a time.
+// available returns how many rollouts to claim. active counts the claimed rollouts whose agent has
+// not ended. Claims in advance are made several at a time.
 func (s *slots) available(active int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,13 +40,13 @@ func (s *slots) available(active int) int {
 		return free
 	}
 	if waiting := active - len(s.taken); waiting >= cap(s.taken) {
-		return 0 // there are enough
+		return 0 // enough are claimed
 	}
 	return free + aheadPerSlot*cap(s.taken)
 }
 
-// acquire waits for a slot. One that does not become free soon is not waited for: the agents that
-// run have turned out to be long ones.
+// acquire waits for a slot. It gives up if none becomes free soon, because the running agents take
+// longer than expected.
 func (s *slots) acquire(ctx context.Context, stop <-chan struct{}) error {
 	select {
 	case s.taken <- struct{}{}:
@@ -68,7 +68,7 @@ func (s *slots) acquire(ctx context.Context, stop <-chan struct{}) error {
 	return rollout.ErrNoSlot
 }
 
-// release gives a slot back that an agent had for so long.
+// release gives a slot back. took is how long the agent had it.
 func (s *slots) release(took time.Duration) {
 	<-s.taken
 	s.mu.Lock()

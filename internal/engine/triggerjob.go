@@ -22,20 +22,20 @@ const (
 	lastRetry  = time.Minute
 )
 
-// The bounds of how long a source that cannot be asked at the deadline is asked again.
+// The bounds of how long after the deadline an unreachable source is asked again.
 const (
 	leastGrace = 10 * time.Second
 	mostGrace  = 5 * time.Minute
 )
 
-// firstCheck is how long after its start a job is asked for the first time.
+// firstCheck is how long after its start a job is checked for the first time.
 const firstCheck = 250 * time.Millisecond
 
-// triggerHandler does what a claimed trigger needs at its source.
+// triggerHandler starts, checks and cancels the jobs of claimed triggers at their sources.
 type triggerHandler struct {
 	o    *Options
 	runs *runCache
-	// jobsChanged is called when a job is to be cancelled.
+	// jobsChanged is called when a job must be cancelled.
 	jobsChanged func()
 }
 
@@ -50,7 +50,7 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 	if err != nil {
 		return err
 	}
-	if c.Elsewhere { // and overdue: nobody here can ask for its job, or tell whether it was started
+	if c.Elsewhere { // it is overdue, and nobody here can check its job or tell whether it was started
 		return h.expire(commit, run, c, "its job runs on "+c.Machine+", where no evalrun has asked for it in time",
 			c.LastError)
 	}
@@ -77,7 +77,7 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 	return h.check(ctx, run, c, source, job)
 }
 
-// start starts the job of a trigger. The intent to do so is recorded by then. If a process died
+// start starts the job of a trigger. The intent to start it has been recorded. If a process died
 // during an earlier start, or a call failed, the job may be running already; the kind of the source
 // says how to find out.
 func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source,
@@ -104,7 +104,8 @@ func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.Tr
 	failpoint.Hit("engine.sourceStarted." + c.Source)
 	var f *fault.Fault
 	switch {
-	case errors.As(err, &f) && (starting.Err() == nil || atMostOnce): // nobody could ask again whether that has started it
+	case errors.As(err, &f) && (starting.Err() == nil || atMostOnce):
+		// nobody could find out later whether this call has started the job
 		return h.deliverFault(commit, run, c, f.Category, f.Message)
 	case err != nil:
 		var asked *wait.RetryError
@@ -115,8 +116,8 @@ func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.Tr
 	return h.o.Store.TriggerStarted(commit, c.TriggerToken, key, firstCheck)
 }
 
-// find looks for the job of an overdue trigger, which must not be started any more. If there is
-// one, its source is asked for it once more.
+// find looks for the job of an overdue trigger, which must not be started any more. If there is a
+// job, find checks it once more.
 func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source,
 	job wait.Job) error {
 	commit := context.WithoutCancel(ctx)
@@ -141,7 +142,7 @@ func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.Tri
 func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source,
 	job wait.Job) error {
 	commit := context.WithoutCancel(ctx)
-	if c.State == store.TriggerIntended { // and overdue: there is no job to ask for
+	if c.State == store.TriggerIntended { // it is overdue, and there is no job to check
 		return h.expire(commit, run, c, "its job was not started", c.LastError)
 	}
 	status, err := source.Check(ctx, job)
@@ -179,7 +180,7 @@ func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.T
 	job wait.Job) error {
 	ctx, end := grace.Outlast(ctx, h.o.StopGrace)
 	defer end()
-	// whether it was started, and its key, are not known
+	// It is not known whether the job was started, or under which key.
 	if c.StartedAt.IsZero() && job.Spec.ItemKey == "" && source.StartKind() == wait.Searchable {
 		key, found, err := source.Find(ctx, job)
 		if err == nil && !found {
@@ -196,10 +197,9 @@ func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.T
 	return nil
 }
 
-// reschedule puts a trigger back after a call of its source that failed and may succeed another
-// time. This is the rule that a trigger which cannot be started or asked costs a bounded number of
-// requests: each pause is twice the one before, and after its deadline a trigger gets only its
-// grace.
+// reschedule puts a trigger back after a failed call of its source that may succeed later. It keeps
+// the number of requests for a trigger bounded: each pause is twice the one before, and after its
+// deadline a trigger gets only its grace.
 func (h *triggerHandler) reschedule(ctx context.Context, run *rollout.Run, c store.TriggerClaim, err error,
 	notStarted bool) error {
 	commit := context.WithoutCancel(ctx)
@@ -213,7 +213,7 @@ func (h *triggerHandler) reschedule(ctx context.Context, run *rollout.Run, c sto
 	case !c.OverdueSince.IsZero() && left <= 0:
 		return h.expire(commit, run, c, "its source could not be asked", message)
 	case !c.OverdueSince.IsZero():
-		pause = min(pause, left) // whatever the source's interval is: there is no other time
+		pause = min(pause, left) // whatever the source's interval is, there is no time left after that
 	case errors.As(err, &asked):
 		pause = max(pause, asked.After)
 	}
@@ -223,17 +223,17 @@ func (h *triggerHandler) reschedule(ctx context.Context, run *rollout.Run, c sto
 		store.TriggerFailure{Error: message, NotStarted: notStarted})
 }
 
-// overdueGrace is how long after its deadline the source of a trigger is asked again if it cannot be
-// asked: as long as the trigger had until then, within bounds.
+// overdueGrace is how long after the deadline of a trigger its unreachable source is asked again.
+// It is as long as the trigger had until the deadline, within bounds.
 func overdueGrace(c store.TriggerClaim) time.Duration {
 	return min(max(c.Deadline.Sub(c.CreatedAt), leastGrace), mostGrace)
 }
 
-// expire ends the wait for an overdue trigger. what says more, cause is an error that explains it;
-// both may be empty.
+// expire ends the wait for an overdue trigger. what says more about it, and cause is an error that
+// explains it; both may be empty.
 func (h *triggerHandler) expire(ctx context.Context, run *rollout.Run, c store.TriggerClaim, what, cause string) error {
 	limit, category := "limits.suspendTimeout", fault.SuspendTimeout
-	if c.EvaluatorID != "" { // it has no score then, and that is no fault of the rollout
+	if c.EvaluatorID != "" { // the evaluator then has no score, which is no fault of the rollout
 		limit, category = "limits.scoreTimeout", fault.JudgeExpired
 	}
 	message := fmt.Sprintf("nothing arrived for %s %s until %s (%s)", c.Type, c.ItemKey,
@@ -247,7 +247,7 @@ func (h *triggerHandler) expire(ctx context.Context, run *rollout.Run, c store.T
 	_, err := h.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence,
 		Status: store.StatusExpired, By: limit,
 		Fault: fault.New(category, run.Redact.String(message))})
-	h.jobsChanged() // its job is to be cancelled
+	h.jobsChanged() // its job must be cancelled
 	return err
 }
 

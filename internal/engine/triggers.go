@@ -21,18 +21,18 @@ type triggerLoop struct {
 	batches *batchHandler
 
 	mu sync.Mutex
-	// triggers and requests are the claims that are being handled.
+	// triggers and requests hold the claims that are being handled.
 	triggers map[store.TriggerToken]bool
 	requests map[store.BatchToken]bool
-	// due says that triggers should be claimed; nextDue is the earliest known time for that.
-	// outdated says that the store may know of an earlier time, or of a first one.
+	// due says that triggers should be claimed. nextDue is the earliest known time at which one
+	// becomes due. outdated says that the store may know of an earlier time, or of a first one.
 	due      bool
 	nextDue  time.Time
 	outdated bool
-	// askedThisRound are the triggers that were claimed since a rollout was begun or ended last.
-	// roundDone says that one of them was claimed a second time: then all that were due have had
-	// their turn, since whatever has been due for longest is claimed first.
-	// Only a runner that ends when it is idle counts rounds; for others askedThisRound is nil.
+	// askedThisRound holds the triggers that were claimed since a rollout last began or ended.
+	// roundDone says that one of them was claimed a second time: then all due triggers have had
+	// their turn, since the longest due are claimed first. Only a runner that ends when it is idle
+	// counts rounds; for others askedThisRound is nil.
 	askedThisRound map[string]bool
 	roundDone      bool
 }
@@ -72,8 +72,8 @@ func (l *triggerLoop) addClaims(t *store.Tokens) {
 	t.Batches = slices.AppendSeq(t.Batches, maps.Keys(l.requests))
 }
 
-// claim claims what is due. busy says that rollouts are being worked on; otherwise a round that is
-// done is the last.
+// claim claims the triggers and batches that are due. busy says that rollouts are being worked on;
+// otherwise a round that is done is the last.
 func (l *triggerLoop) claim(ctx context.Context, busy bool) error {
 	for {
 		l.mu.Lock()
@@ -119,7 +119,7 @@ func (l *triggerLoop) claimBatches(ctx context.Context, limit int) error {
 	return nil
 }
 
-// countClaim notes that something has been asked for in this round. l.mu is held.
+// countClaim notes that a trigger has been asked in this round. l.mu is held.
 func (l *triggerLoop) countClaim(id string) {
 	l.roundDone = l.roundDone || l.askedThisRound[id]
 	if l.askedThisRound != nil {
@@ -138,13 +138,13 @@ func (l *triggerLoop) noteClaimed(claims []store.TriggerClaim, more bool) {
 	}
 }
 
-// handle does what a claimed trigger needs. One that was delivered in the meantime needs nothing.
+// handle handles a claimed trigger. One that was delivered in the meantime needs nothing.
 func (l *triggerLoop) handle(ctx context.Context, c store.TriggerClaim) {
 	err := l.r.guard.handle(ctx, c, l.handler.handle)
 	l.done(c.RunID, "trigger "+c.TriggerID, err, func() { delete(l.triggers, c.TriggerToken) })
 }
 
-// done is told that something that was claimed has been handled. forget takes out its claim.
+// done is called when a claim has been handled. forget removes the claim.
 func (l *triggerLoop) done(runID, what string, err error, forget func()) {
 	l.mu.Lock()
 	forget()
@@ -156,7 +156,7 @@ func (l *triggerLoop) done(runID, what string, err error, forget func()) {
 	l.r.changed(runID)
 }
 
-// lookAhead asks the store when something is due next, if that may have changed.
+// lookAhead asks the store when the next trigger is due, if that may have changed.
 func (l *triggerLoop) lookAhead(ctx context.Context) error {
 	l.mu.Lock()
 	outdated := l.outdated
@@ -179,7 +179,7 @@ func (l *triggerLoop) nextCheck(busy bool) (pause time.Duration, checking, round
 	defer l.mu.Unlock()
 	pause = poll
 	switch {
-	case l.checksInFlight() >= maxChecks || l.roundDone && !busy: // whoever is done with one wakes us
+	case l.checksInFlight() >= maxChecks || l.roundDone && !busy: // the handler that finishes first wakes us
 	case l.due:
 		pause = 0
 	case !l.nextDue.IsZero():
@@ -188,7 +188,7 @@ func (l *triggerLoop) nextCheck(busy bool) (pause time.Duration, checking, round
 	return pause, l.checksInFlight() > 0, l.roundDone
 }
 
-// newRound begins another round, with the time at which the next trigger is due.
+// newRound begins another round. next is when the next trigger is due.
 func (l *triggerLoop) newRound(due bool, next time.Time) {
 	l.endRound()
 	l.mu.Lock()
@@ -197,7 +197,8 @@ func (l *triggerLoop) newRound(due bool, next time.Time) {
 	l.nextDue = next
 }
 
-// rolloutEnded is told that a rollout's work has ended: what it waits for now has had no turn yet.
+// rolloutEnded is called when the work on a rollout has ended. Its new triggers have had no turn
+// yet.
 func (l *triggerLoop) rolloutEnded() {
 	l.endRound()
 	l.mu.Lock()

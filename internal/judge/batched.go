@@ -98,8 +98,8 @@ func (b *Batched) add(ctx context.Context, a *asked) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.requests[a.q.EvaluatorID] = append(b.requests[a.q.EvaluatorID], Request{b.key(a.q), customID, a.p.name, a.q.Model,
-		a.p.config.API, body})
+	b.requests[a.q.EvaluatorID] = append(b.requests[a.q.EvaluatorID],
+		Request{b.key(a.q), customID, a.p.name, a.q.Model, a.p.config.API, body})
 	return eval.ErrLater
 }
 

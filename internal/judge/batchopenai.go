@@ -32,8 +32,8 @@ func (o openaiBatches) start(ctx context.Context, c *batchCall, b Batch, request
 	file, _ := form.CreateFormFile("file", "evalrun-"+b.ID+".jsonl")
 	lines := json.NewEncoder(file)
 	for _, r := range requests {
-		if err := lines.Encode(object{"custom_id": r.CustomID, "method": http.MethodPost, "url": o.endpoint,
-			"body": r.Body}); err != nil {
+		if err := lines.Encode(object{"custom_id": r.CustomID, "method": http.MethodPost,
+			"url": o.endpoint, "body": r.Body}); err != nil {
 			return "", &BatchError{Final: true, Message: err.Error()}
 		}
 	}
@@ -52,8 +52,7 @@ func (o openaiBatches) start(ctx context.Context, c *batchCall, b Batch, request
 	}
 	var made openaiBatch
 	if err := c.json(ctx, http.MethodPost, "/batches", object{"input_file_id": uploaded.ID, "endpoint": o.endpoint,
-		"completion_window": "24h",
-		"metadata":          object{metadataKey: b.ID}}, &made); err != nil {
+		"completion_window": "24h", "metadata": object{metadataKey: b.ID}}, &made); err != nil {
 		return "", err
 	}
 	if made.ID == "" {

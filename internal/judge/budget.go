@@ -89,8 +89,8 @@ func (b *budget) takeLocked(ctx context.Context, priced bool) error {
 	}
 	b.read = true
 	over := func(format string, args ...any) error {
-		return &eval.JudgeError{Category: eval.JudgeBudget, Message: fmt.Sprintf(format, args...) +
-			"; judges.budget limits it"}
+		return &eval.JudgeError{Category: eval.JudgeBudget,
+			Message: fmt.Sprintf(format, args...) + "; judges.budget limits it"}
 	}
 	switch l := b.limit; {
 	case l.Calls > 0 && b.spent.Calls >= l.Calls:

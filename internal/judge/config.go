@@ -171,8 +171,8 @@ func parseProvider(r *input.Reader, n *input.Node) Provider {
 		r.Errorf(f.Get("key"),
 			"expected the name of a variable as in ${OPENAI_API_KEY}; a key itself would be stored with the run")
 	}
-	if u, err := url.Parse(p.BaseURL); len(agent.VariablesIn(p.BaseURL)) == 0 && (err != nil || u.Host == "" ||
-		u.Scheme != "http" && u.Scheme != "https") {
+	if u, err := url.Parse(p.BaseURL); len(agent.VariablesIn(p.BaseURL)) == 0 &&
+		(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		r.Errorf(f.Get("baseUrl"), "expected a URL such as https://api.openai.com/v1, got %q", p.BaseURL)
 	}
 	f.Done()
@@ -219,8 +219,8 @@ func (c Config) resolve(model, agents string) (string, error) {
 		return model, nil
 	}
 	if model = cmp.Or(agents, c.Model); model == "" {
-		return "",
-			&eval.NotAsked{Reason: "the judge is to be the agent's own model, which evalrun does not know; name one with --judge-model"}
+		return "", &eval.NotAsked{
+			Reason: "the judge is to be the agent's own model, which evalrun does not know; name one with --judge-model"}
 	}
 	return model, nil
 }

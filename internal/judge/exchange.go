@@ -147,8 +147,8 @@ func (a *asked) drop() bool {
 	said, d := strings.ToLower(string(a.response)), a.p.dropped(a.q.Model)
 	names := slices.Clone(d.names)
 	switch {
-	case a.sent(paramLimit) && strings.Contains(said, paramLimit) || a.sent(paramLimit) &&
-		strings.Contains(said, paramOldLimit):
+	case a.sent(paramLimit) && strings.Contains(said, paramLimit) ||
+		a.sent(paramLimit) && strings.Contains(said, paramOldLimit):
 		a.p.learn(a.q.Model, dropped{names, true})
 		return true
 	case a.sent(paramTemperature) && strings.Contains(said, paramTemperature):

@@ -61,8 +61,8 @@ func New(o Options) *Judges {
 	if o.Pause == nil {
 		o.Pause = pause
 	}
-	j := &Judges{o: o, client: &http.Client{}, providers: map[string]*provider{}, budget: &budget{limit: o.Config.Budget,
-		before: o.Spent}, asking: map[string]chan struct{}{}}
+	j := &Judges{o: o, client: &http.Client{}, providers: map[string]*provider{},
+		budget: &budget{limit: o.Config.Budget, before: o.Spent}, asking: map[string]chan struct{}{}}
 	if o.Client != nil {
 		*j.client = *o.Client
 	}
@@ -122,7 +122,7 @@ func (j *ofRollout) prepare(q eval.Question) (*asked, error) {
 	q.Model = model
 	q.System, q.Prompt = j.o.Redact.String(q.System), j.o.Redact.String(q.Prompt)
 	sum := sha256.Sum256([]byte(q.System + "\x00" + q.Prompt))
-	return &asked{j: j.Judges, payer: j.payer, p: p, q: q, call: eval.JudgeCall{Provider: p.name,
-		API: string(p.config.API), Model: q.Model, Temperature: q.Temperature, Seed: q.Seed,
+	return &asked{j: j.Judges, payer: j.payer, p: p, q: q, call: eval.JudgeCall{
+		Provider: p.name, API: string(p.config.API), Model: q.Model, Temperature: q.Temperature, Seed: q.Seed,
 		MaxTokens: q.MaxTokens, PromptHash: "sha256:" + hex.EncodeToString(sum[:]), TemplateHash: q.TemplateHash}}, nil
 }

@@ -134,12 +134,12 @@ func chatBody(q eval.Question, drop dropped) object {
 		}
 	}
 	if drop.has(paramTool) {
-		body["response_format"] = object{"type": "json_schema", "json_schema": object{"name": q.Tool.Name, "strict": true,
-			"schema": strict(q.Tool.Schema)}}
+		body["response_format"] = object{"type": "json_schema",
+			"json_schema": object{"name": q.Tool.Name, "strict": true, "schema": strict(q.Tool.Schema)}}
 		return body
 	}
-	body["tools"] = []object{{"type": "function", "function": object{"name": q.Tool.Name,
-		"description": q.Tool.Description, "parameters": q.Tool.Schema}}}
+	body["tools"] = []object{{"type": "function", "function": object{
+		"name": q.Tool.Name, "description": q.Tool.Description, "parameters": q.Tool.Schema}}}
 	body["tool_choice"] = object{"type": "function", "function": object{"name": q.Tool.Name}}
 	return body
 }

@@ -46,8 +46,8 @@ type fields struct {
 func (f *fields) reset() {
 	clear(f.values)
 	f.open, f.path, f.starts, f.kept = f.open[:0], f.path[:0], f.starts[:0], f.kept[:0]
-	f.ended, f.inString, f.escaped, f.inKey, f.expectKey, f.expectValue, f.name = false, false, false, false,
-		false, false, ""
+	f.ended, f.inString, f.escaped, f.inKey, f.expectKey, f.expectValue, f.name =
+		false, false, false, false, false, false, ""
 }
 
 // value returns a member, or nil if there was none, it was null, or is longer than what was kept.

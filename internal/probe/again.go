@@ -104,8 +104,8 @@ func (a *process) lose(ctx context.Context) (l lost, err error) {
 	if err := l.server.awaitTools(ctx); err != nil {
 		return l, err
 	}
-	if _, err := a.prompt(ctx, l.session, "The codeword is "+l.codeword+". "+call(l.server.tool,
-		"{}")+" [[SAY the first turn is over]]"); err != nil {
+	if _, err := a.prompt(ctx, l.session, "The codeword is "+l.codeword+". "+
+		call(l.server.tool, "{}")+" [[SAY the first turn is over]]"); err != nil {
 		return l, err
 	}
 	if err := a.kill(); err != nil {

@@ -36,8 +36,9 @@ func askCancelTool(ctx context.Context, r *rig, c *Check) error {
 		return err
 	}
 	running := a.begin(ctx, session, call(fakemcp.WaitTool, `{"ms":`+forever+`}`)+" [[SAY the wait is over]]")
-	if err := running.until(ctx,
-		func(ctx context.Context) error { return s.wait(ctx, has("tools/call", fakemcp.WaitTool, false)) }); err != nil {
+	if err := running.until(ctx, func(ctx context.Context) error {
+		return s.wait(ctx, has("tools/call", fakemcp.WaitTool, false))
+	}); err != nil {
 		return fmt.Errorf("the tool was not called: %w", err)
 	}
 	if err := running.cancel(ctx, c); err != nil {
@@ -48,8 +49,7 @@ func askCancelTool(ctx context.Context, r *rig, c *Check) error {
 	asked := time.Now()
 	err = s.wait(told, func(log []fakemcp.Entry) bool {
 		return slices.ContainsFunc(log, func(e fakemcp.Entry) bool {
-			return e.Tool == fakemcp.WaitTool && e.Answered &&
-				e.Cancelled
+			return e.Tool == fakemcp.WaitTool && e.Answered && e.Cancelled
 		})
 	})
 	switch {

@@ -232,8 +232,9 @@ func (t *turn) requests() []fakemodel.Request {
 func (t *turn) asks(r fakemodel.Request) bool { return len(r.Tools) > 0 && t.mentions(r) }
 
 func (t *turn) mentions(r fakemodel.Request) bool {
-	return r.API != "" && slices.ContainsFunc(r.Messages,
-		func(m fakemodel.Message) bool { return strings.Contains(m.Text, t.word) })
+	return r.API != "" && slices.ContainsFunc(r.Messages, func(m fakemodel.Message) bool {
+		return strings.Contains(m.Text, t.word)
+	})
 }
 
 // Update implements [acp.Handler].

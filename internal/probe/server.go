@@ -129,8 +129,7 @@ func (s *server) awaitTools(ctx context.Context) error {
 func has(method, tool string, answered bool) func([]fakemcp.Entry) bool {
 	return func(log []fakemcp.Entry) bool {
 		return slices.ContainsFunc(log, func(e fakemcp.Entry) bool {
-			return e.Method == method && e.Tool == tool &&
-				e.Answered == answered
+			return e.Method == method && e.Tool == tool && e.Answered == answered
 		})
 	}
 }

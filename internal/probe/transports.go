@@ -61,8 +61,8 @@ func askInitialize(ctx context.Context, r *rig, c *Check) error {
 	}
 	caps := a.initialized.Capabilities
 	c.Verdict = Yes
-	c.add(FactInitialized, Yes, a.started, "protocol version %d, %s %s", acp.ProtocolVersion, a.initialized.Agent.Name,
-		a.initialized.Agent.Version)
+	c.add(FactInitialized, Yes, a.started, "protocol version %d, %s %s",
+		acp.ProtocolVersion, a.initialized.Agent.Name, a.initialized.Agent.Version)
 	for _, f := range []struct {
 		name string
 		has  bool
@@ -203,14 +203,15 @@ func (c *Check) addShown(t *turn, marker string) {
 		return
 	}
 	shown := holdsResult(requests[len(requests)-1], marker)
-	c.add(FactShown, whether(shown), timeless, "in the last of %d requests; the turn ended with %s", len(requests),
-		t.result.StopReason)
+	c.add(FactShown, whether(shown), timeless, "in the last of %d requests; the turn ended with %s",
+		len(requests), t.result.StopReason)
 }
 
 func holdsResult(r fakemodel.Request, text string) bool {
 	return slices.ContainsFunc(r.Messages, func(m fakemodel.Message) bool {
-		return slices.ContainsFunc(m.Results,
-			func(result fakemodel.Result) bool { return strings.Contains(result.Text, text) })
+		return slices.ContainsFunc(m.Results, func(result fakemodel.Result) bool {
+			return strings.Contains(result.Text, text)
+		})
 	})
 }
 

@@ -5,22 +5,22 @@ import (
 	"sync"
 
 	"github.com/evalrun/evalrun/internal/agent"
-	_ "github.com/evalrun/evalrun/internal/agent/types" // makes them known
+	_ "github.com/evalrun/evalrun/internal/agent/types" // registers the types
 )
 
-// agents are the agents of a run. They are made when a segment needs them, and closed when the run
-// is let go of and no segment uses them.
+// agents holds the agents of a run. They are made when a segment needs them, and closed when the
+// run is closed and no segment uses them.
 type agents struct {
 	options agent.Options
 
 	mu     sync.Mutex
 	byName map[string]agent.Agent
-	// segments is how many use the agents. closed says that nobody keeps them for more.
+	// segments counts the segments that use the agents. closed says that the run is closed.
 	segments int
 	closed   bool
 }
 
-// acquire returns the agent of an entry for a segment, which releases it.
+// acquire returns the agent of an entry for a segment. The segment releases it.
 func (a *agents) acquire(e agent.Entry) (agent.Agent, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -28,7 +28,7 @@ func (a *agents) acquire(e agent.Entry) (agent.Agent, error) {
 	if !ok {
 		var err error
 		if one, err = e.New(a.options); err != nil {
-			return nil, err // harms only its own rollouts
+			return nil, err // the failure harms only the agent's own rollouts
 		}
 		if a.byName == nil {
 			a.byName = map[string]agent.Agent{}

@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// keepArtifacts copies the task's artifacts, and what the agent has put into /logs/artifacts, out
-// of the sandbox and redacts them. The notes say what is missing and what was left out.
+// keepArtifacts copies the task's artifacts and the content of /logs/artifacts out of the sandbox,
+// and redacts them. The notes name the artifacts that are missing or were left out.
 func (v *verifier) keepArtifacts(stage *tasks.Stage, to string) (notes []string, err error) {
 	err = v.spec.eachArtifact(stage, func(a tasks.Artifact, below, rel string) error {
 		destination := a.Destination
@@ -27,7 +27,7 @@ func (v *verifier) keepArtifacts(stage *tasks.Stage, to string) (notes []string,
 		switch {
 		case below == "":
 			x.Note(".", "missing; without isolation, only what is in the folders of the rollout is kept")
-		case !x.Found && a.Source != everyArtifacts.Source: // which is every task's, and need not be used
+		case !x.Found && a.Source != everyArtifacts.Source: // every task has that one, and need not use it
 			x.Note(".", "missing; nothing was left at this path")
 		}
 		for _, note := range x.Notes {
@@ -38,11 +38,11 @@ func (v *verifier) keepArtifacts(stage *tasks.Stage, to string) (notes []string,
 	return notes, err
 }
 
-// everyArtifacts is a folder whose content is among the artifacts of every task.
+// everyArtifacts is the folder whose content every task has among its artifacts.
 var everyArtifacts = tasks.Artifact{Source: workspace.InsideLogs + "/artifacts", Destination: "."}
 
-// eachArtifact calls f for every artifact, with the folder of this machine that has it; the folder
-// is empty if none has.
+// eachArtifact calls f for every artifact, with the folder of this machine that holds it. The
+// folder is empty if there is none.
 func (s *sandboxSpec) eachArtifact(stage *tasks.Stage, f func(a tasks.Artifact, below, rel string) error) error {
 	space, err := s.config(stage.Agent.Network, "")
 	if err != nil {
@@ -65,7 +65,8 @@ func (s *sandboxSpec) eachArtifact(stage *tasks.Stage, f func(a tasks.Artifact, 
 	return nil
 }
 
-// absolute is an inside path, which may be relative to the working directory.
+// absolute returns the absolute form of an inside path, which may be relative to the working
+// directory.
 func (s *sandboxSpec) absolute(inside string) string {
 	if path.IsAbs(inside) {
 		return inside
@@ -73,12 +74,12 @@ func (s *sandboxSpec) absolute(inside string) string {
 	return path.Join(s.folders.Workdir, inside)
 }
 
-// separate makes a sandbox of the verifier's own, with the task's files as they were before the
+// separate makes a sandbox for the verifier alone. It has the task's files as they were before the
 // agent ran, or the image of the tests, and the artifacts where the agent left them.
 func (v *verifier) separate(ctx context.Context, stage *tasks.Stage) (*sandboxSpec, error) {
 	s := v.spec
 	own := *s
-	own.compose, own.services = nil, nil // it has an environment of its own
+	own.compose, own.services = nil, nil // the sandbox has an environment of its own
 	own.folders.Link = ""
 	own.folders.Root = filepath.Join(s.folders.Root, "separate")
 	if err := workspace.Remove(own.folders.Root); err != nil {
@@ -101,7 +102,7 @@ func (s *sandboxSpec) collected(from *sandboxSpec, stage *tasks.Stage) error {
 	if err := s.populate(); err != nil {
 		return err
 	}
-	// They are copied by way of a folder in which nobody can have left links.
+	// The artifacts are copied through a folder in which nobody can have left links.
 	between := filepath.Join(s.folders.Root, "artifacts")
 	return from.eachArtifact(stage, func(a tasks.Artifact, below, rel string) error {
 		if below == "" {
@@ -110,7 +111,7 @@ func (s *sandboxSpec) collected(from *sandboxSpec, stage *tasks.Stage) error {
 		if err := workspace.Remove(between); err != nil {
 			return err
 		}
-		// what it notes was noted when they were kept
+		// its notes were made already when the artifacts were kept
 		if err := workspace.NewCopyOut(a.Exclude, nil).Copy(below, rel, between); err != nil {
 			return err
 		}
@@ -120,6 +121,6 @@ func (s *sandboxSpec) collected(from *sandboxSpec, stage *tasks.Stage) error {
 		if err := s.copyIn(between, from.absolute(a.Source)); !workspace.IsBadName(err) {
 			return err
 		}
-		return nil // its place is taken by another artifact, and the tests will miss it
+		return nil // another artifact takes its place, and the tests will miss it
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/evalrun/evalrun/internal/record"
 )
 
-// newBudget says what the rollout may still use of models, and which folders the attempts before
-// have left.
+// newBudget returns what the rollout may still spend on models, and the folders of the attempts
+// before.
 func (h *held) newBudget(ctx context.Context) (*agent.Budget, []string, error) {
 	set := &h.run.Plan.Set
 	b := &agent.Budget{Tokens: set.Limits.Tokens, Cost: set.Limits.Cost, Prices: set.Prices}
@@ -32,7 +32,7 @@ func (h *held) newBudget(ctx context.Context) (*agent.Budget, []string, error) {
 	return b, dirs, nil
 }
 
-// keepToBudget makes a fault of an outcome that has used too much.
+// keepToBudget turns an outcome that exceeds the budget into a fault.
 func (r *Rollout) keepToBudget(ctx context.Context, out *agent.Outcome) {
 	if ctx.Err() != nil || out.Info == nil || out.Fault != nil && out.Fault.Category == fault.Budget {
 		return

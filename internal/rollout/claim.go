@@ -21,23 +21,23 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// held is a claim with what the plan says of the claimed rollout. Nothing in it but services changes
+// held is a claim with the plan's data of the claimed rollout. Nothing in it but services changes
 // after load.
 type held struct {
 	host  *Host
 	claim store.Claim
-	// claimed is when it was claimed.
+	// claimed is when the rollout was claimed.
 	claimed    time.Time
 	run        *Run
 	evaluation eval.Evaluation
 	entry      agent.Entry
-	// services stand beside the containers of the rollout; nil while there are none.
+	// services are the services beside the containers of the rollout; nil while there are none.
 	services *container.Services
-	// rescoring is the number of the rescoring that scores it again; 0 if none does.
+	// rescoring is the number of the rescoring that scores the rollout again; 0 if none does.
 	rescoring int
 }
 
-// load finds what the claimed rollout is of.
+// load loads the run of the claimed rollout and finds the rollout in it.
 func (h *held) load(ctx context.Context) (err error) {
 	if h.run, err = h.host.LoadRun(ctx, h.claim.RunID); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (h *held) missingVariables() (names []string) {
 	return h.host.withoutValue(append(needed, judgeKeys(h.run.Plan, h.entry)...))
 }
 
-// judgeKeys are the variables that the judges of an agent's rollouts need.
+// judgeKeys returns the variables that the judges of an agent's rollouts need.
 func judgeKeys(plan plans.Plan, entry agent.Entry) (names []string) {
 	if plan.Judges == nil {
 		return nil
@@ -84,7 +84,7 @@ func judgeKeys(plan plans.Plan, entry agent.Entry) (names []string) {
 	return names
 }
 
-// withoutValue are those variables that this process does not have, each once.
+// withoutValue returns those of the variables that this process does not have, each once.
 func (h *Host) withoutValue(needed []string) (names []string) {
 	for _, name := range needed {
 		if _, ok := h.Resolve(name); !ok && !slices.Contains(names, name) {
@@ -94,26 +94,27 @@ func (h *Host) withoutValue(needed []string) (names []string) {
 	return names
 }
 
-// Marker is what the processes of a rollout bear in their environment, so that whoever takes the
-// rollout over finds them. Rollouts of two stores may have the same id.
+// Marker returns the text by which the processes of a rollout are found: they have it in their
+// environment, and the next holder of the rollout looks for it. It names the store, since rollouts
+// of two stores may have the same id.
 func Marker(storeID, rolloutID string) string { return storeID + "/" + rolloutID }
 
 func (h *held) marker() string { return Marker(h.host.Store.ID(), h.claim.RolloutID) }
 
-// dir is the folder in which a person finds what the rollout has left.
+// dir returns the folder in which people find the files of the rollout.
 func (h *held) dir() string {
 	return workspace.RolloutDir(h.host.Store.Dir(), h.claim.RunID, h.claim.RolloutID)
 }
 
-// segmentDir is the folder of the claimed attempt.
+// segmentDir returns the folder of the claimed attempt.
 func (h *held) segmentDir() string { return h.attemptDir(h.claim.Segment, h.claim.Attempt) }
 
 func (h *held) attemptDir(segment, attempt int) string {
 	return workspace.SegmentDir(h.host.Store.Dir(), h.claim.RunID, h.claim.RolloutID, segment, attempt)
 }
 
-// root is the folder of what the agent keeps. In a sandbox without isolation it lies outside of any
-// checkout, because the agent would pick up the AGENTS.md and the .git above it.
+// root returns the folder of the files that the agent keeps. In a sandbox without isolation it lies
+// outside any checkout, because the agent would pick up the AGENTS.md and the .git above it.
 func (h *held) root() string {
 	if h.entry.Needs().Sandbox && h.isolation() == sandbox.IsolationProcess {
 		return filepath.Join(workspace.StateDir(), h.host.Store.ID(), h.claim.RolloutID)
@@ -123,15 +124,15 @@ func (h *held) root() string {
 
 func (h *held) workspace() string { return filepath.Join(h.root(), workspace.FolderWorkspace) }
 
-// segmentCopy is where the kept folders are as they were when the segment began.
+// segmentCopy returns the folder with a copy of the kept folders, made when the segment began.
 func (h *held) segmentCopy() string {
 	return filepath.Join(h.root(), copyOf(h.claim.Segment))
 }
 
-// copyOf is the name of the copy with which a segment begins.
+// copyOf returns the name of the copy with which a segment begins.
 func copyOf(segment int) string { return "segment-" + strconv.Itoa(segment) }
 
-// isolation is that of the rollout's agent and verifier.
+// isolation returns the isolation of the rollout's agent and verifier.
 func (h *held) isolation() string {
 	if h.hasServices() {
 		return h.evaluation.Task.Services
@@ -151,8 +152,8 @@ func (h *held) hasServices() bool {
 // overImage reports whether agent and verifier have the root of an image.
 func (h *held) overImage() bool { return h.evaluation.Task != nil && h.evaluation.Task.Image }
 
-// layout says where the folders of the rollout appear in its sandbox. Of an image it has no layers
-// yet.
+// layout returns where the folders of the rollout appear in its sandbox. The layers of an image are
+// not in it yet.
 func (h *held) layout() workspace.Layout {
 	l := workspace.Layout{Root: h.root(), Workdir: workspace.DefaultWorkdir,
 		OwnTree: h.isolation() != sandbox.IsolationProcess}

@@ -9,9 +9,9 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// contain makes the sandbox one of a container of an engine. Its root is that which isolation
-// "image" has too, so all that is kept, restored and collected is the same. The container lasts as
-// long as the process that is started in it.
+// contain makes the sandbox a container of an engine. Its root is the same as with isolation
+// "image", so keeping, restoring and collecting files work alike. The container lasts as long as
+// the process that is started in it.
 func (s *sandboxSpec) contain(c *sandbox.Config) error {
 	if s.image == nil {
 		return fault.Newf(fault.NotRunnable, "isolation %q needs a task with an image", s.isolation)
@@ -27,15 +27,15 @@ func (s *sandboxSpec) contain(c *sandbox.Config) error {
 		}
 	}
 	if s.services != nil && network == container.NetworkHost {
-		network = container.NetworkBridge // they have networks of their own
+		network = container.NetworkBridge // the services have networks of their own
 	}
-	c.Network = network == container.NetworkHost // any other has a loopback of its own
+	c.Network = network == container.NetworkHost // every other network has a loopback of its own
 	c.Space = engine.New(container.Spec{Rollout: s.marker, Network: network, Limits: limitsOf(&s.task.Config.Environment),
 		Executable: s.executable, Services: s.services})
 	return nil
 }
 
-// limitsOf are the limits of an environment that its task sets.
+// limitsOf returns the limits that a task sets for its environment.
 func limitsOf(e *tasks.Environment) container.Limits {
 	l := e.Limits()
 	return container.Limits{MemoryMB: l.MemoryMB, CPUs: l.CPUs, GPUs: e.GPUs}

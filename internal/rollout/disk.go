@@ -11,18 +11,18 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// diskInterval is how often it is measured what an agent has written.
+// diskInterval is how often the size of an agent's folders is measured.
 const diskInterval = time.Second
 
 // diskLimit ends an agent that has written more than its task allows.
 type diskLimit struct {
-	// folders are those whose content counts, and limit is how many bytes they may have; 0 for no
-	// limit.
+	// folders are the folders whose content counts. limit is how many bytes they may have; 0 means
+	// no limit.
 	folders []string
 	limit   int64
 }
 
-// newDiskLimit is the limit of the rollout's task.
+// newDiskLimit returns the disk limit of the rollout's task.
 func (h *held) newDiskLimit(spec *sandboxSpec) diskLimit {
 	if spec.task == nil {
 		return diskLimit{}
@@ -38,7 +38,7 @@ func (h *held) newDiskLimit(spec *sandboxSpec) diskLimit {
 	return d
 }
 
-// exceeded measures once; nil if all is well.
+// exceeded measures once. It returns nil if the limit is kept.
 func (d *diskLimit) exceeded() error {
 	used, err := workspace.Usage(d.folders...)
 	switch {
@@ -54,8 +54,8 @@ func (d *diskLimit) exceeded() error {
 	return nil
 }
 
-// run runs an agent, and ends it when it has written too much. What it wrote at the very end counts
-// as well.
+// run runs an agent, and ends it when it has written too much. It measures once more when the agent
+// has ended.
 func (d *diskLimit) run(ctx context.Context,
 	segment func(context.Context) (agent.Outcome, error)) (agent.Outcome, error) {
 	if d.limit == 0 {
@@ -83,7 +83,7 @@ func (d *diskLimit) run(ctx context.Context,
 	return out, nil
 }
 
-// watch measures until the agent has ended. It rests longer where measuring takes long.
+// watch measures until the agent has ended. It pauses longer if measuring takes long.
 func (d *diskLimit) watch(ctx context.Context, end context.CancelCauseFunc) {
 	timer := time.NewTimer(diskInterval)
 	defer timer.Stop()

@@ -9,15 +9,14 @@ import (
 	"path/filepath"
 )
 
-// emptyFolders are the folders of a suspended rollout, below its root, with nothing in them. What
-// carries a store from one job of CI to the next often leaves such folders out, and they are made
-// again then.
+// emptyFolders records the empty folders below the root of a suspended rollout. Tools that carry a
+// store from one CI job to the next often leave empty folders out, so they are made again.
 type emptyFolders struct{ root string }
 
 func (e emptyFolders) file() string { return filepath.Join(e.root, "empty-folders.json") }
 
-// note writes down which folders are empty. It need not survive a power cut: that leaves folders
-// alone.
+// note writes a file that lists the empty folders. It need not survive a power cut, which leaves
+// folders alone.
 func (e emptyFolders) note(folders []string) error {
 	empty := []string{}
 	for _, name := range folders {
@@ -48,7 +47,7 @@ func (e emptyFolders) note(folders []string) error {
 func (e emptyFolders) makeAgain() error {
 	data, err := os.ReadFile(e.file())
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // an earlier version has suspended it
+		return nil // an earlier version has suspended the rollout
 	}
 	var empty []string
 	if err == nil {
@@ -68,7 +67,7 @@ func (e emptyFolders) makeAgain() error {
 	return nil
 }
 
-// forget removes what note has written: from now on there is a copy.
+// forget removes the file that note has written. From now on there is a copy.
 func (e emptyFolders) forget() error {
 	if err := os.Remove(e.file()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -18,19 +18,20 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// mayBeScored is the rule that a suspended rollout is not scored: its evaluators run in the state
-// evaluating and in no other. A rollout gets there when its agent has finished, and leaves it for its
-// end, or to wait for an evaluator; it never runs again. Both ways to the evaluators, the commit of a
-// segment and the claim of a rollout that lacks only results, ask here.
+// mayBeScored reports whether evaluators may run on a rollout: only in the state evaluating, so a
+// suspended rollout is not scored. A rollout reaches that state when its agent has finished. It
+// leaves it to end, or to wait for an evaluator; its agent never runs again. Both ways to the
+// evaluators call mayBeScored: the commit of a segment, and the claim of a rollout that lacks only
+// results.
 func mayBeScored(state eval.State) bool { return state == eval.StateEvaluating }
 
 // evaluatorCommand is the type of the evaluators that are programs.
 const evaluatorCommand = "command"
 
-// evaluate runs the evaluators that have no result yet, and ends the rollout or puts it to wait for
-// those of them that wait. If ctx is done in
-// between the rollout keeps the results that it has, and whoever claims it next goes on with the
-// others. files are those of the segment that has just ended, if it was run here.
+// evaluate runs the evaluators that have no result yet. Then it ends the rollout, or makes it wait
+// for the evaluators that wait. If ctx is done in between, the rollout keeps the results that it
+// has, and its next holder goes on with the others. files are the files of the segment that has
+// just ended, if it was run here.
 func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []store.File) error {
 	commit := context.WithoutCancel(ctx)
 	s := &scoring{held: r.held, files: files}
@@ -68,8 +69,8 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 		return r.waitForScores(commit, s)
 	}
 	failpoint.Hit("rollout.finishing")
-	if err := r.held.host.Store.Finish(commit, r.held.claim.Token, summary.RolloutScore(r.held.run.Plan.Set.Evaluators,
-		s.results), s.last...); err != nil {
+	if err := r.held.host.Store.Finish(commit, r.held.claim.Token,
+		summary.RolloutScore(r.held.run.Plan.Set.Evaluators, s.results), s.last...); err != nil {
 		return err
 	}
 	r.state = eval.StateCompleted
@@ -77,8 +78,8 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 	return verifierCopy{r.held}.removeUnlessKept()
 }
 
-// endUnverified is the rule that nothing is green, or red, in silence: a rollout whose verifier
-// left no reward is faulted. It has no score, not even 0.
+// endUnverified ends a rollout whose verifier left no reward as faulted. It gets no score, not even
+// 0, so that nothing passes or fails in silence.
 func (r *Rollout) endUnverified(ctx context.Context, f *fault.Fault) error {
 	message := r.held.run.Redact.String(f.Message)
 	if err := r.held.host.Store.FinishFaulted(ctx, r.held.claim.Token,
@@ -92,17 +93,17 @@ func (r *Rollout) endUnverified(ctx context.Context, f *fault.Fault) error {
 // scoring is the evaluation of a rollout whose agent has finished.
 type scoring struct {
 	held *held
-	// files are those of the segment that has just ended; nil if it was not run here.
+	// files are the files of the segment that has just ended; nil if it was not run here.
 	files []store.File
-	// results are what all evaluators so far have said, those before this claim included; done
-	// are the ids of these evaluators.
+	// results holds the results of all evaluators so far, those before this claim included. done
+	// holds the ids of these evaluators.
 	results []eval.Result
 	done    map[string]bool
-	// last are the results that are stored with the rollout's end, or when it waits.
+	// last holds the results that are stored when the rollout ends or waits.
 	last []store.Result
-	// judge asks in batches; nil if nothing is asked so.
+	// judge asks in batches; nil if no question goes to a batch.
 	judge *judge.Batched
-	// waits is what evaluators have begun to wait for.
+	// waits lists what evaluators have begun to wait for.
 	waits []evaluatorWait
 	// brokenOff says that the process was to end before all evaluators had run.
 	brokenOff bool
@@ -122,8 +123,8 @@ func (s *scoring) readResults() error {
 	return nil
 }
 
-// runEvaluators runs the evaluators without a result. What one said is stored before the next one
-// runs if running it again would cost something. The others, which only compute, are stored
+// runEvaluators runs the evaluators without a result. A result is stored before the next evaluator
+// runs if it would cost something to get it again. Results that are only computed are stored
 // together with the rollout's end.
 func (s *scoring) runEvaluators(ctx context.Context, subject eval.Subject) error {
 	run := s.held.run
@@ -151,7 +152,7 @@ func (s *scoring) runEvaluators(ctx context.Context, subject eval.Subject) error
 			s.waits = append(s.waits, evaluatorWait{evaluatorID: def.ID, requests: s.judge.Requests(def.ID)})
 		}
 		if len(verdict.Results) == 0 {
-			continue // it waits, or the evaluation does not ask for it
+			continue // the evaluator waits, or the evaluation does not ask for it
 		}
 		if err := s.keep(ctx, def, verdict.Results); err != nil {
 			return err
@@ -160,8 +161,8 @@ func (s *scoring) runEvaluators(ctx context.Context, subject eval.Subject) error
 	return nil
 }
 
-// evaluatorOrder is the order of the plan, but that people come last: they may see what the others
-// have said.
+// evaluatorOrder returns the order of the plan, with people last, since they may see the results of
+// the others.
 func evaluatorOrder(defs []eval.Definition) (order []int) {
 	var people []int
 	for i, def := range defs {
@@ -174,7 +175,7 @@ func evaluatorOrder(defs []eval.Definition) (order []int) {
 	return append(order, people...)
 }
 
-// keep stores what an evaluator said, or notes it for the rollout's end.
+// keep stores the results of an evaluator, or notes them for the rollout's end.
 func (s *scoring) keep(ctx context.Context, def eval.Definition, results []eval.Result) error {
 	s.results = append(s.results, results...)
 	data, err := jsonobj.Marshal(results)
@@ -193,7 +194,7 @@ func (s *scoring) keep(ctx context.Context, def eval.Definition, results []eval.
 	return nil
 }
 
-// segments are the rollout's segments. Most rollouts have only the one that has just ended.
+// segments returns the rollout's segments. Most rollouts have only the one that has just ended.
 func (s *scoring) segments(ctx context.Context) ([]store.Segment, error) {
 	if c := s.held.claim; c.State == eval.StateRunning && c.Segment == 1 {
 		return []store.Segment{{Number: 1, Attempt: c.Attempt, Outcome: store.OutcomeCompleted, Files: s.files}}, nil

@@ -26,7 +26,7 @@ func (h *held) keepFiles(names []string) ([]store.File, error) {
 		}
 		path := filepath.Join(dir, name)
 		for paths = append(paths, path); filepath.Dir(path) != dir; path = filepath.Dir(path) {
-			paths = append(paths, filepath.Dir(path)) // of a step
+			paths = append(paths, filepath.Dir(path)) // the file is in the folder of a step
 		}
 	}
 	// The folders from the attempt's up to that of the run's rollouts may all be new.
@@ -37,7 +37,7 @@ func (h *held) keepFiles(names []string) ([]store.File, error) {
 	return files, h.host.Syncer.Sync(paths...)
 }
 
-// buffers are what files are read into for their digest.
+// buffers holds the buffers into which files are read for their digests.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
 func digest(dir, name string) (store.File, error) {

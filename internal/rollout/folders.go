@@ -15,9 +15,9 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// stillHeld makes sure, if some time has passed since the claim, that nobody else has the rollout
-// by now. This process may have been stopped for a while, and the folders that it is about to
-// empty, or to start an agent in, may be in use.
+// stillHeld makes sure, if some time has passed since the claim, that no other process holds the
+// rollout by now. This process may have been stopped for a while. Then the folders that it is about
+// to empty, or in which it starts an agent, may be in use.
 func (h *held) stillHeld() error {
 	if time.Since(h.claimed) < h.host.Lease/3 {
 		return nil
@@ -29,10 +29,10 @@ func (h *held) stillHeld() error {
 	return err
 }
 
-// keptFolders are the folders of a rollout that survive a suspension.
+// keptFolders handles the folders of a rollout that survive a suspension.
 type keptFolders struct{ held *held }
 
-// names are their names below the rollout's root.
+// names returns their names below the rollout's root.
 func (k keptFolders) names() []string {
 	if k.held.hasServices() {
 		return append(slices.Clone(k.held.layout().Kept()), workspace.FolderVolumes)
@@ -43,9 +43,9 @@ func (k keptFolders) names() []string {
 	return []string{workspace.FolderWorkspace}
 }
 
-// prepare makes the folders what they were at the segment's start. The first segment starts with
-// empty ones. Before any other begins a copy is made, and whoever repeats the segment starts from
-// that.
+// prepare brings the folders into their state at the segment's start. The first segment starts with
+// empty folders. Before any other segment begins, a copy is made; a repetition of the segment
+// starts from the copy.
 func (k keptFolders) prepare() error {
 	h := k.held
 	if err := h.stillHeld(); err != nil {
@@ -83,9 +83,9 @@ func (k keptFolders) prepare() error {
 	return workspace.Restore(h.segmentCopy(), h.root(), k.names())
 }
 
-// keep makes durable what a resumed agent or the verifier needs of what the agent has left. An agent
-// whose folders cannot be kept has a fault, unless it only waits for its verifier: it must not
-// escape its verdict by what it leaves.
+// keep makes the files durable that a resumed agent or the verifier needs. An agent whose folders
+// cannot be kept has a fault, unless it only waits for its verifier: it must not escape its verdict
+// by what it leaves.
 func (k keptFolders) keep(out *agent.Outcome) error {
 	h := k.held
 	suspends := out.Interrupts != nil
@@ -123,11 +123,10 @@ func (k keptFolders) keep(out *agent.Outcome) error {
 	return nil
 }
 
-// forVerifier are the folders that are kept for the verifier. It has a home of its own, and the
+// forVerifier returns the folders that are kept for the verifier. It has a home of its own, and the
 // services are still at work in their volumes.
 func forVerifier(folders []string) []string {
 	return slices.DeleteFunc(slices.Clone(folders), func(name string) bool {
-		return name == workspace.FolderHome ||
-			name == workspace.FolderVolumes
+		return name == workspace.FolderHome || name == workspace.FolderVolumes
 	})
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// images are those of this user.
+// images opens the images of this user.
 var images = sync.OnceValues(func() (*image.Images, error) {
 	dir, err := image.Dir()
 	if err != nil {
@@ -30,14 +30,15 @@ var images = sync.OnceValues(func() (*image.Images, error) {
 	return image.Open(dir, image.Options{})
 })
 
-// fileImage is the file in a rollout's folder with the digest of the image that it has begun in.
+// fileImage is the file in a rollout's folder with the digest of the image in which the rollout
+// began.
 const fileImage = "image"
 
 // rolloutImages gives the sandboxes of a rollout their images.
 type rolloutImages struct{ held *held }
 
-// open gives the sandboxes of a task its image. What the agent has changed in the root belongs to
-// the image that it was started in, so a rollout that is gone on with gets the same.
+// open gives the sandboxes of a task its image. The agent's changes of the root belong to the image
+// in which it was started, so a resumed rollout gets the same image.
 func (r rolloutImages) open(ctx context.Context, s *sandboxSpec, begins bool) error {
 	all, err := images()
 	if err != nil {
@@ -70,19 +71,19 @@ func (r rolloutImages) open(ctx context.Context, s *sandboxSpec, begins bool) er
 	return nil
 }
 
-// spec is what the run wants of an image.
+// spec returns the run's requirements of an image.
 func (r rolloutImages) spec(i *tasks.Image) image.Spec {
 	s := image.Of(i)
 	s.For = r.held.claim.RunID
 	return s
 }
 
-// told tells what takes time.
+// told logs a step that takes time.
 func (r rolloutImages) told(what string) {
 	r.held.host.Logger.Info(what, "rollout", r.held.claim.RolloutID)
 }
 
-// keep keeps an image from being collected for as long as something needs it that may be there
+// keep protects an image from garbage collection for as long as something needs it that may exist
 // without any process.
 func (r rolloutImages) keep(i *image.Image) error { return r.keepFor(i.Keep) }
 
@@ -101,7 +102,7 @@ func (r rolloutImages) keepServices(names []string) error {
 	return err
 }
 
-// keepFor gives the paths for whose time something is kept.
+// keepFor calls keep with the paths for whose lifetime an image is kept.
 func (r rolloutImages) keepFor(keep func(path string) error) error {
 	err := keep(r.held.root())
 	if r.held.run.Plan.KeepImages {
@@ -110,8 +111,8 @@ func (r rolloutImages) keepFor(keep func(path string) error) error {
 	return err
 }
 
-// openSeparate gives the sandbox of a verifier of its own its image: that of the agent, unless the
-// task names another.
+// openSeparate opens the image for the separate sandbox of a verifier: the agent's image, unless
+// the task names another.
 func (r rolloutImages) openSeparate(ctx context.Context, s *sandboxSpec, stage *tasks.Stage) error {
 	all, err := images()
 	if err != nil {
@@ -141,7 +142,7 @@ func (r rolloutImages) openSeparate(ctx context.Context, s *sandboxSpec, stage *
 	return s.resolve()
 }
 
-// copyIn puts a file, or what is in a folder, at an inside path.
+// copyIn copies a file, or the content of a folder, to an inside path.
 func (s *sandboxSpec) copyIn(source, inside string) error {
 	below, rel, done, err := s.at(inside)
 	if err != nil {
@@ -151,25 +152,25 @@ func (s *sandboxSpec) copyIn(source, inside string) error {
 	return workspace.CopyIn(source, below, rel)
 }
 
-// at gives the folder of this machine in which an inside path lies, and the path in it, until done
-// is called. In an image no process of the rollout may run meanwhile.
+// at returns the folder of this machine in which an inside path lies, and the path in it. They are
+// valid until done is called. Over an image no process of the rollout may run meanwhile.
 func (s *sandboxSpec) at(inside string) (below, rel string, done func(), err error) {
 	below, rel = s.folders.Locate(inside)
 	if below != "" || s.image == nil {
 		return below, rel, func() {}, nil
 	}
-	if _, err := s.folders.Mounts(); err != nil { // which are made
+	if _, err := s.folders.Mounts(); err != nil { // it makes the folders
 		return "", "", nil, err
 	}
 	below, done, err = s.folders.Layers().Open(s.executable)
 	return below, path.Clean("/" + inside)[1:], done, err
 }
 
-// keepAlive are the arguments with which an image's entrypoint is started, as by Harbor: what it
-// starts beside them is there for the agent and for the tests.
+// keepAlive is the command with which an image's entrypoint is started, as by Harbor. The agent and
+// the tests can use the services that the entrypoint starts beside it.
 var keepAlive = []string{"sh", "-c", "sleep infinity"}
 
-// entrypoint is the service that an image starts, none if it has none.
+// entrypoint returns the service that an image starts; none if the image has no entrypoint.
 func (s *sandboxSpec) entrypoint() []sandbox.SetupCommand {
 	if s.image == nil || len(s.image.Config.Entrypoint) == 0 || s.image.Config.Entrypoint[0] == "" {
 		return nil
@@ -178,10 +179,10 @@ func (s *sandboxSpec) entrypoint() []sandbox.SetupCommand {
 		MayFail: true}}
 }
 
-// imageInterval is how often an image's healthcheck is repeated that does not say it, as by Docker.
+// imageInterval is the interval of a healthcheck whose image sets none, as by Docker.
 const imageInterval = 30 * time.Second
 
-// healthcheck is that of the image, nil if it has none.
+// healthcheck returns the healthcheck of the image; nil if it has none.
 func (s *sandboxSpec) healthcheck() *sandbox.Healthcheck {
 	if s.image == nil || s.image.Config.Healthcheck == nil || len(s.image.Config.Healthcheck.Test) < 2 {
 		return nil
@@ -201,11 +202,11 @@ func (s *sandboxSpec) healthcheck() *sandbox.Healthcheck {
 	return out
 }
 
-// programEnviron are the variables of a process that is no agent: those that every program of this machine
-// finds, if it has no image, and the task's.
+// programEnviron returns the variables of a process other than the agent: the task's, and without
+// an image those that every program of this machine gets.
 func (s *sandboxSpec) programEnviron(cfg *sandbox.Config, home string) []string {
 	if s.image != nil {
-		return s.environ(cfg) // HOME is that of the user
+		return s.environ(cfg) // the process has the HOME of its user
 	}
 	return append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + home, "TMPDIR=/tmp",
 		"PYTHONDONTWRITEBYTECODE=1"}, s.environ(cfg)...)

@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// SpentOnJudges is what the judges of a run have cost so far, as its results say. A question in a batch
-// counts as a call from when it waits; what it costs is not known before its answer.
+// SpentOnJudges returns what the judges of a run have cost so far, according to its results. A
+// question in a batch counts as a call as soon as it waits; its cost is known only with its answer.
 func SpentOnJudges(ctx context.Context, st store.Reader, runID string) (sum judge.Spent, err error) {
 	waiting := map[string]bool{}
 	err = st.Snapshot(ctx, runID, func(v store.View) error {
@@ -51,8 +51,8 @@ func SpentOnJudges(ctx context.Context, st store.Reader, runID string) (sum judg
 	return sum, err
 }
 
-// questionOf is what all triggers have in common that wait for the answer to one request; it is empty
-// if nobody else waits for this one.
+// questionOf returns the id that all triggers share that wait for the answer to one request; it is
+// empty if no other trigger waits for this one.
 func questionOf(t store.Trigger) (string, error) {
 	var spec wait.Spec
 	if err := json.Unmarshal(t.Spec, &spec); err != nil || spec.Payload == nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// layers are what the processes of a rollout have changed in the root of an image, with their
-// snapshots.
+// layers handles the changes that the processes of a rollout have made in the root of an image,
+// with their snapshots.
 type layers struct{ held *held }
 
-// snapshots are those of the rollout.
+// snapshots returns the snapshots of the rollout.
 func (l layers) snapshots() *snapshot.Store {
 	s := &snapshot.Store{Dir: filepath.Join(l.held.root(), "snapshots"), Root: l.held.root(),
 		Overlay: snapshot.OverlayTrusted}
@@ -25,11 +25,11 @@ func (l layers) snapshots() *snapshot.Store {
 	return s
 }
 
-// verifierSnapshot is the snapshot of what the agent has left over an image.
+// verifierSnapshot names the snapshot of the folders that the agent has left over an image.
 const verifierSnapshot = "verified"
 
-// keep takes a snapshot of what the agent has left. Until the segment is committed that of its
-// beginning stays.
+// keep takes a snapshot of the folders that the agent has left. The snapshot of the segment's
+// beginning stays until the segment is committed.
 func (l layers) keep(name string, folders []string) error {
 	if err := l.held.stillHeld(); err != nil {
 		return err
@@ -47,14 +47,16 @@ func (l layers) keep(name string, folders []string) error {
 	return err
 }
 
-// restore is what [workspace.Restore] is for other folders: it makes them what they were, for a
-// process that is going to change them. Without a snapshot they are as they were, and one is taken.
+// restore does over an image what [workspace.Restore] does for other folders: it restores them for
+// a process that is going to change them. If there is no snapshot, the folders are unchanged, and
+// one is taken.
 func (l layers) restore(name string, folders []string) error {
 	s := l.snapshots()
 	if !s.Has(name) {
 		if _, err := os.Lstat(filepath.Join(l.held.root(), workspace.FolderUpper)); errors.Is(err, fs.ErrNotExist) {
 			return fault.New(fault.Workspace,
-				"what the rollout has changed in its image is missing: "+filepath.Join(l.held.root(), workspace.FolderUpper))
+				"what the rollout has changed in its image is missing: "+
+					filepath.Join(l.held.root(), workspace.FolderUpper))
 		}
 		if err := l.keep(name, folders); err != nil {
 			return err

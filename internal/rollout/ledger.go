@@ -15,8 +15,8 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// behindGateway puts the MCP servers of the rollout behind the gateway. It is nil if the agent gets
-// them as they are declared.
+// behindGateway puts the MCP servers of the rollout behind the gateway. It returns nil if the agent
+// gets them as they are declared.
 func (h *held) behindGateway(servers []tasks.MCPServer) *agent.Gateway {
 	if h.run.Plan.MCP == plans.MCPDirect || !h.entry.Needs().Gateway {
 		return nil
@@ -68,7 +68,7 @@ func (l ledger) Work(ctx context.Context, id string) (*wait.Work, error) {
 	return WorkOf(ctx, l.store, l.token.RolloutID, id)
 }
 
-// WorkOf reads what a call of a rollout has started; nil if nothing is recorded.
+// WorkOf reads the work that a call of a rollout has started; nil if none is recorded.
 func WorkOf(ctx context.Context, s store.Ledger, rolloutID, callID string) (*wait.Work, error) {
 	raw, err := s.CallWork(ctx, rolloutID, callID)
 	if err != nil {
@@ -84,8 +84,8 @@ func (l ledger) Ended(ctx context.Context, id string) error {
 	return err
 }
 
-// permissionCall is the name under which the ledger keeps that a permission was used. No server's
-// tool has it.
+// permissionCall is the name under which the ledger records that a permission was used. No server's
+// tool has that name.
 const permissionCall = "permission"
 
 // consume implements [agent.Segment].Consume. The use of a permission is a call that never ends, so

@@ -13,7 +13,7 @@ import (
 // more takes nothing from the others. No task says how many it needs.
 const maxPIDs = 4096
 
-// limits are what the processes of a task may use together.
+// limits returns what the processes of a task may use together.
 func (s *sandboxSpec) limits() cgroup.Limits {
 	if s.task == nil {
 		return cgroup.Limits{}
@@ -22,10 +22,10 @@ func (s *sandboxSpec) limits() cgroup.Limits {
 	return cgroup.Limits{Memory: int64(max(0, min(l.MemoryMB, 1<<40))) << 20, CPUs: max(0, l.CPUs), PIDs: maxPIDs}
 }
 
-// withoutEffect are the limits of a task that cannot be kept on this machine.
+// withoutEffect returns the limits of a task that cannot be enforced on this machine.
 func withoutEffect(s *sandboxSpec) []record.LimitWithoutEffect {
 	if s.isolation == sandbox.IsolationPodman || s.isolation == sandbox.IsolationDocker {
-		return nil // the engine's
+		return nil // the container engine enforces them
 	}
 	return unkept(s.task.Config.Environment.Limits(), cgroup.Missing())
 }
@@ -37,8 +37,8 @@ func unkept(l tasks.Limits, missing map[cgroup.Controller]error) (out []record.L
 		controller cgroup.Controller
 	}{{"environment.cpus", l.CPUs, cgroup.CPU}, {"environment.memory_mb", float64(l.MemoryMB), cgroup.Memory}} {
 		if err := missing[limit.controller]; err != nil && limit.value > 0 {
-			out = append(out, record.LimitWithoutEffect{Key: limit.key, Reason: fmt.Sprintf("%v is not kept here: %v",
-				limit.value, err)})
+			out = append(out, record.LimitWithoutEffect{Key: limit.key,
+				Reason: fmt.Sprintf("%v is not kept here: %v", limit.value, err)})
 		}
 	}
 	return out

@@ -8,7 +8,7 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// agentServers turns the task's MCP servers into what session/new wants. Transports have other
+// agentServers turns the task's MCP servers into parameters of session/new. Transports have other
 // names there, lists keep their order, and tool filters are a hint under _meta, as in benchflow.
 // hosted names the servers that start in the agent's sandbox.
 func agentServers(servers []tasks.MCPServer, cfg *sandbox.Config) (out []acp.MCPServer, hosted []string) {
@@ -41,8 +41,8 @@ func keyValues(in []tasks.KeyValue) []acp.KeyValue {
 	return out
 }
 
-// filters are a server's tool filters as a hint under _meta, nil if it has none. No known agent
-// heeds them.
+// filters returns a server's tool filters as a hint under _meta; nil if it has none. No known agent
+// heeds the hint.
 func filters(s tasks.MCPServer) json.RawMessage {
 	var f struct {
 		Tools       []string `json:"tools,omitempty"`

@@ -19,17 +19,17 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// proxyPort is where the proxy of an allowlist is on the loopback of a sandbox.
+// proxyPort is the port of an allowlist's proxy on the loopback of a sandbox.
 const proxyPort = 18436
 
-// fileNetwork is the log of what an agent was refused.
+// fileNetwork is the log of the connections that an agent was refused.
 const fileNetwork = "network.jsonl"
 
-// reach is the way of the processes of a sandbox to the hosts that they may reach. A nil one leads
+// reach gives the processes of a sandbox a way to the hosts that they may reach. A nil reach leads
 // nowhere, and needs no Close.
 type reach struct {
 	proxy *allowlist.Proxy
-	// env are the variables by which programs find it.
+	// env holds the variables by which programs find the proxy.
 	env []string
 
 	mu      sync.Mutex
@@ -37,13 +37,13 @@ type reach struct {
 	total   int
 }
 
-// refusedHost is a host and port with why it was refused.
+// refusedHost is a host and port with the reason for the refusal.
 type refusedHost struct{ target, reason string }
 
 // mostRefused is how many different refusals are remembered.
 const mostRefused = 1000
 
-// networkOf is what a phase says of the network, or else the task.
+// networkOf returns the network setting of a phase, or else that of the task.
 func (s *sandboxSpec) networkOf(phase tasks.Network) tasks.Network {
 	if phase.NetworkMode == "" && s.task != nil {
 		return s.task.Config.Environment.Network
@@ -51,8 +51,8 @@ func (s *sandboxSpec) networkOf(phase tasks.Network) tasks.Network {
 	return phase
 }
 
-// openReach opens the way of processes to the hosts of their phase, if it has a list of them. Its
-// socket is in dir, whose path is short.
+// openReach opens the way of processes to the hosts of their phase, if the phase has a list of
+// hosts. The socket is in dir, whose path is short.
 func (s *sandboxSpec) openReach(ctx context.Context, h *held, phase tasks.Network, cfg *sandbox.Config,
 	dir string) (*reach, error) {
 	network := s.networkOf(phase)
@@ -65,8 +65,8 @@ func (s *sandboxSpec) openReach(ctx context.Context, h *held, phase tasks.Networ
 		return nil, err
 	}
 	r := &reach{refused: map[refusedHost]int{}}
-	r.proxy = allowlist.Serve(l, allowlist.New(network.AllowedHosts),
-		allowlist.Options{Refused: func(target, reason string) {
+	r.proxy = allowlist.Serve(l, allowlist.New(network.AllowedHosts), allowlist.Options{
+		Refused: func(target, reason string) {
 			if r.count(refusedHost{target, reason}) {
 				h.host.Logger.Warn("a host was refused, which is not among the task's allowed_hosts",
 					"rollout", h.claim.RolloutID, "host", h.run.Redact.String(target), "reason", reason)
@@ -85,7 +85,7 @@ func (s *sandboxSpec) openReach(ctx context.Context, h *held, phase tasks.Networ
 	return r, nil
 }
 
-// count reports whether something is refused for the first time.
+// count counts a refusal and reports whether it is the first of its kind.
 func (r *reach) count(one refusedHost) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +96,7 @@ func (r *reach) count(one refusedHost) (first bool) {
 	return first
 }
 
-// environ are the variables by which programs find the way.
+// environ returns the variables by which programs find the proxy.
 func (r *reach) environ() []string {
 	if r == nil {
 		return nil
@@ -104,7 +104,7 @@ func (r *reach) environ() []string {
 	return r.env
 }
 
-// Close ends what was passed on.
+// Close ends the connections.
 func (r *reach) Close() error {
 	if r == nil {
 		return nil
@@ -112,7 +112,7 @@ func (r *reach) Close() error {
 	return r.proxy.Close()
 }
 
-// sorted are the refusals in the order of their hosts. The way must be closed.
+// sorted returns the refusals in the order of their hosts. The reach must be closed.
 func (r *reach) sorted() []refusedHost {
 	if r == nil {
 		return nil
@@ -122,7 +122,8 @@ func (r *reach) sorted() []refusedHost {
 	})
 }
 
-// connections are what was refused, as it is reported; nil if nothing was. The way must be closed.
+// connections returns the refusals as they are reported; nil if there were none. The reach must be
+// closed.
 func (r *reach) connections() *schemas.RefusedConnections {
 	if r == nil || r.total == 0 {
 		return nil
@@ -131,10 +132,10 @@ func (r *reach) connections() *schemas.RefusedConnections {
 	for _, one := range r.sorted() {
 		all.Hosts = append(all.Hosts, schemas.RefusedHost{Host: one.target, Reason: one.reason, Connections: r.refused[one]})
 	}
-	return all.Plus(&schemas.RefusedConnections{}) // which has the most frequent first, and not too many
+	return all.Plus(&schemas.RefusedConnections{}) // Plus puts the most frequent first, and keeps only so many
 }
 
-// notes say what tests were refused.
+// notes say which connections tests were refused.
 func (r *reach) notes() (notes []string) {
 	all := r.connections()
 	if all == nil {
@@ -150,7 +151,7 @@ func (r *reach) notes() (notes []string) {
 	return notes
 }
 
-// because is what tests were refused, for the message of their fault.
+// because names the connections that tests were refused, for the message of their fault.
 func (r *reach) because() string {
 	if all := r.connections(); all != nil {
 		return "; " + all.String()
@@ -158,7 +159,7 @@ func (r *reach) because() string {
 	return ""
 }
 
-// keep adds a log of what the agent was refused to the files of its segment.
+// keep adds a log of the agent's refused connections to the files of its segment.
 func (r *reach) keep(h *held, dir string, out *agent.Outcome) error {
 	all := r.sorted()
 	if all == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// segmentEnd says what to commit of an outcome. The segment's files and, if the rollout goes on
-// later, its folders are durable by then.
+// segmentEnd turns an outcome into the segment's end that is committed. It makes the segment's
+// files durable and, if the rollout goes on later, its folders.
 func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.SegmentEnd, error) {
 	limits := r.held.run.Plan.Set.Limits
 	end := store.SegmentEnd{SuspendTimeout: r.held.run.Plan.SuspendTimeout(time.Now()), Queued: r.queued}
@@ -31,7 +31,7 @@ func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.Segm
 	}
 	r.keepToBudget(ctx, &out)
 	if out.Limit != nil && r.held.evaluation.Task == nil {
-		out.Fault = out.Limit // nobody can say what the output is worth
+		out.Fault = out.Limit // without a verifier nobody can tell what the output is worth
 	}
 	if out.Interrupts != nil && r.held.claim.Suspensions >= limits.Suspensions {
 		out.Fault = fault.Newf(fault.Suspensions, "the rollout was suspended %d times (limits.suspensions)",
@@ -47,7 +47,8 @@ func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.Segm
 		end.Outcome = store.OutcomeSuspended
 		end.Triggers, err = r.newTriggers(out.Interrupts)
 	default:
-		// What is stored is what will be shown, also by a process that does not know the secrets.
+		// The output is stored without secrets, because a process that does not know them may show
+		// it.
 		end.Outcome, end.Output = store.OutcomeCompleted, r.held.run.Redact.JSON(out.Output)
 	}
 	return end, err
@@ -72,11 +73,10 @@ func (r *Rollout) failedEnd(ctx context.Context, end *store.SegmentEnd, f *fault
 	}
 }
 
-// neverRetried are the faults that another attempt cannot mend.
+// neverRetried holds the faults that another attempt cannot repair.
 var neverRetried = map[fault.Category]bool{
 	fault.StartUnknown: true, fault.Unresumable: true, fault.Suspensions: true, fault.SuspendTimeout: true,
-	fault.NotRunnable: true,
-	fault.Workspace:   true, fault.Budget: true,
+	fault.NotRunnable: true, fault.Workspace: true, fault.Budget: true,
 }
 
 func retryable(on []string, category fault.Category) bool {

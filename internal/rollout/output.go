@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// limitedWriter lets so many bytes through and drops the rest.
+// limitedWriter writes a limited number of bytes and drops the rest.
 type limitedWriter struct {
 	w    io.Writer
 	left int
@@ -31,7 +31,7 @@ func (l *limitedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// lockedWriter is for two streams that go to one file.
+// lockedWriter lets two streams write to one file.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -47,10 +47,10 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// maxLog is how much of what a verifier or a collecting command prints is kept.
+// maxLog is how much output of a verifier or a collecting command is kept.
 const maxLog = 4 << 20
 
-// runLogged runs a command and keeps what it prints, through the redaction.
+// runLogged runs a command and keeps its redacted output.
 func (v *verifier) runLogged(ctx context.Context, c sandbox.Command, path string) (exit sandbox.Exit, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return exit, err

@@ -9,7 +9,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// postponed is how long a process leaves a rollout alone that it cannot run. Another one may.
+// postponed is how long a process leaves a rollout alone that it cannot run. Another process may
+// run it.
 const postponed = time.Minute
 
 // postpone puts a rollout back that this process cannot run.
@@ -26,8 +27,8 @@ func (r *Rollout) PutBack(ctx context.Context, why *fault.Fault, pause time.Dura
 	if r.state == eval.StateEvaluating {
 		return r.held.host.Store.Release(ctx, r.held.claim.Token, pause)
 	}
-	_, err := r.held.host.Store.CommitSegment(ctx, r.held.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted,
-		Fault: why, RetryAfter: pause})
+	_, err := r.held.host.Store.CommitSegment(ctx, r.held.claim.Token,
+		store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: why, RetryAfter: pause})
 	return err
 }
 

@@ -21,13 +21,14 @@ import (
 // Rescoring asks evaluators about completed rollouts again. It needs no lease, since it changes
 // nothing but the files of a task's verifier, and stores nothing itself.
 type Rescoring struct {
-	// Host needs no LoadRun, Syncer and Lease here.
+	// Host needs no LoadRun, Syncer or Lease here.
 	Host *Host
-	// Number is that of the rescoring in the store.
+	// Number is the number of the rescoring in the store.
 	Number int
-	// Keeps says whether what an evaluator has said of a rollout is kept, so that it is not asked.
+	// Keeps reports whether the earlier results of an evaluator for a rollout are kept, so that the
+	// evaluator is not asked.
 	Keeps func(one *store.Rescorable, def eval.Definition, earlier Earlier) bool
-	// Same says whether earlier results are of the same definition.
+	// Same reports whether earlier results come from the same definition.
 	Same func(def eval.Definition, earlier Earlier) bool
 	// WithoutWorkspaces asks evaluators that may read the workspace even if it is gone.
 	WithoutWorkspaces bool
@@ -35,13 +36,13 @@ type Rescoring struct {
 	run *Run
 }
 
-// Earlier is what an evaluator has said of a rollout before.
+// Earlier holds the earlier results of an evaluator for a rollout.
 type Earlier struct {
 	store.Result
 	Results []eval.Result
 }
 
-// Failed says that the evaluator could not say anything, or was not run.
+// Failed reports whether the evaluator gave no result, or was not run.
 func (e Earlier) Failed() bool {
 	for _, r := range e.Results {
 		if r.Failed() || r.NotRun != "" {
@@ -58,13 +59,13 @@ func (r *Rescoring) Prepare(plan plans.Plan, dir string, judges *judge.Judges, r
 	return err
 }
 
-// unscored is why a rollout is not scored again.
+// unscored says why a rollout is not scored again.
 type unscored struct{ reason string }
 
 func (u unscored) Error() string { return u.reason }
 
-// Score gives what the evaluators say of a rollout now. What is wrong with the rollout is a reason
-// not to score it; the error is that ctx is done.
+// Score returns what the evaluators say of a rollout now. A problem with the rollout is a reason
+// not to score it; an error means that ctx is done.
 func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store.Rescored, err error) {
 	out.RolloutID = one.ID
 	defer func() {
@@ -77,8 +78,8 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 			out, err = store.Rescored{RolloutID: one.ID, Unscored: r.run.Redact.String(err.Error())}, nil
 		}
 	}()
-	h := &held{host: r.Host, run: r.run, rescoring: r.Number, claim: store.Claim{Token: store.Token{RolloutID: one.ID},
-		Rollout: one.Rollout, Evaluation: one.Evaluation, Results: one.Results}}
+	h := &held{host: r.Host, run: r.run, rescoring: r.Number, claim: store.Claim{
+		Token: store.Token{RolloutID: one.ID}, Rollout: one.Rollout, Evaluation: one.Evaluation, Results: one.Results}}
 	if err := h.find(); err != nil {
 		return out, err
 	}
@@ -103,8 +104,8 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 		}
 		if def.Type == evaluatorCommand && missing != nil && !r.WithoutWorkspaces {
 			if _, asks := h.evaluation.Criteria[def.ID]; asks {
-				return out,
-					unscored{fmt.Sprintf("its workspace was not kept, and the evaluator %s may read it; --keep-workspaces keeps those of a run, --without-workspaces asks the evaluator all the same", def.ID)}
+				return out, unscored{fmt.Sprintf(
+					"its workspace was not kept, and the evaluator %s may read it; --keep-workspaces keeps those of a run, --without-workspaces asks the evaluator all the same", def.ID)}
 			}
 		}
 		results, kept, err := r.ask(ctx, h, i, subject, earlier, there)
@@ -131,8 +132,8 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 	return out, nil
 }
 
-// ask asks one evaluator. What a person or a job has said is not asked for a second time: where an
-// evaluator would wait, its earlier results are kept.
+// ask asks one evaluator. People and jobs are not asked a second time: if an evaluator would wait,
+// its earlier results are kept.
 func (r *Rescoring) ask(ctx context.Context, h *held, i int, subject eval.Subject, earlier Earlier,
 	there bool) (results []eval.Result, kept bool, err error) {
 	def := r.run.Plan.Set.Evaluators[i]
@@ -151,10 +152,10 @@ func (r *Rescoring) ask(ctx context.Context, h *held, i int, subject eval.Subjec
 		def.ID)}
 }
 
-// verify runs a task's verifier again on what the agent has left. The verifiers of steps cannot be
-// run again: what they saw is gone.
-func (r *Rescoring) verify(ctx context.Context, h *held, earlier Earlier, there bool) (results []eval.Result,
-	kept bool, err error) {
+// verify runs a task's verifier again on the files that the agent has left. The verifiers of steps
+// cannot be run again, since the files that they saw are gone.
+func (r *Rescoring) verify(ctx context.Context, h *held, earlier Earlier, there bool) (
+	results []eval.Result, kept bool, err error) {
 	if h.evaluation.Task == nil {
 		return nil, false, nil
 	}
@@ -167,14 +168,14 @@ func (r *Rescoring) verify(ctx context.Context, h *held, earlier Earlier, there 
 		return earlier.Results, true, nil
 	}
 	if !(verifierCopy{h}).exists() {
-		return nil, false,
-			unscored{"what its agent has left was not kept, so that the verifier has nothing to look at; --keep-workspaces keeps it"}
+		return nil, false, unscored{
+			"what its agent has left was not kept, so that the verifier has nothing to look at; --keep-workspaces keeps it"}
 	}
 	results, err = (&scoring{held: h}).verify(ctx)
 	return results, false, reasonOf(err)
 }
 
-// reasonOf is the message of a fault without its category.
+// reasonOf returns the message of a fault without its category.
 func reasonOf(err error) error {
 	var f *fault.Fault
 	if errors.As(err, &f) {
@@ -183,7 +184,7 @@ func reasonOf(err error) error {
 	return err
 }
 
-// earlierOf finds what an evaluator has said.
+// earlierOf finds the results of an evaluator.
 func earlierOf(all []store.Result, id string) (out Earlier, there bool, err error) {
 	for _, r := range all {
 		if r.EvaluatorID == id {
@@ -197,7 +198,7 @@ func earlierOf(all []store.Result, id string) (out Earlier, there bool, err erro
 	return out, false, nil
 }
 
-// outputOf is what the agent has answered.
+// outputOf returns the agent's output.
 func outputOf(segments []store.Segment) (out json.RawMessage) {
 	for _, g := range segments {
 		if g.Outcome == store.OutcomeCompleted {

@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// resumeDocument makes what a resumed agent reads of the deliveries. A fault takes the place of a
-// payload; agents that cannot take one never come here with one.
+// resumeDocument makes the document of deliveries that a resumed agent reads. A fault takes the
+// place of a payload; for agents that do not accept faults there is never one.
 func resumeDocument(deliveries []store.Trigger) (map[string]json.RawMessage, map[string]agent.Delivery) {
 	resume := map[string]json.RawMessage{}
 	envelopes := map[string]agent.Delivery{}
@@ -37,8 +37,8 @@ func resumeDocument(deliveries []store.Trigger) (map[string]json.RawMessage, map
 	return resume, envelopes
 }
 
-// previousSegments is what the segments before have left: the steps that are done, and the folders
-// of those that the conversation goes on from.
+// previousSegments returns what earlier segments have left: the steps that are done, and the
+// folders of the segments whose conversation goes on.
 func (h *held) previousSegments(ctx context.Context) (done []record.StepResult, history []string, err error) {
 	if h.claim.Segment == 1 {
 		return nil, nil, nil
@@ -56,13 +56,13 @@ func (h *held) previousSegments(ctx context.Context) (done []record.StepResult, 
 			return nil, nil, fmt.Errorf("segment %d: %w", g.Number, err)
 		}
 		if len(info.Steps) > len(done) {
-			history = nil // a step has ended since, and its conversation with it
+			history = nil // a step has ended in this segment, and its conversation with it
 		}
 		done = info.Steps
 		for _, f := range g.Files {
 			if filepath.Base(f.Name) == acpagent.FileSession {
-				history = append(history, filepath.Join(h.attemptDir(g.Number, g.Attempt),
-					filepath.Dir(filepath.FromSlash(f.Name))))
+				history = append(history,
+					filepath.Join(h.attemptDir(g.Number, g.Attempt), filepath.Dir(filepath.FromSlash(f.Name))))
 			}
 		}
 	}

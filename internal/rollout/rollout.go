@@ -1,9 +1,9 @@
 // Package rollout takes one claimed rollout as far as it goes: to its next suspension, to another
-// attempt, or through its evaluators to its end. A file is a step of that: claim, segment, suspend,
-// resume, evaluate, verify. What it decides is in the store before anything follows from it.
+// attempt, or through its evaluators to its end. Each step has a file: claim, segment, suspend,
+// resume, evaluate, verify. A decision is in the store before anything follows from it.
 //
-// The package knows one rollout at a time. Which one runs when, leases and the jobs that are waited
-// for are the engine's.
+// The package knows one rollout at a time. The engine decides which one runs when, and looks after
+// leases and jobs.
 package rollout
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// The causes with which the context of [Rollout.Run] is ended, and what a [Slot] answers.
+// The causes with which the context of [Rollout.Run] is ended, and the error of a [Slot].
 var (
 	ErrCancelled = errors.New("the rollout was cancelled")
 	ErrLeaseLost = errors.New("the lease could not be renewed")
@@ -33,7 +33,7 @@ var (
 	ErrNoSlot = errors.New("there was no slot for the agent")
 )
 
-// Store is what a rollout needs of the store in which it is.
+// Store is the part of the store that a rollout needs.
 type Store interface {
 	store.Reader
 	store.Queue
@@ -41,32 +41,32 @@ type Store interface {
 	store.Ledger
 }
 
-// Host is what the process gives to the rollouts that it works on.
+// Host holds what the process provides to the rollouts that it works on.
 type Host struct {
 	Store Store
 	// LoadRun returns a run of the store.
 	LoadRun func(ctx context.Context, runID string) (*Run, error)
 	// JobsChanged is called after a commit that may have left jobs to be started or cancelled.
 	JobsChanged func()
-	// Resolve gives the value of a ${VAR}.
+	// Resolve returns the value of a ${VAR}.
 	Resolve func(name string) (string, bool)
-	// AnyRun says that the process works on every run of the store. It then leaves alone the
-	// rollouts whose variables it lacks; another process may have them.
+	// AnyRun says that the process works on every run of the store. It then leaves rollouts alone
+	// whose variables it lacks; another process may have them.
 	AnyRun bool
 	// Executable is the evalrun program, which sandboxes start.
 	Executable string
 	// Lease is how long a claim lasts unless it is renewed.
 	Lease  time.Duration
 	Logger *slog.Logger
-	// Syncer makes the files of segments durable, those of several rollouts at once.
+	// Syncer makes the files of segments durable, for several rollouts at once.
 	Syncer *durable.Syncer
 }
 
-// Slot is one of the agents that may run at once.
+// Slot is a rollout's slot among the agents that may run at once.
 type Slot interface {
 	// Acquire waits for the slot; ErrNoSlot means that there will be none soon.
 	Acquire(ctx context.Context) error
-	// Release gives the slot up, or the wish to have one. Every call but the first does nothing.
+	// Release gives up the slot, or the wait for one. Every call but the first does nothing.
 	Release()
 }
 
@@ -76,7 +76,7 @@ type Rollout struct {
 	slot Slot
 	// leftover is why processes of an earlier holder could not be ended.
 	leftover error
-	// state is that of the rollout, as it was last committed here.
+	// state is the state of the rollout as it was last committed here.
 	state eval.State
 	// postponed says that this process cannot run the rollout and has put it back for another.
 	postponed bool
@@ -84,9 +84,9 @@ type Rollout struct {
 	// claim.
 	started time.Time
 	queued  time.Duration
-	// budget is what it may use of models; nil before its segment.
+	// budget is what the rollout may spend on models; nil before its segment.
 	budget *agent.Budget
-	// declared are the MCP servers of its sandbox, as they are declared.
+	// declared holds the MCP servers of its sandbox as they are declared.
 	declared []tasks.MCPServer
 }
 
@@ -96,15 +96,15 @@ func New(host *Host, c store.Claim, slot Slot, leftover error) *Rollout {
 	return &Rollout{held: &held{host: host, claim: c, claimed: time.Now()}, slot: slot, leftover: leftover, state: c.State}
 }
 
-// State is the state of the rollout as it was last committed here.
+// State returns the state of the rollout as it was last committed here.
 func (r *Rollout) State() eval.State { return r.state }
 
 // Postponed reports whether the rollout was put back because this process cannot run it.
 func (r *Rollout) Postponed() bool { return r.postponed }
 
-// Run runs a segment, or only the evaluators if no more than they are missing. When ctx is done the
-// agent is ended; what it has done by then is committed all the same. The error is only for what is
-// wrong with evalrun or its store.
+// Run runs a segment, or only the evaluators if only results are missing. When ctx is done the
+// agent is ended; what it has done by then is still committed. An error means that evalrun or its
+// store has failed.
 func (r *Rollout) Run(ctx context.Context) (err error) {
 	failpoint.Hit("rollout.claimed")
 	defer r.slot.Release()
@@ -139,9 +139,9 @@ func (r *Rollout) Run(ctx context.Context) (err error) {
 	case errors.Is(err, ErrNoSlot):
 		return r.held.host.Store.Release(commit, r.held.claim.Token, 0)
 	case err != nil:
-		return err // something is wrong with us, not with the agent
+		return err // evalrun has failed, not the agent
 	case errors.Is(context.Cause(ctx), ErrLeaseLost):
-		// Unless somebody has it already, who runs the segment again.
+		// If another process has the rollout already, it runs the segment again.
 		return r.PutBack(commit, interrupted(ErrLeaseLost.Error()), 0)
 	}
 	return r.commitSegment(ctx, out)
@@ -151,7 +151,7 @@ func lacks(variables []string) string {
 	return fmt.Sprintf("this executor lacks ${%s}; pass it with --env or --env-file", strings.Join(variables, "}, ${"))
 }
 
-// commitSegment records how a segment ended, and does what follows from that.
+// commitSegment records how a segment ended, and carries out the consequences.
 func (r *Rollout) commitSegment(ctx context.Context, out agent.Outcome) error {
 	commit := context.WithoutCancel(ctx)
 	end, err := r.segmentEnd(ctx, out)
@@ -176,7 +176,7 @@ func (r *Rollout) commitSegment(ctx context.Context, out agent.Outcome) error {
 		return err // another attempt needs the copy
 	}
 	if !scored && r.held.entry.Needs().Sandbox {
-		err = errors.Join(err, r.held.joinTrajectory(commit)) // whoever evaluates does it himself
+		err = errors.Join(err, r.held.joinTrajectory(commit)) // evaluate joins the trajectory itself
 	}
 	if r.held.claim.Segment == 1 {
 		return err // no copy was made

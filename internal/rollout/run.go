@@ -13,13 +13,13 @@ import (
 	"github.com/evalrun/evalrun/internal/wait/sources"
 )
 
-// Run is what the rollouts of a run share, made from its plan.
+// Run holds what the rollouts of a run share. It is made from the run's plan.
 type Run struct {
 	Plan plans.Plan
 	// Dir is the eval set's folder.
 	Dir    string
 	agents agents
-	// Evaluators stand in the order of the plan; that of the task's verifier is nil.
+	// Evaluators are in the order of the plan; the evaluator of the task's verifier is nil.
 	Evaluators []eval.Evaluator
 	Sources    *sources.Set
 	// Judges ask models for verdicts; nil if no evaluator needs one.
@@ -54,13 +54,14 @@ func newEvaluators(plan plans.Plan) (out []eval.Evaluator, err error) {
 	return out, nil
 }
 
-// Close lets go of what the run keeps for its rollouts. Those that still work on it may go on.
+// Close releases what the run keeps for its rollouts. Rollouts that are still in progress may go
+// on.
 func (run *Run) Close() error {
 	run.Sources.Close()
 	return run.agents.close()
 }
 
-// within is a path that the plan has relative to the eval set's folder.
+// within resolves a path of the plan, which is relative to the eval set's folder.
 func (r *Run) within(rel string) string {
 	if rel = filepath.FromSlash(rel); filepath.IsAbs(rel) {
 		return rel
@@ -68,7 +69,7 @@ func (r *Run) within(rel string) string {
 	return filepath.Join(r.Dir, rel)
 }
 
-// filter is the redaction of the run, nil if there is none.
+// filter returns the redaction of the run; nil if there is none.
 func (r *Run) filter() func(io.Writer) io.WriteCloser {
 	if r.Redact == nil {
 		return nil

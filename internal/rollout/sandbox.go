@@ -91,8 +91,8 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec,
 		return nil, setupFault(fmt.Errorf("the task directory %s cannot be read: %w", ref.Dir, err))
 	}
 	if digest != ref.Digest {
-		return nil, setupFault(fmt.Errorf("the task directory %s is not what it was when the run was planned; plan a new run",
-			ref.Dir))
+		return nil, setupFault(fmt.Errorf(
+			"the task directory %s is not what it was when the run was planned; plan a new run", ref.Dir))
 	}
 	task, problems := tasks.Load(dir)
 	if err := problems.Err(false); err != nil {
@@ -108,8 +108,8 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec,
 			return nil, err
 		}
 	} else if task.HasImage() { // planned by an evalrun that could leave the image out
-		return nil,
-			setupFault(errors.New("the run was planned to run the task without its image, which is not possible any more; plan a new run"))
+		return nil, setupFault(errors.New(
+			"the run was planned to run the task without its image, which is not possible any more; plan a new run"))
 	}
 	if h.hasServices() {
 		if s.compose, err = container.ReadCompose(filepath.Join(dir, "environment", container.ComposeFile),

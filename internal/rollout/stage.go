@@ -108,8 +108,8 @@ func (s *stageRunner) agentSandbox(stage *tasks.Stage, begins bool) (*agent.Sand
 	switch {
 	case spec.image == nil:
 	case s.held.entry.Needs().Home:
-		p.Config.Binds = append(p.Config.Binds, sandbox.Bind{Host: spec.folders.Dir(workspace.FolderHome), Inside: home,
-			Writable: true})
+		p.Config.Binds = append(p.Config.Binds,
+			sandbox.Bind{Host: spec.folders.Dir(workspace.FolderHome), Inside: home, Writable: true})
 		p.Config.Own = []string{home}
 	default:
 		p.Home = "" // that of the user

@@ -26,8 +26,8 @@ func (s *Store) Take(name string, folders ...string) (*Report, error) {
 	}
 	before := s.loadIndex()
 	m := &manifest{Version: formatVersion, ID: uuid.NewString(), Folders: folders}
-	t := &taker{store: s, before: before, packs: newPacker(s.Dir, before.blocks()), manifest: m, index: newIndex(name,
-		m.ID), names: map[inode]int{}, uid: os.Geteuid(), gid: os.Getegid(), jobs: make(chan reading, 64)}
+	t := &taker{store: s, before: before, packs: newPacker(s.Dir, before.blocks()), manifest: m,
+		index: newIndex(name, m.ID), names: map[inode]int{}, uid: os.Geteuid(), gid: os.Getegid(), jobs: make(chan reading, 64)}
 	if err := t.run(folders); err != nil {
 		return nil, errors.Join(err, t.packs.finish())
 	}

@@ -139,8 +139,8 @@ func setTimes(fd int, name string, sec, nsec int64) error {
 		return unix.UtimesNanoAt(fd, name, times, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	// futimens(3) is utimensat(2) without a path.
-	if _, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times[0])), 0, 0,
-		0); errno != 0 {
+	if _, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times[0])),
+		0, 0, 0); errno != 0 {
 		return errno
 	}
 	return nil

@@ -105,8 +105,7 @@ func checkURL(address string) error {
 	case address == "":
 		return fmt.Errorf("there is no address of a repository")
 	case len(address) > 2000 || strings.ContainsFunc(address, func(r rune) bool {
-		return unicode.IsControl(r) ||
-			unicode.IsSpace(r)
+		return unicode.IsControl(r) || unicode.IsSpace(r)
 	}):
 		return fmt.Errorf("an address has no blanks and control characters, and at most 2000 characters")
 	case strings.HasPrefix(address, "-"):

@@ -45,8 +45,8 @@ func (g gitCommand) read(ctx context.Context, f func(io.Reader) error, args ...s
 	ctx, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("git has not ended after %v", maxTime))
 	defer cancel()
 	// Nothing of what is fetched may have anything run.
-	fixed := []string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c",
-		"protocol.version=2", "-c", "maintenance.auto=false"}
+	fixed := []string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0",
+		"-c", "protocol.version=2", "-c", "maintenance.auto=false"}
 	cmd := exec.CommandContext(ctx, "git", slices.Concat(fixed, args)...)
 	cmd.Env = environ(g.dir)
 	cmd.Stdin = g.stdin
@@ -89,9 +89,8 @@ func (g gitCommand) read(ctx context.Context, f func(io.Reader) error, args ...s
 // local are the variables by which git finds a repository of its caller, such as that of a hook
 // (git rev-parse --local-env-vars), without those that have settings.
 var local = []string{"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY",
-	"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_IMPLICIT_WORK_TREE",
-	"GIT_GRAFT_FILE", "GIT_NO_REPLACE_OBJECTS", "GIT_REPLACE_REF_BASE", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_COMMON_DIR",
-	"GIT_NAMESPACE", "GIT_EXEC_PATH"}
+	"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_IMPLICIT_WORK_TREE", "GIT_GRAFT_FILE", "GIT_NO_REPLACE_OBJECTS",
+	"GIT_REPLACE_REF_BASE", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_EXEC_PATH"}
 
 // environ is the environment of git: the user's, because of proxies and credentials, but nothing is
 // asked on a terminal, and no transport runs a program.

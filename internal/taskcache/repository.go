@@ -183,8 +183,8 @@ func (r *repository) list(ctx context.Context, f *Fetched) (entries []entry, err
 	}
 	switch {
 	case len(entries) > maxEntries:
-		return nil, pathError{fmt.Errorf("%s: %d files are in it; at most %d are fetched", f.Folder,
-			len(entries), maxEntries)}
+		return nil, pathError{fmt.Errorf("%s: %d files are in it; at most %d are fetched",
+			f.Folder, len(entries), maxEntries)}
 	case len(entries) == 0:
 		return nil, pathError{fmt.Errorf("%s: the folder is empty", f.Folder)}
 	}

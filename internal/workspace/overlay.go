@@ -60,7 +60,6 @@ func overlay(host, inside string) (binds []sandbox.Bind, err error) {
 
 func isOfTheSystem(inside string) bool {
 	return slices.ContainsFunc(ofTheSystem, func(dir string) bool {
-		return inside == dir ||
-			strings.HasPrefix(inside, dir+"/")
+		return inside == dir || strings.HasPrefix(inside, dir+"/")
 	})
 }

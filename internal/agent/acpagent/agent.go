@@ -1,6 +1,7 @@
 // Package acpagent runs an agent that speaks the Agent Client Protocol, one process for each
-// segment. It is the client: it opens or resumes the session, sends the prompt, answers what the
-// agent asks, and says what the rollout waits for. It knows nothing of stores, eval sets or scores.
+// segment. It is the client: it opens or resumes the session, sends the prompt, answers the agent's
+// requests, and reports what the rollout waits for. It knows nothing of stores, eval sets or
+// scores.
 package acpagent
 
 import (
@@ -19,33 +20,34 @@ import (
 const (
 	FileWire    = "acp.jsonl"    // every line of the connection, with who sent it
 	FileModel   = "model.jsonl"  // the calls that the model proxy saw
-	FileSession = "session.json" // what the next segment needs to go on
-	FileSetup   = "setup.log"    // what services, setup commands and healthcheck printed
+	FileSession = "session.json" // the data that the next segment needs
+	FileSetup   = "setup.log"    // the output of services, setup commands and healthcheck
 )
 
-// bounds are what an agent may take for what neither its entry nor the segment limits.
+// bounds limits an agent where neither its entry nor the segment does.
 type bounds struct {
-	// handshake is for initialize and authenticate, and once more for opening the session.
+	// handshake is how long initialize and authenticate may take together, and again opening the
+	// session.
 	handshake time.Duration
 	// cancel is how long a turn may take to end after session/cancel; the five agents that were
 	// measured need 0.3 s at most.
 	cancel time.Duration
 	// suspend is how long a turn may go on after something in it has to wait for a person.
 	suspend time.Duration
-	// settle is how long the calls that run at the end of a turn may take to say what they have
-	// started.
+	// settle is how long the calls that run at the end of a turn may take to report the work that
+	// they have started.
 	settle time.Duration
-	// fetch is how long the result of one job may take to be fetched.
+	// fetch is how long it may take to fetch the result of one job.
 	fetch time.Duration
 	// tools is how long an agent may take, once its session is open, to ask for the tools of its
 	// servers.
 	tools time.Duration
-	// idle holds where an entry has no idleTimeout.
+	// idle is the idleTimeout of entries that set none.
 	idle time.Duration
 	// exit is how long an agent may take to end by itself once its stdin is closed; most need less
 	// than 0.4 s, gemini does not end.
 	exit time.Duration
-	// wire is how many bytes it may send, whatever that is: all of it is kept.
+	// wire is how many bytes the agent may send in all, since all of them are kept.
 	wire int64
 }
 
@@ -67,7 +69,7 @@ type entry struct {
 	*Settings
 }
 
-// New makes an agent of an entry of type acp.
+// New makes an agent from an entry of type acp.
 func New(e agent.Entry, opts agent.Options) agent.Agent { return newACPAgent(e, opts) }
 
 func newACPAgent(e agent.Entry, opts agent.Options) *acpAgent {
@@ -125,7 +127,7 @@ func (a *acpAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, e
 // Close implements Agent. Nothing is kept.
 func (a *acpAgent) Close() error { return nil }
 
-// saysMore reports whether the agent's stderr may explain a fault.
+// saysMore reports whether the agent's stderr may explain a fault of a category.
 func saysMore(c fault.Category) bool {
 	switch c {
 	case fault.Start, fault.Exit, fault.Handshake, fault.Protocol, fault.AgentError:
@@ -134,7 +136,7 @@ func saysMore(c fault.Category) bool {
 	return false
 }
 
-// keptFiles lists what a segment has left.
+// keptFiles lists the files that a segment has left.
 func keptFiles(dir string) ([]string, error) {
 	return record.FilesIn(dir, FileSession, record.FileTrajectory, record.FileTrace, record.FileStderr, FileSetup,
 		FileWire, FileModel, record.FileUsage)

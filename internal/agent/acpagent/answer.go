@@ -14,13 +14,13 @@ import (
 // decision is what a person answered.
 type decision struct {
 	allowed bool
-	// said is what the agent is told of it.
+	// said is the text in which the agent is told of it.
 	said string
 }
 
-// decide reads an answer: that of `evalrun approve` and `evalrun deny`,
-// {"approved":true,"reason":…,"data":…}, or a bare boolean or word. Whatever is not an approval is
-// none.
+// decide reads an answer: the object that `evalrun approve` and `evalrun deny` send,
+// {"approved":true,"reason":…,"data":…}, or a bare boolean or word. Anything that does not approve
+// is a denial.
 func decide(d agent.Delivery) decision {
 	if d.Error != nil {
 		return decision{said: "nobody answered: " + d.Error.Message}
@@ -53,8 +53,8 @@ func decide(d agent.Delivery) decision {
 	return out
 }
 
-// elicited is what a person has answered to the questions of a server. Of several at once each has
-// its answer by its key, or all have the same.
+// elicited returns a person's answer to the questions of a server. Several questions at once are
+// answered each under its key, or all with the same answer.
 func elicited(d agent.Delivery, asked wait.Input) suspend.Reply {
 	answers, _ := jsonobj.ParseObject(d.Payload)
 	questions := asked.Questions()
@@ -73,9 +73,9 @@ func elicited(d agent.Delivery, asked wait.Input) suspend.Reply {
 	}
 }
 
-// elicitResult makes an ElicitResult of an answer: that of `evalrun approve` and `evalrun deny`,
-// with its data as the form's content; the content itself; an ElicitResult, as it is; or what else
-// decide reads.
+// elicitResult makes an ElicitResult of an answer. The answer may be the object that `evalrun
+// approve` and `evalrun deny` send, whose data is the form's content; the content itself; an
+// ElicitResult, which is kept as it is; or anything else that decide reads.
 func elicitResult(payload, params json.RawMessage) json.RawMessage {
 	form, _ := jsonobj.ParseObject(params)
 	properties := form.Object("requestedSchema").Object("properties")

@@ -13,20 +13,21 @@ import (
 	"github.com/evalrun/evalrun/internal/record"
 )
 
-// callLog has the tool calls of a segment twice: as the agent reports them, and, where they went
-// through the gateway, as the gateway saw them. Evaluators are given each call once, and believe
-// the gateway.
+// callLog has the tool calls of a segment twice: as the agent reports them, and as the gateway saw
+// those that went through it. Evaluators get each call once, in the gateway's version if there is
+// one.
 type callLog struct {
 	reported []reportedCall
 	seen     []*seenCall
-	// results are those of work that earlier segments have started.
+	// results holds the results of work that earlier segments have started.
 	results []record.Call
 }
 
-// reportedCall is a call that the agent has reported, when it has ended or the segment has.
+// reportedCall is a call that the agent has reported. It is recorded when the call or the segment
+// has ended.
 type reportedCall struct {
 	record.Call
-	// number is that of its announcement.
+	// number is the number of its announcement.
 	number int
 	tool   tool
 	seen   *seenCall
@@ -42,8 +43,8 @@ type seenCall struct {
 	reportedID string
 }
 
-// find is the seen call that the agent reports under an id: one whose id the agent gave the server
-// too, else the first that can be it.
+// find returns the seen call that the agent reports under an id: the one for which the agent gave
+// the server the same id, else the first that matches.
 func (l *callLog) find(id string, t tool) *seenCall {
 	var found *seenCall
 	for _, s := range l.seen {
@@ -63,8 +64,8 @@ func (l *callLog) find(id string, t tool) *seenCall {
 	return found
 }
 
-// is reports whether the agent may have reported the call as one of the tool t. Where it does not
-// name the server the arguments must tell; one of which it tells nothing at all may be any.
+// is reports whether the agent may have reported the call as one of the tool t. If the agent does
+// not name the server, the arguments decide. A call of which it tells nothing at all matches any.
 func (s *seenCall) is(t tool) bool {
 	empty := isEmptyInput(t.Input)
 	same := !empty && jsonobj.Canonical(t.Input) == jsonobj.Canonical(s.Arguments)
@@ -74,8 +75,8 @@ func (s *seenCall) is(t tool) bool {
 	return same && (t.Name == "" || strings.Contains(t.Name, s.Tool)) || t.Name == "" && t.Input == nil
 }
 
-// namesCall reports whether the _meta of a call has the agent's id of it, as claude's and codex's
-// have.
+// namesCall reports whether the _meta of a call has the agent's id of the call, as claude and codex
+// send it.
 func namesCall(meta json.RawMessage, id string) bool {
 	var members map[string]any
 	if id == "" || json.Unmarshal(meta, &members) != nil {
@@ -89,15 +90,15 @@ func namesCall(meta json.RawMessage, id string) bool {
 	return false
 }
 
-// isEmptyInput reports whether arguments are not told, or are none: some agents ask before they
-// know them.
+// isEmptyInput reports whether arguments are missing or empty. Some agents ask before they know
+// them.
 func isEmptyInput(in json.RawMessage) bool {
 	return slices.Contains([]string{"", "null", "{}", "[]"}, jsonobj.Canonical(in))
 }
 
-// spans are the calls of the segment for evaluators, in the order in which the agent has announced
-// them; those of which it tells nothing, by their time. A call that a person has to allow first
-// comes again.
+// spans returns the calls of the segment for evaluators, in the order in which the agent has
+// announced them. Calls that the agent does not report are ordered by their time. A call that a
+// person has to allow first is left out, since it comes again.
 func (l *callLog) spans(nameOf func(server, name string) string) (all []record.Call) {
 	for i := range l.reported {
 		if t := &l.reported[i]; t.seen == nil {
@@ -126,9 +127,9 @@ func (l *callLog) spans(nameOf func(server, name string) string) (all []record.C
 	return append(slices.Clone(l.results), all...)
 }
 
-// call is a seen call as evaluators know it, by a name and under an id unless it has one of its
-// own. One that has only started work has no output yet: that comes with the work's result, under
-// the same id.
+// call returns a seen call as evaluators know it, by a name, and under id unless it has an id of
+// its own. A call that has only started work has no output yet: the output comes with the work's
+// result, under the same id.
 func (s *seenCall) call(id, name string) record.Call {
 	out := record.Call{ID: cmp.Or(workSpan(s.CallID), id), Name: name, Server: s.Server, Status: acp.ToolCompleted,
 		Input: s.Arguments, StartedAt: s.StartedAt.UTC(), DurationMs: &s.DurationMs}
@@ -139,7 +140,7 @@ func (s *seenCall) call(id, name string) record.Call {
 		var said struct {
 			Message string `json:"message"`
 		}
-		_ = json.Unmarshal(s.Error, &said) // made by the gateway
+		_ = json.Unmarshal(s.Error, &said) // the gateway has made it
 		out.Status, out.Output = acp.ToolFailed, jsonobj.Quote(said.Message)
 	default:
 		if failed {
@@ -150,8 +151,8 @@ func (s *seenCall) call(id, name string) record.Call {
 	return out
 }
 
-// workSpan is the id under which evaluators know a call that may have started work, in all
-// segments; empty for other calls.
+// workSpan returns the id under which evaluators know a call that may have started work, in all
+// segments. It is empty for other calls.
 func workSpan(callID string) string {
 	if callID == "" {
 		return ""
@@ -159,8 +160,8 @@ func workSpan(callID string) string {
 	return "call-" + callID
 }
 
-// served counts the calls of a server's tools. Those that a person or a policy did not allow were
-// not made.
+// served counts the calls of a server's tools. It leaves out calls that a person or a policy did
+// not allow, since they were not made.
 func (l *callLog) served(server string, behindGateway bool) (n int) {
 	if behindGateway {
 		for _, s := range l.seen {

@@ -10,10 +10,10 @@ import (
 	"github.com/evalrun/evalrun/internal/record"
 )
 
-// client is our side of the conversation: it records what the agent does and answers what it asks.
+// client is our side of the conversation: it records the agent's updates and answers its requests.
 type client struct {
 	elicitation Policy
-	// outputBytes is how much the agent may say.
+	// outputBytes is how many bytes the agent may say.
 	outputBytes int64
 	trail       *record.Trajectory
 	calls       *callRecorder
@@ -23,40 +23,41 @@ type client struct {
 	limits      *limits
 
 	mu sync.Mutex
-	// replaying says that what comes was recorded before.
+	// replaying says that the incoming updates were recorded before.
 	replaying bool
-	// usage is what the agent reported last, cost what it said last that the session has cost in US
-	// dollars (nil if nothing), and said how many bytes it has said.
+	// usage is the usage that the agent reported last. cost is the cost of the session in US
+	// dollars that it reported last; nil if it reported none. said is how many bytes it has said.
 	usage json.RawMessage
 	cost  *float64
 	said  int64
-	// denied says that the agent was not allowed something in this segment: some end their turn as
-	// cancelled then.
+	// denied says that the agent was denied something in this segment. Some agents then end their
+	// turn as cancelled.
 	denied bool
 }
 
-// replay says whether what comes now is only repeated.
+// replay says whether the updates that come now are only repeated.
 func (c *client) replay(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.replaying = on
 }
 
-// wasDenied reports whether the agent was not allowed something.
+// wasDenied reports whether the agent was denied something.
 func (c *client) wasDenied() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.denied
 }
 
-// lastUsage is what the agent reported last of its use of the model.
+// lastUsage returns the usage of the model that the agent reported last.
 func (c *client) lastUsage() json.RawMessage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.usage
 }
 
-// lastCost is what the session has cost so far in US dollars; nil if the agent has not said it.
+// lastCost returns what the session has cost so far in US dollars; nil if the agent has not
+// reported it.
 func (c *client) lastCost() *float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,12 +72,12 @@ func (c *client) Update(u acp.Update) {
 		return
 	}
 	c.idle.reset()
-	if u.SessionID != "" && !c.calls.isOf(u.SessionID) { // nobody has opened that
+	if u.SessionID != "" && !c.calls.isOf(u.SessionID) { // nobody has opened that session
 		c.trail.Add(record.EventUpdate, u.SessionID, "", u.Raw)
 		return
 	}
 	switch u.Kind {
-	case acp.UpdateUserMessage: // the prompt, which is recorded
+	case acp.UpdateUserMessage: // the prompt is recorded already
 	case acp.UpdateAgentMessage:
 		c.say(record.EventMessage, u)
 	case acp.UpdateAgentThought:
@@ -119,7 +120,7 @@ func (c *client) RequestPermission(ctx context.Context, req acp.PermissionReques
 	if c.replaying {
 		return acp.PermissionOutcome{}, nil
 	}
-	call := c.calls.complete(req.ToolCall) // what the request leaves out the call may have said before
+	call := c.calls.complete(req.ToolCall) // the call may have reported before what the request leaves out
 	outcome, by := c.permissions.decide(ctx, call, req.Options)
 	if outcome.OptionID == "" || by == bySuspension || by == byPolicy && c.permissions.policy != PolicyAllow {
 		c.denied = true

@@ -14,27 +14,27 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// sessionRecord is what the next segment needs to go on with a session.
+// sessionRecord is the data that the next segment needs to go on with a session.
 type sessionRecord struct {
 	SessionID string `json:"sessionId"`
-	// Sessions are all ids of this conversation, of which the last is SessionID: a replay begins a
+	// Sessions are all session ids of this conversation. The last is SessionID: a replay begins a
 	// new session.
 	Sessions     []string `json:"sessions"`
 	AgentName    string   `json:"agentName"`
 	AgentVersion string   `json:"agentVersion"`
 	Cwd          string   `json:"cwd"`
-	// Cost is what the session has cost so far, as the agent says.
+	// Cost is what the session has cost so far, as the agent reports it.
 	Cost float64 `json:"cost,omitempty"`
 	// Offered are the MCP servers of which the agent's model was offered tools.
 	Offered []string `json:"offered,omitempty"`
-	// Asked is what a person was asked, Approved what one has allowed and the agent has not done
-	// yet. Allowed is how older records say that: the interrupts.
+	// Pending lists what a person was asked. Approved lists what a person has allowed and the agent
+	// has not done yet. Older records have Allowed instead: the interrupts of approvals.
 	Pending  []request  `json:"asked,omitempty"`
 	Approved []approval `json:"approved,omitempty"`
 	Allowed  []string   `json:"allowed,omitempty"`
 }
 
-// approvals are those that the segments before have left.
+// approvals returns the approvals that earlier segments have left.
 func (r *sessionRecord) approvals() []approval {
 	all := slices.Clone(r.Approved)
 	for _, interrupt := range r.Allowed {
@@ -43,7 +43,7 @@ func (r *sessionRecord) approvals() []approval {
 	return all
 }
 
-// readRecord reads the record of the segment before; an empty one if there is none.
+// readRecord reads the record of the segment before. It is empty if there is none.
 func readRecord(history []string) (record sessionRecord, err error) {
 	if len(history) == 0 {
 		return record, nil
@@ -55,7 +55,7 @@ func readRecord(history []string) (record sessionRecord, err error) {
 	return record, json.Unmarshal(data, &record)
 }
 
-// conversation is what is known of the agent's session over all segments.
+// conversation holds what is known about the agent's session over all segments.
 type conversation struct {
 	record sessionRecord
 	seg    agent.Segment
@@ -87,8 +87,8 @@ func (c *conversation) write(info *record.Info, unused []approval) error {
 	return os.WriteFile(filepath.Join(c.seg.Dir, FileSession), append(data, '\n'), 0o600)
 }
 
-// suspend is the outcome of a turn in which something has to wait, beside what has been waited for
-// before.
+// suspend returns the outcome of a turn in which something has to wait, beside the requests that
+// were pending before.
 func (c *conversation) suspend(waits []request) agent.Outcome {
 	all, known := slices.Clone(c.record.Pending), map[string]bool{}
 	for _, a := range all {
@@ -102,8 +102,8 @@ func (c *conversation) suspend(waits []request) agent.Outcome {
 		if a.Call != nil {
 			a.ToolCallID = c.calls.idOf(a.work)
 		}
-		// The record is a file: it has the words for the next prompt without secrets, and not what
-		// the tool was to be given.
+		// The record is a file: it has the words for the next prompt without secrets, and leaves
+		// out the arguments of the tool.
 		c.record.Pending = append(c.record.Pending, c.recorded(a))
 	}
 	var interrupts []wait.Interrupt
@@ -123,8 +123,8 @@ func (c *conversation) suspend(waits []request) agent.Outcome {
 	return agent.Outcome{Interrupts: interrupts}
 }
 
-// recorded is something that is waited for as the session's record has it: a file, and so without
-// secrets. What a call has started is in the ledger.
+// recorded returns a pending request as the session's record has it. The record is a file, so it
+// holds no secrets. The work that a call has started is in the ledger.
 func (c *conversation) recorded(a request) request {
 	opts := agent.Options{Redact: c.redact}
 	a.Title, a.Input = opts.RedactText(a.Title), nil
@@ -140,7 +140,8 @@ func (c *conversation) recorded(a request) request {
 	return a
 }
 
-// withoutSecrets is a document without secrets; an empty object where nothing of it is left.
+// withoutSecrets returns a document without secrets. It returns an empty object if nothing of it is
+// left.
 func (c *conversation) withoutSecrets(doc json.RawMessage) json.RawMessage {
 	opts := agent.Options{Redact: c.redact}
 	if clean := json.RawMessage(opts.RedactText(string(doc))); json.Valid(clean) {

@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/internal/modelproxy"
 )
 
-// idleTimer ends a turn in which nothing happens for too long. A tool or a terminal that runs and a
-// model that thinks are something, and so is every request of the agent.
+// idleTimer ends a turn in which nothing happens for too long. A running tool or terminal, a
+// thinking model and every request of the agent count as activity.
 type idleTimer struct {
 	limit  time.Duration
 	now    func() time.Time
@@ -25,7 +25,7 @@ type idleTimer struct {
 	timer  *time.Timer
 }
 
-// reset says that something happens.
+// reset notes activity.
 func (t *idleTimer) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,7 +45,8 @@ func (t *idleTimer) start() (stop func()) {
 	}
 }
 
-// check looks whether the agent has been idle for the whole limit, and comes again if not.
+// check ends the turn if the agent has been idle for the whole limit. Otherwise it restarts the
+// timer.
 func (t *idleTimer) check() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

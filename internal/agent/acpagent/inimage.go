@@ -9,19 +9,19 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// selfContained are interpreters that need nothing beside their own file but the C library. Others
-// are those of the image.
+// selfContained lists interpreters that need only their own file and the C library. Other
+// interpreters come from the image.
 var selfContained = []string{"node", "bun", "deno"}
 
-// placed is a program of this machine as it is started in an image.
+// placed says how a program of this machine is started in an image.
 type placed struct {
 	path string
 	args []string
 	env  []string
 }
 
-// intoImage puts an agent's program with what belongs to it into the root of an image, read-only and
-// at places of their own, so that nothing of them is among what the agent leaves. shown are the
+// intoImage binds an agent's program and its files into the root of an image. They are read-only
+// and in separate places, so that they are not among the files that the agent leaves. shown are the
 // folders that the program needs. The image's own programs come first in PATH, except for the
 // interpreter of the agent itself.
 func (l *Launch) intoImage(path string, shown []string) placed {
@@ -51,7 +51,7 @@ func (l *Launch) intoImage(path string, shown []string) placed {
 	case slices.Contains(selfContained, filepath.Base(path)):
 		out.path = l.place(path)
 	case out.path == path && !slices.Contains(SettingsOf(l.Entry).Visible, path):
-		// one of the system's: the image has its own
+		// this is a program of the system, and the image has its own
 		out.path = filepath.Base(path)
 	}
 	if l.Entry.Env["PATH"] == "" {
@@ -66,7 +66,7 @@ func (l *Launch) intoImage(path string, shown []string) placed {
 	return out
 }
 
-// place puts one program into the image, and returns where it is there.
+// place binds one program into the image, and returns its path there.
 func (l *Launch) place(file string) string {
 	at := sandbox.InsidePrograms + "/" + filepath.Base(file)
 	l.Sandbox.Config.Binds = append(l.Sandbox.Config.Binds, sandbox.Bind{Host: file, Inside: at})

@@ -17,24 +17,24 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// Launch is what it takes to start the process of an ACP agent.
+// Launch has everything that is needed to start the process of an ACP agent.
 type Launch struct {
 	Entry   agent.Entry
 	Options agent.Options
 	// Sandbox is where the process runs. Start adds what the agent's program needs to its Config.
 	Sandbox agent.Sandbox
-	// BaseDir is what the entry's cwd is relative to.
+	// BaseDir is the folder to which the entry's cwd is relative.
 	BaseDir string
 	// Marker marks the process and what it starts.
 	Marker string
-	// Env are variables that were passed.
+	// Env holds the variables that were passed to the run.
 	Env []string
-	// ModelURL and ModelKey are the agent's way to its model. Without a URL it has credentials of
-	// its own.
+	// ModelURL and ModelKey are the agent's way to its model. Without a URL the agent has
+	// credentials of its own.
 	ModelURL, ModelKey string
-	// Stderr receives what the agent logs, SetupLog what the setup of the sandbox prints.
+	// Stderr receives the agent's log, and SetupLog the output of the sandbox's setup.
 	Stderr, SetupLog io.Writer
-	// Ended is [sandbox.Command.Ended].
+	// Ended is the [sandbox.Command.Ended] of the process.
 	Ended func()
 	// Environ is the environment of the process, which Start sets.
 	Environ []string
@@ -42,7 +42,7 @@ type Launch struct {
 
 // Start writes the entry's files into the agent's home and starts its process, whose stdin and
 // stdout are the caller's. The error is a [*fault.Fault] if the agent or its sandbox is at fault;
-// what goes wrong later in the sandbox is told by [sandbox.Process.Ready].
+// [sandbox.Process.Ready] returns later failures in the sandbox.
 func (l *Launch) Start() (*sandbox.Process, error) {
 	fill := l.placeholders()
 	env, f := l.environ(fill)
@@ -51,7 +51,7 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	}
 	l.Environ = env
 	if err := l.writeFiles(fill); err != nil {
-		// what is in it, the agent has left
+		// the agent has left its content
 		return nil, fault.New(fault.Setup, "the agent's home cannot be prepared: "+err.Error())
 	}
 	config := &l.Sandbox.Config
@@ -75,7 +75,7 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	for _, dir := range SettingsOf(l.Entry).Visible {
 		config.Visible = append(config.Visible, filepath.Clean(dir))
 	}
-	// Where nothing is seen anyway nothing has to be hidden, however many tasks there are.
+	// A path that is not visible anyway need not be hidden, however many tasks there are.
 	config.Hidden = slices.DeleteFunc(slices.Clone(config.Hidden), func(path string) bool { return !config.Shows(path) })
 	command := sandbox.Command{
 		Marker: l.Marker, Path: path, Args: args, Dir: l.Sandbox.Cwd, Env: env, Interactive: true, Stderr: l.Stderr,
@@ -96,11 +96,11 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	return nil, err
 }
 
-// hostPath is the PATH in which an agent's program is looked for.
+// hostPath returns the PATH in which an agent's program is looked up.
 func hostPath() string { return cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin") }
 
-// placeholders give the values of {home}, {model}, {modelURL} and {modelKey}; those for which there
-// is nothing are missing.
+// placeholders returns the values of {home}, {model}, {modelURL} and {modelKey}. Placeholders
+// without a value are missing.
 func (l *Launch) placeholders() map[string]string {
 	fill := map[string]string{"{home}": l.Sandbox.Home}
 	if l.ModelURL != "" {
@@ -114,7 +114,8 @@ func (l *Launch) placeholders() map[string]string {
 
 var placeholderNames = []string{"{home}", "{model}", "{modelURL}", "{modelKey}"}
 
-// fillIn replaces the placeholders of a value; false if it names one for which there is nothing.
+// fillIn replaces the placeholders of a value. It returns false if the value names one that has no
+// value.
 func fillIn(value string, fill map[string]string) (string, bool) {
 	for _, name := range placeholderNames {
 		v, ok := fill[name]
@@ -126,22 +127,22 @@ func fillIn(value string, fill map[string]string) (string, bool) {
 	return value, true
 }
 
-// environ is the whole environment of the agent: what every program needs, that of the sandbox,
-// what was passed to the run, and the entry's own.
+// environ returns the whole environment of the agent: the variables that every program needs, those
+// of the sandbox, those that were passed to the run, and the entry's own.
 func (l *Launch) environ(fill map[string]string) ([]string, *fault.Fault) {
 	home := l.Sandbox.Home
 	env := []string{
 		"PATH=" + hostPath(), "LANG=C.UTF-8", "TERM=dumb", "NO_COLOR=1", "HOME=" + home,
-		"XDG_CONFIG_HOME=" + home + "/.config", "XDG_DATA_HOME=" + home + "/.local/share", "XDG_STATE_HOME=" + home +
-			"/.local/state",
+		"XDG_CONFIG_HOME=" + home + "/.config", "XDG_DATA_HOME=" + home + "/.local/share",
+		"XDG_STATE_HOME=" + home + "/.local/state",
 		"XDG_CACHE_HOME=" + home + "/.cache", "TMPDIR=" + home + "/tmp",
 	}
 	env = append(env, l.Sandbox.Env...)
 	if l.Sandbox.Config.HasImage() {
-		env = append(env, "TMPDIR=/tmp") // which is the rollout's own, and seen by the tests
+		env = append(env, "TMPDIR=/tmp") // this /tmp is the rollout's own, and the tests see it
 	}
 	hidden := map[string]bool{}
-	if l.ModelURL != "" { // who serves the model has the key; the agent must not
+	if l.ModelURL != "" { // the process that serves the model has the key; the agent must not have it
 		for _, name := range agent.VariablesIn(l.Entry.Model.Key) {
 			hidden[name] = true
 		}
@@ -175,7 +176,7 @@ func (l *Launch) writeFiles(fill map[string]string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // a folder that was only looked through
+	defer func() { _ = root.Close() }() // the folder was only read
 	for _, dir := range []string{"tmp", ".config", ".cache", ".local/share", ".local/state"} {
 		if err := root.MkdirAll(dir, 0o700); err != nil {
 			return err
@@ -189,7 +190,7 @@ func (l *Launch) writeFiles(fill map[string]string) error {
 		if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 			return err
 		}
-		// What the agent has made of it may be a link, or a named pipe that would be waited for.
+		// The agent may have replaced the file by a link, or by a named pipe that would block us.
 		if err := root.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}

@@ -24,7 +24,7 @@ func (l *limits) reach(f *fault.Fault) {
 	}
 }
 
-// exceed notes that the agent has said or sent too much, and ends the turn.
+// exceed records that the agent has said or sent too much, and ends the turn.
 func (l *limits) exceed(f *fault.Fault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,7 +34,7 @@ func (l *limits) exceed(f *fault.Fault) {
 	}
 }
 
-// exceeded is the fault of an agent that has said or sent too much; nil if it has not.
+// exceeded returns the fault of an agent that has said or sent too much; nil if it has not.
 func (l *limits) exceeded() *fault.Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/record"
 )
 
-// meter counts what the calls of models through the proxy have used, and ends the turn when that is
-// more than the budget.
+// meter adds up the usage of the model calls through the proxy, and ends the turn when it exceeds
+// the budget.
 type meter struct {
 	log    *record.UsageLog
 	budget *agent.Budget
@@ -23,12 +23,12 @@ type meter struct {
 	err  error
 }
 
-// count counts a call that has ended. With an error no other may begin.
+// count counts a call that has ended. After an error no other call may begin.
 func (m *meter) count(c modelproxy.Call) error {
 	u := eval.Usage{Model: c.Model, InputTokens: c.InputTokens, CachedInputTokens: c.CachedInputTokens,
 		OutputTokens: c.OutputTokens}
 	if u.Tokens() == 0 && (c.Unmetered || c.Aborted) {
-		u.Unmetered = 1 // a provider charges for what was given up too
+		u.Unmetered = 1 // a provider also charges for calls that were given up
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,21 +43,21 @@ func (m *meter) count(c modelproxy.Call) error {
 	return nil
 }
 
-// total is what was used, when no call comes any more.
+// total returns the usage. It is called when no further call comes.
 func (m *meter) total() ([]eval.Usage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.used, m.err
 }
 
-// reported takes what the agent says of its use of models, if the proxy has not counted it: the
-// tokens of the turn, and what the session has cost in US dollars less what it had cost before.
+// reported takes over the usage that the agent reports, if the proxy has not counted it: the tokens
+// of the turn, and the cost of the session in US dollars less its cost before.
 func (s *segment) reported() {
 	u := usageOf(s.promptUsage)
 	kept := &s.conversation.record
 	if cost := s.client.lastCost(); cost != nil {
 		spent := *cost
-		if s.info.ResumedBy != string(ByReplay) && spent >= kept.Cost { // less if the agent has begun anew
+		if s.info.ResumedBy != string(ByReplay) && spent >= kept.Cost { // it is less if the agent has begun anew
 			spent -= kept.Cost
 		}
 		u.Cost, kept.Cost = &spent, *cost
@@ -71,8 +71,8 @@ func (s *segment) reported() {
 	s.info.Usage, s.info.UsageSource = []eval.Usage{u}, record.UsageOfAgent
 }
 
-// usageOf reads the usage of an answer to a prompt. It is not settled whether the input includes
-// what came from a cache, and the output the thoughts: the sum tells.
+// usageOf reads the usage of an answer to a prompt. Agents differ in whether the input includes
+// cached tokens, and the output the thoughts: the total tells which.
 func usageOf(raw json.RawMessage) (u eval.Usage) {
 	var in struct {
 		Total   int64 `json:"totalTokens"`

@@ -9,10 +9,10 @@ import (
 	"github.com/evalrun/evalrun/internal/record"
 )
 
-// modelPort is where the model is on the loopback of a sandbox without network.
+// modelPort is the model's port on the loopback of a sandbox without network.
 const modelPort = 18434
 
-// openModel makes the agent's way to its model, if an endpoint with a key is configured.
+// openModel opens the agent's way to its model, if an endpoint with a key is configured.
 func (s *segment) openModel() (*modelproxy.Session, *fault.Fault) {
 	a, m := s.acpAgent, s.entry.Model
 	if m == nil || a.opts.Models == nil {
@@ -34,7 +34,7 @@ func (s *segment) openModel() (*modelproxy.Session, *fault.Fault) {
 	return session, nil
 }
 
-// keepModelCalls writes the calls that the model proxy saw.
+// keepModelCalls writes the calls that the model proxy saw to FileModel.
 func (s *segment) keepModelCalls() error {
 	log := record.NewLines(filepath.Join(s.seg.Dir, FileModel), s.redact)
 	for _, call := range s.model.Calls() {

@@ -14,21 +14,21 @@ import (
 	"github.com/evalrun/evalrun/internal/record"
 )
 
-// offers compares what an agent offers its model with what the servers of the task list. Some
-// agents list the tools of their servers and keep them from their model. It needs the gateway,
-// which knows the lists, and the model proxy, which knows the requests.
+// offers compares the tools that an agent offers its model with the tools that the task's servers
+// list. Some agents list the tools of their servers and keep them from their model. It needs the
+// gateway, which knows the lists, and the model proxy, which knows the requests.
 type offers struct {
-	// form is how the agent names a server's tool; empty if that is not known.
+	// form is the pattern by which the agent names a server's tool; empty if it is not known.
 	form    string
 	servers *servers
 
 	mu sync.Mutex
-	// requests counts those that were read; unread is set if there was one that could not be.
+	// requests counts the requests that were read. unread is set if one could not be read.
 	requests int
 	unread   bool
-	// search is a tool by which the model finds others; empty if there is none.
+	// search is a tool by which the model finds other tools; empty if there is none.
 	search string
-	// offered are the tools that were offered, by server.
+	// offered holds the tools that were offered, by server.
 	offered map[string]map[string]bool
 }
 
@@ -36,7 +36,7 @@ func newOffers(form string, servers *servers) *offers {
 	return &offers{form: form, servers: servers, offered: map[string]map[string]bool{}}
 }
 
-// add takes what a request offers. It reports whether there is more to learn.
+// add takes in the offer of a request. It reports whether there is more to learn.
 func (o *offers) add(offer modelproxy.Offer) (more bool) {
 	if !o.servers.behindGateway() {
 		return false
@@ -67,8 +67,8 @@ func (o *offers) add(offer modelproxy.Offer) (more bool) {
 }
 
 // offers reports whether a request offers a tool of a server: under a name that the agent may have
-// made of it, with its description, or in what the agent tells the model of its tools. text is the
-// plain text of the offer.
+// derived, with the tool's description, or in the agent's text about its tools. text is the plain
+// text of the offer.
 func (o *offers) offers(offer modelproxy.Offer, text, server, name string, tool gateway.Tool) bool {
 	full := ""
 	if o.form != "" {
@@ -83,15 +83,15 @@ func (o *offers) offers(offer modelproxy.Offer, text, server, name string, tool 
 	return full != "" && strings.Contains(text, full) || isIdentifier(name) && hasWord(offer.Text, name)
 }
 
-// The longest name that every provider takes has 64 bytes. Agents shorten what is longer, each in
-// its way: the beginning stays.
+// The longest name that every provider takes has 64 bytes. Agents shorten longer names, each in its
+// own way, but keep the beginning.
 const (
 	maxToolName = 60
 	keptOfName  = 24
 )
 
-// names reports whether an offered name is that of a server's tool. As the probe does it compares
-// the ends of names; where the form is known the server has to be named, too, since the agent may
+// names reports whether an offered name is the name of a server's tool. Like the probe it compares
+// the ends of names. If the form is known, the name must include the server, since the agent may
 // have tools of its own with such names.
 func (o *offers) names(offered, full, server, tool string) bool {
 	switch {
@@ -105,7 +105,7 @@ func (o *offers) names(offered, full, server, tool string) bool {
 	return strings.HasSuffix(offered, tool) && strings.Contains(strings.TrimSuffix(offered, tool), server)
 }
 
-// minDescription is how long a description must be to tell one tool from another, maxDescription
+// minDescription is how long a description must be to tell one tool from another. maxDescription is
 // how much of it every agent keeps.
 const (
 	minDescription = 16
@@ -120,26 +120,26 @@ func describes(offered, listed string) bool {
 
 var noName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// plain is a name as agents and providers may have changed it: without capitals, and with one _ for
-// whatever is no letter or digit.
+// plain returns a name as agents and providers may have changed it: in lower case, with one _ for
+// everything that is not a letter or digit.
 func plain(name string) string { return noName.ReplaceAllString(strings.ToLower(name), "_") }
 
 // searchesTools reports whether a tool finds or calls other tools, as claude's ToolSearch, qwen's
 // tool_search and OpenAI's tool_search do.
 func searchesTools(name string) bool {
 	name = strings.ReplaceAll(plain(name), "_", "")
-	return slices.ContainsFunc([]string{"toolsearch", "searchtool", "findtool", "loadtool", "discovertool", "selecttool",
-		"mcptool", "calltool"}, func(word string) bool {
+	return slices.ContainsFunc([]string{"toolsearch", "searchtool", "findtool", "loadtool", "discovertool", "selecttool", "mcptool",
+		"calltool"}, func(word string) bool {
 		return strings.Contains(name, word)
 	})
 }
 
 var identifier = regexp.MustCompile(`[a-z][A-Z]|[-_0-9]`)
 
-// isIdentifier reports whether a name is no word of the language.
+// isIdentifier reports whether a name cannot be an ordinary word.
 func isIdentifier(name string) bool { return identifier.MatchString(name) }
 
-// hasWord reports whether a text has a name that is not a part of a longer one.
+// hasWord reports whether a text contains a name that is not part of a longer one.
 func hasWord(text, name string) bool {
 	for {
 		before, after, found := strings.Cut(text, name)
@@ -169,10 +169,10 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// judge gives the servers the verdicts that follow, when no request comes any more. known are the
-// servers whose tools were offered in earlier segments, to which it adds. The fault is that of an
-// agent whose model had no tool of any server: to score it would score an agent that could do
-// nothing.
+// judge sets the verdicts of the servers. It is called when no further request comes. known are the
+// servers whose tools were offered in earlier segments; judge adds to them. It returns a fault if
+// the agent's model had no tool of any server, since a score would be that of an agent that could
+// do nothing.
 func (o *offers) judge(info *record.Info, known []string) ([]string, *fault.Fault) {
 	if !o.servers.behindGateway() {
 		return known, nil
@@ -188,7 +188,7 @@ func (o *offers) judge(info *record.Info, known []string) ([]string, *fault.Faul
 		switch {
 		case len(all) == 0:
 			continue
-		case len(missing) < len(all), v.Calls > 0: // which the model must have known of
+		case len(missing) < len(all), v.Calls > 0: // the model must have known about those tools
 			known = append(known, v.Name)
 		}
 		switch {
@@ -198,7 +198,7 @@ func (o *offers) judge(info *record.Info, known []string) ([]string, *fault.Faul
 				v.NotOffered = missing
 			}
 		case o.requests == 0 || o.unread:
-			others = true // nobody knows
+			others = true // it is not known
 		case o.search != "":
 			others = true
 			v.Verdict = record.VerdictDeferred

@@ -8,17 +8,17 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// pendingRequests are what a turn has asked a person for, and the work that it has started.
+// pendingRequests holds a turn's requests to people, and the work that it has started.
 type pendingRequests struct {
 	// grace is how long the turn may go on after the first request.
 	grace time.Duration
-	// suspendGraceOver is closed when the turn has gone on for longer.
+	// suspendGraceOver is closed when the turn has gone on for longer than that.
 	suspendGraceOver chan struct{}
 
 	mu         sync.Mutex
 	requests   []request
 	graceTimer *time.Timer
-	// arrived are the calls whose work has brought its result after all.
+	// arrived holds the calls whose work has brought its result after all.
 	arrived map[string]bool
 }
 
@@ -39,7 +39,7 @@ func (p *pendingRequests) add(r request) {
 	}
 }
 
-// workArrived notes that a call has brought the result of work that was waited for.
+// workArrived notes that a call has brought the result of pending work.
 func (p *pendingRequests) workArrived(w wait.Work) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,7 +58,7 @@ func (p *pendingRequests) list(earlier []request) (now, left []request) {
 	return slices.Clone(p.requests), slices.DeleteFunc(slices.Clone(earlier), p.hasArrived)
 }
 
-// hasArrived tells of work whether it has brought its result. The caller holds mu.
+// hasArrived reports whether pending work has brought its result. The caller holds mu.
 func (p *pendingRequests) hasArrived(r request) bool {
 	return r.Call != nil && p.arrived[r.Call.CallID]
 }

@@ -17,18 +17,18 @@ import (
 const (
 	byPolicy     = "policy"
 	byPerson     = "person"
-	bySuspension = "suspended" // it was rejected until a person has answered
-	byGateway    = "gateway"   // it is decided when the gateway knows the arguments
+	bySuspension = "suspended" // the request is rejected until a person has answered
+	byGateway    = "gateway"   // the gateway decides when it knows the arguments
 )
 
 // approval is a person's permission for one call. It is used once: see [Segment.Consume].
 type approval struct {
-	// Interrupt is that of the request, TriggerID the trigger that was answered.
+	// Interrupt is the interrupt of the request. TriggerID is the trigger that was answered.
 	Interrupt string `json:"interrupt"`
 	TriggerID string `json:"triggerId"`
 }
 
-// deferral is a request for permission on which the gateway decides.
+// deferral is a request for permission that the gateway decides.
 type deferral struct {
 	tool tool
 	kind string
@@ -37,7 +37,7 @@ type deferral struct {
 // permissions answers an agent's requests for permission.
 type permissions struct {
 	policy Policy
-	// consume is [agent.Segment.Consume].
+	// consume is the segment's [agent.Segment.Consume].
 	consume func(ctx context.Context, triggerID string) (bool, error)
 	servers *servers
 	calls   *callRecorder
@@ -46,13 +46,13 @@ type permissions struct {
 	trail   *record.Trajectory
 
 	mu sync.Mutex
-	// approved is what a person has allowed and the agent has not done yet. deferred is what the
-	// gateway decides on when the arguments are known.
+	// approved lists what a person has allowed and the agent has not done yet. deferred lists the
+	// requests that the gateway decides when it knows the arguments.
 	approved []approval
 	deferred []deferral
 }
 
-// decide decides on a request; by says who did.
+// decide decides a request. by says who has decided it.
 func (p *permissions) decide(ctx context.Context, call acp.ToolCall,
 	options []acp.PermissionOption) (outcome acp.PermissionOutcome, by string) {
 	switch p.policy {
@@ -72,7 +72,7 @@ func (p *permissions) decide(ctx context.Context, call acp.ToolCall,
 		return once, byGateway
 	}
 	if t.Input == nil && !isEmptyInput(call.Content) {
-		t.Input = call.Content // what the agent would show a person in place of arguments
+		t.Input = call.Content // the agent would show this to a person instead of the arguments
 	}
 	r := permissionOf(t, call.Title, call.Kind)
 	switch ok, f := p.use(ctx, r); {
@@ -88,12 +88,12 @@ func (p *permissions) decide(ctx context.Context, call acp.ToolCall,
 	return acp.Allow(options), byPerson
 }
 
-// isOther reports whether a call is none of the agent's own tools, which the kinds are for: its model
-// may have written the title of a command.
+// isOther reports whether a call is not of one of the agent's own tools, which have the other
+// kinds. The title of a command may have been written by the model.
 func isOther(kind string) bool { return kind == "" || kind == "other" }
 
-// decideCall decides on a call that has come to the gateway, if the agent had asked for it without
-// its arguments. It returns why the call is not made.
+// decideCall decides a call that has come to the gateway, if the agent had asked for permission
+// without the arguments. It returns why the call is not made.
 func (p *permissions) decideCall(ctx context.Context, server, name string, arguments json.RawMessage) (refusal string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,12 +119,12 @@ func (p *permissions) decideCall(ctx context.Context, server, name string, argum
 		}
 		refusal = "The call was not made: a person has to allow it first, and was asked. End your turn now. You will be told the decision in a later message."
 	}
-	p.trail.Add(record.EventPermission, p.calls.session(), "", map[string]any{"title": r.Title, "kind": kind,
-		"server": server, "tool": name, "input": arguments, "by": by})
+	p.trail.Add(record.EventPermission, p.calls.session(), "", map[string]any{
+		"title": r.Title, "kind": kind, "server": server, "tool": name, "input": arguments, "by": by})
 	return refusal
 }
 
-// permissionOf is what a person is asked for.
+// permissionOf returns the request that a person is asked to allow.
 func permissionOf(t tool, title, kind string) request {
 	subject := t.Name
 	if t.Server != "" {
@@ -147,7 +147,7 @@ func permissionOf(t tool, title, kind string) request {
 	return a
 }
 
-// use uses an approval of a request up. The approval is gone for good before anybody acts on it.
+// use consumes an approval of a request. The approval is gone for good before anybody acts on it.
 // The caller holds mu.
 func (p *permissions) use(ctx context.Context, a request) (ok bool, f *fault.Fault) {
 	i := slices.IndexFunc(p.approved, func(b approval) bool { return b.Interrupt == a.Interrupt })
@@ -166,8 +166,8 @@ func (p *permissions) use(ctx context.Context, a request) (ok bool, f *fault.Fau
 	return ok, nil
 }
 
-// approve keeps a person's permission until the agent uses it. One for a request that cannot be
-// told from others is of no use.
+// approve keeps a person's permission until the agent uses it. A permission for a request that
+// cannot be told from others is not kept.
 func (p *permissions) approve(a request, triggerID string) {
 	p.mu.Lock() // the agent may ask for something at any time
 	defer p.mu.Unlock()
@@ -176,7 +176,7 @@ func (p *permissions) approve(a request, triggerID string) {
 	}
 }
 
-// unused are the approvals that are left.
+// unused returns the approvals that are left.
 func (p *permissions) unused() []approval {
 	p.mu.Lock()
 	defer p.mu.Unlock()

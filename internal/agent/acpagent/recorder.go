@@ -23,13 +23,13 @@ type callRecorder struct {
 	servers *servers
 
 	mu sync.Mutex
-	// sessionID is that of the session once it is open.
+	// sessionID is the id of the session once it is open.
 	sessionID string
 	tools     acp.ToolCalls
 	log       callLog
-	// announced has what is kept of each call by its id.
+	// announced holds the announced calls by their ids.
 	announced map[string]*announcedCall
-	// rejected says by the id of a call who has rejected it.
+	// rejected maps the id of a call to who has rejected it.
 	rejected map[string]string
 }
 
@@ -38,12 +38,12 @@ type announcedCall struct {
 	// number counts the calls in the order of their announcement.
 	number  int
 	started time.Time
-	// title is the one with which the call was announced, tool what the call is by now.
+	// title is the title with which the call was announced. tool is the current state of the call.
 	title string
 	tool  tool
 	// reported says that the call is in the trajectory.
 	reported bool
-	// printed is the output that came beside the updates.
+	// printed is the output that came outside the updates' content.
 	printed strings.Builder
 }
 
@@ -60,20 +60,20 @@ func (r *callRecorder) opened(sessionID string) {
 	r.sessionID = sessionID
 }
 
-// isOf reports whether a session is the open one. While none is open it may be any.
+// isOf reports whether a session is the open one. While none is open, any session matches.
 func (r *callRecorder) isOf(sessionID string) bool {
 	own := r.session()
 	return own == "" || own == sessionID
 }
 
-// session is the id of the open session.
+// session returns the id of the open session.
 func (r *callRecorder) session() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.sessionID
 }
 
-// update takes what the agent reports of a call, and records the call when it has ended, once.
+// update takes in the agent's report of a call, and records the call once when it has ended.
 func (r *callRecorder) update(u acp.Update) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,10 +93,10 @@ func (r *callRecorder) update(u acp.Update) {
 	}
 }
 
-// maxPrinted is how much of what a call prints besides its updates is kept.
+// maxPrinted is how much output of a call outside the updates' content is kept.
 const maxPrinted = 1 << 20
 
-// print keeps what codex sends of the output of commands: pieces of it in _meta.
+// print keeps the output of commands that codex sends in pieces in _meta.
 func (c *announcedCall) print(u acp.Update) {
 	change, _ := u.ToolCall()
 	var meta struct {
@@ -109,7 +109,7 @@ func (c *announcedCall) print(u acp.Update) {
 	}
 }
 
-// report records a call when it has ended, or when the segment has. The caller holds mu.
+// report records a call when the call or the segment has ended. The caller holds mu.
 func (r *callRecorder) report(sessionID string, call *acp.ToolCall) {
 	r.announced[call.ID].reported = true
 	out := r.record(call)
@@ -117,8 +117,8 @@ func (r *callRecorder) report(sessionID string, call *acp.ToolCall) {
 	r.trail.Call(sessionID, out.Call)
 }
 
-// record is a call as the trajectory has it. What the gateway saw of it counts more than what the
-// agent tells. The caller holds mu.
+// record returns a call as the trajectory has it. The gateway's record of it has precedence over
+// the agent's report. The caller holds mu.
 func (r *callRecorder) record(call *acp.ToolCall) reportedCall {
 	known := r.announced[call.ID]
 	t := known.tool
@@ -143,7 +143,7 @@ func (r *callRecorder) record(call *acp.ToolCall) reportedCall {
 	return out
 }
 
-// complete adds to a call what the agent has reported of it before.
+// complete adds the agent's earlier reports of a call to it.
 func (r *callRecorder) complete(call acp.ToolCall) acp.ToolCall {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,8 +157,8 @@ func (r *callRecorder) complete(call acp.ToolCall) acp.ToolCall {
 	return call
 }
 
-// tool is the tool of a call that an agent wants to be allowed. Where the request does not name a
-// server's tool the call may have, when it was announced; of what is left the titles tell, if they
+// tool returns the tool of a call for which an agent requests permission. If the request does not
+// name a server's tool, the announcement of the call may have named it. Otherwise the titles may
 // name a tool that a server lists.
 func (r *callRecorder) tool(call *acp.ToolCall) tool {
 	r.mu.Lock()
@@ -196,8 +196,8 @@ func (r *callRecorder) saw(call suspend.Record) {
 	r.log.seen = append(r.log.seen, &seenCall{Record: call})
 }
 
-// spanName is what evaluators know a server's tool by: its own name, with the server's before it
-// where several servers have one of that name.
+// spanName returns the name by which evaluators know a server's tool: its own name, preceded by the
+// server's if several servers have a tool of that name.
 func (r *callRecorder) spanName(server, name string) string {
 	if server != "" && r.servers.sharing(name) > 1 {
 		return server + "/" + name
@@ -205,8 +205,8 @@ func (r *callRecorder) spanName(server, name string) string {
 	return name
 }
 
-// resultArrived records the result of work that an earlier segment has started. Evaluators know it
-// by the call that has started it.
+// resultArrived records the result of work that an earlier segment has started. Evaluators know the
+// work by the call that has started it.
 func (r *callRecorder) resultArrived(started request, call record.Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,23 +215,23 @@ func (r *callRecorder) resultArrived(started request, call record.Call) {
 	r.log.results = append(r.log.results, call)
 }
 
-// idOf is the id that the agent itself gives a call which has started work: of several that fit,
+// idOf returns the agent's own id of the call that has started work. If several calls match, it is
 // the last.
 func (r *callRecorder) idOf(w *wait.Work) (id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, call := range r.tools.All() {
 		t := r.announced[call.ID].tool
-		if t.Server == w.Server && t.Name == w.Tool && (isEmptyInput(t.Input) ||
-			jsonobj.Canonical(t.Input) == jsonobj.Canonical(w.Arguments)) {
+		if t.Server == w.Server && t.Name == w.Tool &&
+			(isEmptyInput(t.Input) || jsonobj.Canonical(t.Input) == jsonobj.Canonical(w.Arguments)) {
 			id = call.ID
 		}
 	}
 	return id
 }
 
-// finish records the calls that have not ended, and counts all of them in info. No update comes any
-// more.
+// finish records the calls that have not ended, and counts all calls in info. It is called when no
+// further update comes.
 func (r *callRecorder) finish(info *record.Info) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 )
 
-// registry are the entries that eval sets may call by a name. What the settings are for is measured:
-// docs/acp.md has a line for each.
+// registry holds the entries that eval sets may call by name. The settings follow from
+// measurements: docs/acp.md has a line for each.
 var registry = map[string]func() agent.Entry{
 	"claude":     func() agent.Entry { return claude("claude-agent-acp") },
 	"zed-claude": func() agent.Entry { return claude("claude-code-acp") },
@@ -15,8 +15,8 @@ var registry = map[string]func() agent.Entry{
 	"zed-codex":  func() agent.Entry { return codex("codex-acp") },
 	"gemini": func() agent.Entry {
 		return registered([]string{"gemini", "--acp", "-m", "gemini-2.5-pro"}, "mcp_{server}_{tool}",
-			// a session that is loaded within the minute of its start is lost, and each load repeats old
-			// results
+			// A session that is loaded within a minute of its start is lost, and each load repeats
+			// old results.
 			[]ResumeBy{ByReplay},
 			&agent.Model{API: "gemini", URL: "${GOOGLE_GEMINI_BASE_URL:-https://generativelanguage.googleapis.com}",
 				Key: "${GEMINI_API_KEY:-}"},
@@ -41,7 +41,7 @@ var registry = map[string]func() agent.Entry{
 			map[string]string{
 				"OPENAI_API_KEY": "{modelKey}", "OPENAI_BASE_URL": "{modelURL}", "OPENAI_MODEL": "{model}",
 				"QWEN_CODE_NO_RELAUNCH":         "true",
-				"QWEN_CODE_LEGACY_MCP_BLOCKING": "1", // else the first request to the model has no MCP tools
+				"QWEN_CODE_LEGACY_MCP_BLOCKING": "1", // otherwise the first request to the model has no MCP tools
 			},
 			map[string]string{".qwen/settings.json": `{"security":{"auth":{"selectedType":"openai"}},"tools":{"toolSearch":{"enabled":false}}}`})
 	},
@@ -55,12 +55,12 @@ var registry = map[string]func() agent.Entry{
 			map[string]string{
 				"COPILOT_PROVIDER_TYPE": "openai", "COPILOT_PROVIDER_BASE_URL": "{modelURL}",
 				"COPILOT_PROVIDER_API_KEY": "{modelKey}", "COPILOT_MODEL": "{model}",
-				"COPILOT_OFFLINE":     "true", // else it asks GitHub for an account, whatever the provider is
+				"COPILOT_OFFLINE":     "true", // otherwise it asks GitHub for an account, whatever the provider is
 				"COPILOT_AUTO_UPDATE": "false",
 			}, nil)
 	},
 	"vibe": func() agent.Entry {
-		// else its model has to find MCP tools by a search, and to call them in TypeScript
+		// Otherwise its model has to find MCP tools by a search, and to call them in TypeScript.
 		return registered([]string{"vibe-acp", "--legacy-harness"},
 			"{server}_{tool}", []ResumeBy{ByReplay}, // it does not ask its servers for their tools when it loads a session
 			openAI(), map[string]string{"OPENAI_API_KEY": "{modelKey}", "VIBE_HOME": "{home}/.vibe"},
@@ -75,7 +75,7 @@ var registry = map[string]func() agent.Entry{
 	},
 }
 
-// claude is an agent that has Claude Code's own engine behind ACP.
+// claude makes the entry of an agent that runs Claude Code's own engine behind ACP.
 func claude(program string) agent.Entry {
 	return registered([]string{program}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
 		&agent.Model{API: "anthropic", URL: "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}",
@@ -83,24 +83,24 @@ func claude(program string) agent.Entry {
 		map[string]string{
 			"ANTHROPIC_BASE_URL": "{modelURL}", "ANTHROPIC_API_KEY": "{modelKey}", "ANTHROPIC_MODEL": "{model}",
 			"CLAUDE_CONFIG_DIR":                        "{home}/.claude",
-			"ENABLE_TOOL_SEARCH":                       "false", // else MCP tools are deferred behind a search tool
+			"ENABLE_TOOL_SEARCH":                       "false", // otherwise MCP tools are deferred behind a search tool
 			"CLAUDE_CODE_MAX_RETRIES":                  "2",     // by default a refused key costs a minute
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1",
 			"DISABLE_ERROR_REPORTING": "1",
 		}, nil)
 }
 
-// codex is an agent that has Codex's own engine behind ACP.
+// codex makes the entry of an agent that runs Codex's own engine behind ACP.
 func codex(program string) agent.Entry {
 	return registered([]string{program}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay}, openAI(),
 		map[string]string{
 			"OPENAI_API_KEY": "{modelKey}", "CODEX_HOME": "{home}/.codex", "NO_BROWSER": "1",
-			"INITIAL_AGENT_MODE": "agent-full-access", // else tools without readOnlyHint go to a review by the model first
+			"INITIAL_AGENT_MODE": "agent-full-access", // otherwise the model reviews tools without readOnlyHint first
 		},
 		map[string]string{".codex/config.toml": codexConfig})
 }
 
-// openAI is an endpoint of OpenAI's API, for agents that take any.
+// openAI returns an endpoint of OpenAI's API, for agents that take any.
 func openAI() *agent.Model {
 	return &agent.Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}",
 		Name: "gpt-5"}
@@ -169,8 +169,8 @@ const geminiSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"},"f
 	`"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},` +
 	`"general":{"sessionRetention":{"enabled":false},"enableAutoUpdate":false,"disableAutoUpdate":true,"disableUpdateNag":true,"checkpointing":{"enabled":false}}}`
 
-// opencodeConfig makes one provider of the configured endpoint, and lets the gateway end calls,
-// which without mcp_timeout are given up after a minute.
+// opencodeConfig makes the configured endpoint a provider. It sets mcp_timeout so that the gateway
+// ends calls; without it opencode gives them up after a minute.
 var opencodeConfig = compact(`{"$schema":"https://opencode.ai/config.json","autoupdate":false,"share":"disabled",
 	"model":"evalrun/{model}","small_model":"evalrun/{model}","enabled_providers":["evalrun"],
 	"experimental":{"mcp_timeout":900000},
@@ -189,7 +189,7 @@ func compact(text string) string {
 	return string(out)
 }
 
-// installs say how the programs of the registry's agents are installed, at the versions that were
+// installs says how to install the programs of the registry's agents, at the versions that were
 // tested (docs/acp.md), and what else they need.
 var installs = map[string]string{
 	"claude-agent-acp": npm("@agentclientprotocol/claude-agent-acp@0.100.0", "22"),

@@ -97,8 +97,8 @@ func (r *resumption) recordResult(a request, result json.RawMessage) string {
 		call.Status = "failed"
 	}
 	// strings always marshal
-	call.Content, _ = json.Marshal([]any{map[string]any{"type": "content", "content": map[string]string{"type": "text",
-		"text": text}}})
+	call.Content, _ = json.Marshal([]any{map[string]any{"type": "content",
+		"content": map[string]string{"type": "text", "text": text}}})
 	r.conversation.trail.Call(r.conversation.record.SessionID, call)
 	r.calls.resultArrived(a, call)
 	return told
@@ -106,8 +106,8 @@ func (r *resumption) recordResult(a request, result json.RawMessage) string {
 
 // result is what came of work that was waited for: a result of its tool. again says that it is not
 // there yet: a is what is to be waited for then.
-func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (result json.RawMessage, again bool,
-	f *fault.Fault) {
+func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
+	result json.RawMessage, again bool, f *fault.Fault) {
 	w := a.work
 	if a.Call.Input != nil {
 		return r.answer(ctx, a, d)
@@ -146,8 +146,8 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 	case errors.Is(err, suspend.ErrNotDone) && r.gateway.Jobs.ForProcess(w.Tool).Source == wait.SourceMCP:
 		return nil, true, nil
 	case errors.Is(err, suspend.ErrNotDone):
-		return suspend.TextResult(fmt.Sprintf("The job is said to be done, but there is no result: %v.", err), true), false,
-			nil
+		return suspend.TextResult(fmt.Sprintf("The job is said to be done, but there is no result: %v.", err),
+			true), false, nil
 	case errors.As(err, &said):
 		return suspend.TextResult(said.Error(), true), false, nil
 	case ctx.Err() != nil:
@@ -159,8 +159,8 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 }
 
 // answer gives a server what a person has answered, and is what came of it.
-func (r *resumption) answer(ctx context.Context, a *request, d agent.Delivery) (result json.RawMessage, again bool,
-	f *fault.Fault) {
+func (r *resumption) answer(ctx context.Context, a *request, d agent.Delivery) (
+	result json.RawMessage, again bool, f *fault.Fault) {
 	endpoint := r.servers.endpoint(a.work.Server)
 	if endpoint == nil {
 		return nil, false, fault.Newf(fault.MCP, "%s cannot be answered: MCP server %q is not behind the gateway any more",

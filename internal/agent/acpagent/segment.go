@@ -150,8 +150,7 @@ func (s *segment) openGateway() error {
 		Ledger: g.Ledger, Check: g.Check, Jobs: g.Jobs, SoftWait: g.SoftWait, Person: s.entry.Elicitation == PolicySuspend,
 		Changed: s.workChanged, Permit: s.permissions.decideCall, Called: s.calls.saw,
 	}
-	return s.servers.open(s.opts.Gateway, g.Filters, func() (map[string]string,
-		error) {
+	return s.servers.open(s.opts.Gateway, g.Filters, func() (map[string]string, error) {
 		return callHeader(s.seg, s.clock)
 	}, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})
 }
@@ -189,8 +188,8 @@ func (s *segment) end(ctx context.Context, known *fault.Fault) *fault.Fault {
 	if s.process == nil {
 		return nil
 	}
-	ended := known != nil && (known.Category == fault.Exit || known.Category == fault.Handshake && s.conn != nil &&
-		s.conn.Err() != nil)
+	ended := known != nil && (known.Category == fault.Exit ||
+		known.Category == fault.Handshake && s.conn != nil && s.conn.Err() != nil)
 	if s.conn != nil {
 		_ = s.conn.Close() // stdin; the process is ended next whatever came of it
 	}
@@ -257,8 +256,8 @@ func (s *segment) judge(out agent.Outcome) (agent.Outcome, error) {
 		}
 		kept := &s.conversation.record
 		var hidden *fault.Fault
-		if kept.Offered, hidden = s.offers.judge(s.info, kept.Offered); hidden != nil && out.Fault == nil &&
-			out.Interrupts == nil {
+		if kept.Offered, hidden = s.offers.judge(s.info, kept.Offered); hidden != nil &&
+			out.Fault == nil && out.Interrupts == nil {
 			out = agent.Outcome{Fault: hidden}
 		}
 	}

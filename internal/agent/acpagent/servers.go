@@ -67,8 +67,8 @@ func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter,
 			behind.ChildProcess = true
 			behind.Target.Start = s.spawn(i, server)
 		default:
-			behind.Target.URL, behind.Target.SSE, behind.Target.Header = server.URL,
-				server.Transport == acp.TransportSSE, http.Header{}
+			behind.Target.URL, behind.Target.SSE, behind.Target.Header =
+				server.URL, server.Transport == acp.TransportSSE, http.Header{}
 			for _, h := range server.Headers {
 				behind.Target.Header.Add(h.Name, h.Value)
 			}
@@ -124,8 +124,7 @@ func (s *servers) expose(i int, raw string, target *mcp.Target) error {
 	}
 	socket := filepath.Join(s.sandbox.Sockets, fmt.Sprintf("http-%d.sock", i))
 	s.sandbox.Config.Exposes = append(slices.Clone(s.sandbox.Config.Exposes), sandbox.Expose{Socket: socket, Port: port})
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
-		error) {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialUnix(ctx, socket)
 	}}
 	s.closeIdle = append(s.closeIdle, transport.CloseIdleConnections)

@@ -101,8 +101,8 @@ func (s *segment) chooseModel(ctx context.Context, session acp.Session) *fault.F
 	case s.model == nil, s.tellsModel():
 		return nil // it may know the same model by another name
 	}
-	return fault.Newf(fault.Start, "the agent does not offer the model %q of its entry (model.name); it offers: %s", name,
-		strings.Join(offered, ", "))
+	return fault.Newf(fault.Start, "the agent does not offer the model %q of its entry (model.name); it offers: %s",
+		name, strings.Join(offered, ", "))
 }
 
 // wantedModel is the model that an entry names. Where the agent talks to its provider itself a name that

@@ -116,8 +116,8 @@ func (s *segment) offer(l *Launch) (err error) {
 		return nil
 	}
 	if s.entry.FS {
-		if s.files, err = acp.NewFiles(acp.FilesOptions{Roots: []acp.Root{{Path: s.seg.Sandbox.Cwd,
-			Host: host}}}); err != nil {
+		if s.files, err = acp.NewFiles(acp.FilesOptions{
+			Roots: []acp.Root{{Path: s.seg.Sandbox.Cwd, Host: host}}}); err != nil {
 			return err
 		}
 	}

@@ -127,8 +127,8 @@ func (s *segment) stopped(result acp.PromptResult) {
 	if len(result.Usage) > 0 && !isNothing(result.Usage) {
 		s.info.AgentUsage, s.promptUsage = result.Usage, result.Usage
 	}
-	s.trail.Add(record.EventStop, s.conversation.record.SessionID, "", map[string]any{"stopReason": result.StopReason,
-		"usage": result.Usage})
+	s.trail.Add(record.EventStop, s.conversation.record.SessionID, "",
+		map[string]any{"stopReason": result.StopReason, "usage": result.Usage})
 }
 
 // output is the document of an agent that speaks in words: the last thing that it said.

@@ -125,8 +125,7 @@ func interpreterOf(path string) string {
 	words := strings.Fields(rest)
 	if len(words) > 1 && filepath.Base(words[0]) == "env" {
 		words = slices.DeleteFunc(words[1:], func(w string) bool {
-			return strings.HasPrefix(w, "-") ||
-				strings.Contains(w, "=")
+			return strings.HasPrefix(w, "-") || strings.Contains(w, "=")
 		})
 	}
 	if len(words) == 0 {

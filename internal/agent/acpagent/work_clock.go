@@ -22,8 +22,8 @@ type workClock struct {
 
 // newWorkClock starts a clock, whose context ends after the limit with the fault. 0 is no limit.
 // stop must be called.
-func newWorkClock(ctx context.Context, limit time.Duration, f *fault.Fault) (_ context.Context, c *workClock,
-	stop func()) {
+func newWorkClock(ctx context.Context, limit time.Duration, f *fault.Fault) (
+	_ context.Context, c *workClock, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c = &workClock{}
 	if limit > 0 {

@@ -23,8 +23,8 @@ type capture struct {
 
 // capture opens the streams of a segment.
 func (f *function) capture(seg agent.Segment) *capture {
-	c := &capture{limit: seg.OutputBytes, stderr: program.OpenLog(filepath.Join(seg.Dir, record.FileStderr),
-		f.opts.Redact)}
+	c := &capture{limit: seg.OutputBytes,
+		stderr: program.OpenLog(filepath.Join(seg.Dir, record.FileStderr), f.opts.Redact)}
 	if c.limit <= 0 {
 		c.limit = agent.DefaultOutputBytes
 	}

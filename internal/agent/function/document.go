@@ -67,8 +67,8 @@ func invalidDocument(data []byte, start int, doc []byte) *fault.Fault {
 			reason = literal + " is not a JSON value"
 		}
 	}
-	return fault.Newf(fault.InvalidOutput, "the output is not JSON: %s at %s, which begins %q%s", reason,
-		position(data, at), excerpt(data[start:]), elsewhere)
+	return fault.Newf(fault.InvalidOutput, "the output is not JSON: %s at %s, which begins %q%s",
+		reason, position(data, at), excerpt(data[start:]), elsewhere)
 }
 
 // valueEnd returns where the JSON value that begins at start ends, if it is valid; of one that is

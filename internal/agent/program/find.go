@@ -49,8 +49,8 @@ func Find(name, dir string, env []string) (string, *fault.Fault) {
 	if command := agent.HowToInstall(name); command != "" {
 		install = "; it comes with: " + command
 	}
-	return "", fault.Newf(fault.Start, "command not found: there is no program %q in the %d folders of PATH%s%s", name,
-		len(filepath.SplitList(search)), found, install)
+	return "", fault.Newf(fault.Start, "command not found: there is no program %q in the %d folders of PATH%s%s",
+		name, len(filepath.SplitList(search)), found, install)
 }
 
 const Missing = "does not exist"
