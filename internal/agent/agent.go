@@ -24,32 +24,33 @@ import (
 // Agent runs segments. Implementations are safe for concurrent use. A segment's own processes are gone
 // when Run returns; what serves several segments is gone when Close returns.
 type Agent interface {
-	// Run runs one segment to its end. What goes wrong with the agent is a Fault in the outcome;
-	// the error is only for what is wrong with evalrun itself (a full disk). When ctx is done the
-	// agent is ended and the outcome is a fault whose category is the cause of ctx if that is a
-	// *fault.Fault, else fault.Interrupted.
+	// Run runs one segment to its end. A failure of the agent is a Fault in the outcome; an error
+	// means that evalrun itself has failed (a full disk). When ctx is done the agent is ended and
+	// the outcome is a fault whose category is the cause of ctx if that is a *fault.Fault, else
+	// fault.Interrupted.
 	Run(ctx context.Context, seg Segment) (Outcome, error)
-	// Close ends what the agent has kept for its next segments. No segment runs then, and none will.
+	// Close ends everything that the agent has kept for its next segments. It is called when no
+	// segment runs and none will.
 	Close() error
 }
 
-// Segment is what an agent is given.
+// Segment holds everything that an agent is given for a segment.
 type Segment struct {
 	RolloutID string
-	// Marker is what the processes of this segment bear in their environment. Rollouts of two stores may
-	// have the same id (of a run with the same --run-id), so the store's is in it. What serves several
-	// segments has a marker of its own.
+	// Marker marks the processes of this segment: they have it in their environment. Rollouts of
+	// two stores may have the same id (of a run with the same --run-id), so the store's id is in
+	// it. A process that serves several segments has a marker of its own.
 	Marker string
-	// Number counts a rollout's segments from 1, Attempt the attempts of a segment from 1.
+	// Number counts a rollout's segments from 1, and Attempt the attempts of a segment from 1.
 	Number  int
 	Attempt int
 	Input   json.RawMessage
-	// Resume maps interrupt ids to payloads, and Deliveries to what is known of them; nil in a
-	// rollout's first segment.
+	// Resume maps interrupt ids to payloads, and Deliveries maps them to the deliveries' envelopes.
+	// Both are nil in a rollout's first segment.
 	Resume     map[string]json.RawMessage
 	Deliveries map[string]Delivery
-	// Workspace is the rollout's folder, which survives suspension. Dir is where the files of this
-	// attempt go. Both are absolute and exist.
+	// Workspace is the rollout's folder, which survives suspension. Dir is the folder for the files
+	// of this attempt. Both are absolute and exist.
 	Workspace string
 	Dir       string
 	// BaseDir is the folder against which an agent's relative cwd is resolved.
@@ -61,36 +62,37 @@ type Segment struct {
 	// Sandbox is where an agent that needs one is started; nil for function agents. The fields from
 	// here to Solution are only for agents in a sandbox.
 	Sandbox *Sandbox
-	// Prompt is what a conversational agent is asked; in a segment that goes on with a session it
-	// is not asked again.
+	// Prompt is the prompt of a conversational agent. A segment that goes on with a session does
+	// not send it again.
 	Prompt string
-	// Servers are the MCP servers of the task as the agent is to be told about them, Hosted the
-	// names of those that Sandbox.Setup starts.
+	// Servers are the MCP servers of the task as the agent is told about them. Hosted has the names
+	// of those that Sandbox.Setup starts.
 	Servers []acp.MCPServer
 	Hosted  []string
 	// Gateway puts the servers behind the MCP gateway; nil sends them to the agent as they are.
 	Gateway *Gateway
-	// History are the folders of the segments before in order, as far as they belong to the
-	// conversation that goes on; empty if a new one begins.
+	// History lists the folders of earlier segments in order, as far as they belong to the
+	// conversation that goes on. It is empty if a new conversation begins.
 	History []string
-	// Consume uses the permission up that a trigger was answered with, durably, and reports whether
-	// it was there: it is not if an attempt that was broken off has used it. Nil keeps nothing.
+	// Consume durably consumes the permission with which a trigger was answered, and reports
+	// whether it was still there. It is gone if an attempt that was broken off has used it. Nil
+	// keeps nothing.
 	Consume func(ctx context.Context, triggerID string) (bool, error)
-	// Solution is what the oracle runs.
+	// Solution is the script that the oracle runs.
 	Solution *Script
 
-	// Budget is what the rollout may use of models; nil without limits. Earlier are the folders of
-	// the attempts before this one.
+	// Budget is what the rollout may spend on models; nil means no limits. Earlier lists the
+	// folders of the attempts before this one.
 	Budget  *Budget
 	Earlier []string
 
-	// Timeout of this segment; 0 means none. TimeoutOf is the limit of which that is left.
-	// OutputBytes is how much it may print.
+	// Timeout is the timeout of this segment; 0 means none. TimeoutOf names the limit from which it
+	// was computed. OutputBytes is how many bytes the agent may print.
 	Timeout     time.Duration
 	TimeoutOf   string
 	OutputBytes int64
-	// Ended, if not nil, is called when the agent's process has ended; what it printed is still
-	// being read. Another agent may start then.
+	// Ended, if not nil, is called when the agent's process has ended. Its output may still be
+	// read, but another agent may start.
 	Ended func()
 }
 
@@ -100,12 +102,13 @@ type Gateway struct {
 	Ledger suspend.Ledger
 	// Check asks once whether a job is done; see [suspend.Hooks].
 	Check func(ctx context.Context, w wait.Work) (wait.Status, error)
-	// Jobs says who tells that a job is done. Where that is its MCP server, a job whose result is
-	// not there when it is fetched is waited for again.
+	// Jobs says who reports that a job is done. If its MCP server does, and the result is not there
+	// when it is fetched, the rollout waits for the job again.
 	Jobs wait.Jobs
-	// Deadline is when the run ends, zero if never; servers are told.
+	// Deadline is when the run ends, zero if never. Servers are told of it.
 	Deadline time.Time
-	// SoftWait is how long a call that has started something is held open; 0 is the gateway's own.
+	// SoftWait is how long a call that has started something is held open; 0 means the gateway's
+	// default.
 	SoftWait time.Duration
 	// Filters are the tools that the agent may see, by the name of the server.
 	Filters map[string]gateway.Filter
@@ -113,7 +116,7 @@ type Gateway struct {
 
 // Script is a program of a task.
 type Script struct {
-	// Path is that of the script as its process sees it.
+	// Path is the path of the script as its process sees it.
 	Path string
 	Env  []string
 }
@@ -128,21 +131,21 @@ type Delivery struct {
 	ReceivedAt time.Time       `json:"receivedAt"`
 }
 
-// Outcome is how a segment ended: exactly one of Output, Interrupts and Fault is set.
+// Outcome says how a segment ended: exactly one of Output, Interrupts and Fault is set.
 type Outcome struct {
 	Output     json.RawMessage
 	Interrupts []wait.Interrupt
 	Fault      *fault.Fault
-	// Limit stands beside Output: a limit ended the agent, but what it has done by then can be
+	// Limit may be set beside Output: a limit ended the agent, but its work up to then can be
 	// verified.
 	Limit *fault.Fault
-	// Info is what else there is to report, nil if there is nothing.
+	// Info holds everything else that is reported; nil if there is nothing.
 	Info *record.Info
 	// Files are the names of the files written to Segment.Dir. They are not yet synced.
 	Files []string
 }
 
-// CauseFault is the fault of a segment whose context is done.
+// CauseFault returns the fault of a segment whose context is done.
 func CauseFault(ctx context.Context) *fault.Fault {
 	var f *fault.Fault
 	if cause := context.Cause(ctx); errors.As(cause, &f) {
@@ -154,7 +157,7 @@ func CauseFault(ctx context.Context) *fault.Fault {
 	return fault.New(fault.Interrupted, "the agent was ended")
 }
 
-// LimitTo shortens the segment to what is left of a limit; 0 is none.
+// LimitTo shortens the segment to the rest of a limit; 0 means no limit.
 func (s *Segment) LimitTo(left, whole time.Duration, name string) {
 	if left <= 0 || s.Timeout > 0 && s.Timeout <= left {
 		return
@@ -165,20 +168,21 @@ func (s *Segment) LimitTo(left, whole time.Duration, name string) {
 	}
 }
 
-// TimeoutFault is the fault of a segment that took longer than its Timeout.
+// TimeoutFault returns the fault of a segment that took longer than its Timeout.
 func (s *Segment) TimeoutFault() *fault.Fault {
 	return fault.Newf(fault.Timeout, "the segment took longer than %v and was ended (%s)",
 		s.Timeout.Round(time.Millisecond), cmp.Or(s.TimeoutOf, "its limit"))
 }
 
-// DefaultOutputBytes holds where a segment does not say how much an agent may print.
+// DefaultOutputBytes is how many bytes an agent may print if its segment does not say so.
 const DefaultOutputBytes = 16 << 20
 
-// TraceparentVar is the variable by which an agent's process is told where spans belong that it
-// sends to a collector itself, as W3C Trace Context has it.
+// TraceparentVar is the variable that tells an agent's process to which parent its own spans
+// belong, in the format of W3C Trace Context.
 const TraceparentVar = "TRACEPARENT"
 
-// Traceparent makes this attempt of the segment the parent of what the agent does.
+// Traceparent returns the value that makes this attempt of the segment the parent of the agent's
+// spans.
 func (s Segment) Traceparent() string {
 	return wait.AgentTraceparent(s.RolloutID, s.Number, s.Attempt)
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 )
 
-// Budget is what a rollout may use of models.
+// Budget is what a rollout may spend on models.
 type Budget struct {
 	// Tokens and Cost are the limits; 0 means none.
 	Tokens int64
 	Cost   float64
 	Prices eval.Prices
-	// Spent is what segments and attempts before this one have used.
+	// Spent is the usage of earlier segments and attempts.
 	Spent []eval.Usage
 }
 
-// Exceeded is the fault of a segment that has used so much; nil if it may go on. A limit of cost
-// cannot be kept where a model has no price. That is a fault of the eval set.
+// Exceeded returns the fault of a segment with this usage; nil if it may go on. A limit of cost
+// cannot be kept if a model has no price, which is a fault of the eval set.
 func (b *Budget) Exceeded(used []eval.Usage) *fault.Fault {
 	if b == nil || b.Tokens == 0 && b.Cost == 0 {
 		return nil

@@ -18,23 +18,23 @@ type Entry struct {
 	// Type is the name of a registered [Type].
 	Type    string
 	Command []string
-	// Cwd is relative to Segment.BaseDir, which is the default: where an agent without a sandbox
-	// starts, and where the program of any other is looked for if its path is relative.
+	// Cwd is relative to Segment.BaseDir, which is the default. An agent without a sandbox starts
+	// there; the program of any other agent is looked up there if its path is relative.
 	Cwd string
 	// Env is added to the environment; ${VAR} in a value is resolved for each segment.
 	Env map[string]string
-	// Extends is the registry's entry that gives what this one does not say.
+	// Extends names the registry's entry that supplies everything this one leaves out.
 	Extends string
-	// Model is where the agent's model is. Without it, or without a key, the agent talks to its
-	// provider as it likes.
+	// Model is the endpoint of the agent's model. Without it, or without a key, the agent talks to
+	// its provider as it likes.
 	Model *Model
-	// Settings are what only entries of this type have, as the type's own Settings makes them; nil if
-	// it has none.
+	// Settings holds the settings that only entries of this type have, made by the type's own
+	// Settings; nil if the type has none.
 	Settings any
 	// ResumeWhen says whether a rollout with several triggers resumes when any of them or when all
 	// have fired.
 	ResumeWhen ResumeWhen
-	// AcceptsFaults says that the agent takes a failed job as {"error":…} in place of a payload.
+	// AcceptsFaults says that the agent accepts a failed job as {"error":…} in place of a payload.
 	AcceptsFaults bool
 	// Timeout bounds each segment, beside Segment.Timeout; 0 means none.
 	Timeout wait.Duration
@@ -47,7 +47,7 @@ type Model struct {
 	// URL is the base URL as the agent's own setting has it, and Key the key; both may hold ${VAR}.
 	URL string `json:"url,omitempty"`
 	Key string `json:"key,omitempty"`
-	// Name of the model.
+	// Name is the name of the model.
 	Name string `json:"name,omitempty"`
 }
 
@@ -66,7 +66,7 @@ const (
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // ParseEntry reads the value of `agent`, or of one element of `agents`: an object, or a name from
-// the registry. What is wrong with it is recorded in r.
+// the registry. Problems are recorded in r.
 func ParseEntry(r *input.Reader, n *input.Node) Entry {
 	if n.Kind == input.String {
 		e, ok := Registered(n.Text)
@@ -138,7 +138,7 @@ func ParseEnv(r *input.Reader, f *input.Fields) map[string]string {
 	return f.StringMap("env")
 }
 
-// parseType reads the type of an entry; empty if this version cannot run it.
+// parseType reads the type of an entry. It is empty if this version cannot run it.
 func parseType(r *input.Reader, f *input.Fields) string {
 	n, known := f.Required("type", input.String), typeNames()
 	switch {
@@ -154,7 +154,7 @@ func parseType(r *input.Reader, f *input.Fields) string {
 	return ""
 }
 
-// NameOf is the name of an agent that has none: that of its program.
+// NameOf returns the name of an agent that has none: the name of its program.
 func NameOf(command []string) string {
 	if len(command) == 0 {
 		return ""

@@ -9,22 +9,22 @@ import (
 	"github.com/evalrun/evalrun/internal/modelproxy"
 )
 
-// Options are what every agent needs beside its entry. The zero value is usable.
+// Options holds what every agent needs beside its entry. The zero value is usable.
 type Options struct {
-	// Resolve gives the value of a ${VAR}; nil looks into evalrun's own environment.
+	// Resolve returns the value of a ${VAR}; nil looks it up in evalrun's own environment.
 	Resolve func(name string) (value string, ok bool)
-	// Redact stands before every file that an agent's output goes to and before every message; nil
-	// lets all pass. Closing flushes what is held back and does not close w.
+	// Redact filters every file with an agent's output and every message; nil filters nothing.
+	// Close writes the rest of the output and does not close w.
 	Redact func(w io.Writer) io.WriteCloser
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Grace is the time between SIGTERM and SIGKILL; 0 means two seconds.
 	Grace time.Duration
-	// Models is where agents that need it find their models, Gateway the MCP gateway for segments that
-	// have their servers behind it.
+	// Models is the proxy by which agents that need it reach their models. Gateway is the MCP
+	// gateway for segments that have their servers behind it.
 	Models  *modelproxy.Proxy
 	Gateway *gateway.Gateway
-	// Version is evalrun's own, which agents are told.
+	// Version is evalrun's own version, which agents are told.
 	Version string
 }
 

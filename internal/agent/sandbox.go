@@ -2,15 +2,16 @@ package agent
 
 import "github.com/evalrun/evalrun/internal/sandbox"
 
-// Sandbox is where an agent is started.
+// Sandbox describes the sandbox in which an agent is started.
 type Sandbox struct {
-	// Config says what its processes see of the machine. The agent adds what it needs itself: the
-	// folders of its program, and the way to its model.
+	// Config says what its processes see of the machine. The agent itself adds the folders of its
+	// program and the way to its model.
 	Config sandbox.Config
-	// Setup is done before the agent starts; nil for nothing.
+	// Setup runs before the agent starts; nil means no setup.
 	Setup *sandbox.Setup
-	// Home and Cwd are the agent's home and its working directory as its processes see them. Without
-	// a home a process has that of its user in the image, and Env is all of its environment.
+	// Home and Cwd are the agent's home and its working directory as its processes see them.
+	// Without a home a process has the home of its user in the image, and Env is all of its
+	// environment.
 	Home string
 	Cwd  string
 	// Env are the sandbox's own environment variables. Those of the agent's entry override them.

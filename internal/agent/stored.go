@@ -8,7 +8,7 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// storedHead and storedTail are the keys of a stored entry before and after those of its type. The
+// storedHead and storedTail have the keys of a stored entry before and after those of its type. The
 // digest of a plan depends on their order.
 type storedHead struct {
 	Name    string            `json:"name"`
@@ -26,7 +26,7 @@ type storedTail struct {
 	Timeout       wait.Duration `json:"timeout,omitzero"`
 }
 
-// MarshalJSON makes one object of what all entries have and what those of its type have.
+// MarshalJSON makes one object of the keys that all entries have and those of the entry's type.
 func (e Entry) MarshalJSON() ([]byte, error) {
 	var parts [][]byte
 	head := storedHead{e.Name, e.Type, e.Command, e.Cwd, e.Env, e.Extends, e.Model}

@@ -10,43 +10,43 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Type is a kind of agent: what its entries say, what its rollouts need, and what makes an agent of
-// an entry. Its package describes it, and package agent/types registers it. What is nil, its entries
-// do not have.
+// Type is a kind of agent: what its entries say, what its rollouts need, and how an agent is made
+// from an entry. Its package describes it, and package agent/types registers it. If a field is nil,
+// entries of the type have nothing of that.
 type Type struct {
 	// Name is the "type" of its entries.
 	Name  string
 	Needs Needs
-	// Parse reads an entry, but for its type. What is wrong with it is recorded in r. Nil is for
-	// entries that have only a name.
+	// Parse reads an entry without its type. Problems are recorded in r. It is nil for entries that
+	// have only a name.
 	Parse func(r *input.Reader, f *input.Fields) Entry
-	// Settings makes a pointer to what only entries of this type have, into which a stored entry is
-	// decoded.
+	// Settings makes a pointer to the settings that only entries of this type have. A stored entry
+	// is decoded into it.
 	Settings func() any
-	// Check says why no agent can be made of an entry.
+	// Check says why no agent can be made from an entry.
 	Check func(e Entry) error
-	// New makes an agent of an entry that has passed Check.
+	// New makes an agent from an entry that has passed Check.
 	New func(e Entry, o Options) Agent
 
 	// Named are entries that eval sets and the command line may call by a name. Each is made anew, so
 	// that nobody changes another's.
 	Named map[string]func() Entry
-	// Install is how a program of these entries is installed, and what else it needs; empty if that
-	// is not known.
+	// Install returns how a program of these entries is installed, and what else it needs. It is
+	// empty if that is not known.
 	Install func(program string) string
 	// Credentials reports whether an entry may have credentials for its model that base, an entry of
 	// Named, does not have.
 	Credentials func(e, base Entry) bool
-	// Skills is the folder in the agent's home where it finds skills.
+	// Skills returns the folder in the agent's home where it finds skills.
 	Skills func(e Entry) string
 	// AsksPeople reports whether a person answers what MCP servers ask the agent.
 	AsksPeople func(e Entry) bool
 }
 
-// Needs are what the agents of a type need to run. Who runs them gives them no more than that.
+// Needs lists what the agents of a type need to run. They are given no more than that.
 type Needs struct {
-	// Sandbox is that of the rollout. Agents that need none run as their owner's own program, and not
-	// in the environment of a task.
+	// Sandbox is the sandbox of the rollout. Agents that need none run as their owner's own
+	// program, and not in the environment of a task.
 	Sandbox bool
 	// Home is a home folder that is kept from segment to segment, also over an image.
 	Home bool
@@ -55,26 +55,26 @@ type Needs struct {
 	// Models is the model proxy, and Gateway the MCP gateway.
 	Models  bool
 	Gateway bool
-	// Task is a task: other evaluations give these agents nothing to do. Solution is the task's own
-	// solution.
+	// Task says that the evaluation must have a task, since others give these agents nothing to do.
+	// Solution is the task's own solution.
 	Task     bool
 	Solution bool
 }
 
-// types are the registered types, in the order in which messages name them. laterTypes are those of
-// the design that this version does not run.
+// types holds the registered types, in the order in which messages name them. laterTypes holds the
+// types of the design that this version does not run.
 var (
 	types      []Type
 	laterTypes = []string{"langgraph"}
 )
 
-// Register makes types known. It is called before entries are read, and not beside other calls.
+// Register registers types. It must be called before entries are read, and not concurrently.
 func Register(known ...Type) { types = append(types, known...) }
 
-// Types are the registered types.
+// Types returns the registered types.
 func Types() []Type { return slices.Clone(types) }
 
-// typeOf is the registered type of an entry; the zero Type if there is none.
+// typeOf returns the registered type of an entry; the zero Type if there is none.
 func (e Entry) typeOf() Type {
 	if i := slices.IndexFunc(types, func(t Type) bool { return t.Name == e.Type }); i >= 0 {
 		return types[i]
@@ -89,7 +89,7 @@ func typeNames() (names []string) {
 	return names
 }
 
-// Names are the names that entries have in the registry, sorted.
+// Names returns the names of the registry's entries, sorted.
 func Names() (names []string) {
 	for _, t := range types {
 		names = slices.AppendSeq(names, maps.Keys(t.Named))
@@ -110,8 +110,8 @@ func Registered(name string) (Entry, bool) {
 	return Entry{}, false
 }
 
-// HowToInstall is the command that installs a program of an agent of the registry, and what it needs;
-// empty if none is known.
+// HowToInstall returns the command that installs a program of an agent of the registry, and what it
+// needs. It is empty if none is known.
 func HowToInstall(program string) (command string) {
 	for _, t := range types {
 		if t.Install != nil {
@@ -121,10 +121,10 @@ func HowToInstall(program string) (command string) {
 	return command
 }
 
-// Needs are what the agent needs to run.
+// Needs returns what the agent needs to run.
 func (e Entry) Needs() Needs { return e.typeOf().Needs }
 
-// Check says why no agent can be made of the entry.
+// Check says why no agent can be made from the entry.
 func (e Entry) Check() error {
 	t := e.typeOf()
 	switch {
@@ -137,7 +137,7 @@ func (e Entry) Check() error {
 	return nil
 }
 
-// New makes an agent of the entry.
+// New makes an agent from the entry.
 func (e Entry) New(o Options) (Agent, error) {
 	if err := e.Check(); err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (e Entry) New(o Options) (Agent, error) {
 	return e.typeOf().New(e, o), nil
 }
 
-// Skills is the folder in the agent's home where it finds skills; empty if it reads none.
+// Skills returns the folder in the agent's home where it finds skills; empty if it reads none.
 func (e Entry) Skills() string {
 	if skills := e.typeOf().Skills; skills != nil {
 		return skills(e)

@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// variable is ${NAME} or, with what stands for a variable that is not set, ${NAME:-default}.
+// variable matches ${NAME} or, with a default for a variable that is not set, ${NAME:-default}.
 var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}`)
 
 // Variables names every variable of the entry, each once and in order.
 func (e Entry) Variables() []string { return e.variables(true) }
 
-// Required names those that have no default.
+// Required names the variables that have no default.
 func (e Entry) Required() []string { return e.variables(false) }
 
 func (e Entry) variables(all bool) []string {
@@ -34,9 +34,9 @@ func (e Entry) variables(all bool) []string {
 	return slices.Compact(names)
 }
 
-// MissingKey names the variables of which one should hold the key of the agent's model, if none
-// does and the agent cannot have credentials of its own: its home is a new one, and its entry adds
-// nothing to the registry's. Nil if nothing is missing.
+// MissingKey names the variables of which one should hold the key of the agent's model. It returns
+// nil if one does, or if the agent may have credentials of its own. An agent cannot have any if its
+// home is new and its entry adds nothing to the registry's.
 func (e Entry) MissingKey(resolve func(name string) (string, bool)) (names []string) {
 	if e.Model == nil || e.Model.Key == "" {
 		return nil
@@ -62,7 +62,7 @@ func VariablesIn(value string) (names []string) {
 	return names
 }
 
-// BaseURLs are the variables that the URL of the agent's model is made of.
+// BaseURLs returns the variables in the URL of the agent's model.
 func (e Entry) BaseURLs() []string {
 	if e.Model != nil {
 		return VariablesIn(e.Model.URL)

@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// request is something that a rollout waits for: what a person was asked in the place of the
-// agent's own user, or work. It is kept in the session's record until the answer is there.
+// request is something that a rollout waits for: a question to a person in the place of the agent's
+// own user, or work. It is kept in the session's record until the answer is there.
 type request struct {
 	// Interrupt is the id of the interrupt, made of the kind, the subject and the canonical input:
 	// the same request again is the same interrupt.
@@ -20,28 +20,28 @@ type request struct {
 	// What is "permission", "question" or "work".
 	What  string `json:"what"`
 	Title string `json:"title"`
-	// Server and Tool are those of a permission's call, Note is why an approval of it could be one
-	// of another call.
+	// Server and Tool belong to a permission's call. Note says why an approval of it could be meant
+	// for another call.
 	Server string `json:"server,omitempty"`
 	Tool   string `json:"tool,omitempty"`
 	Note   string `json:"note,omitempty"`
-	// Kind and Input are those of the tool call, or the mode and the schema of a question, or the
-	// server that has started work.
+	// Kind and Input are the kind and input of a tool call, or the mode and schema of a question.
+	// Of work, Kind is the server that has started it.
 	Kind  string          `json:"kind,omitempty"`
 	Input json.RawMessage `json:"input,omitempty"`
-	// Call is the call whose work is waited for, ToolCallID the agent's own id of it, and SpanID
-	// the one that evaluators know it by.
+	// Call is the call whose work the rollout waits for. ToolCallID is the agent's own id of the
+	// call, and SpanID the id that evaluators know.
 	Call       *startedCall `json:"work,omitempty"`
 	ToolCallID string       `json:"toolCallId,omitempty"`
 	SpanID     string       `json:"spanId,omitempty"`
-	// work is what the call has started, as the ledger has it.
+	// work is the work that the call has started, as the ledger has it.
 	work *wait.Work
 }
 
-// startedCall refers to a call in the ledger, which alone knows what the call has started.
+// startedCall refers to a call in the ledger. Only the ledger knows what the call has started.
 type startedCall struct {
 	CallID string `json:"callId"`
-	// Input is what a person was asked. What the server asks by now may be something else.
+	// Input is what a person was asked. The server may ask something else by now.
 	Input *wait.Input `json:"input,omitempty"`
 }
 
@@ -51,8 +51,8 @@ const (
 	requestWork       = "work"
 )
 
-// newRequest makes the id of a request. The subject is what there is to tell it by beside kind and
-// input; titles may differ from time to time.
+// newRequest makes the id of a request. The subject identifies it beside kind and input, since
+// titles may vary.
 func newRequest(what, title, kind, subject string, in json.RawMessage) request {
 	a := request{What: what, Title: title, Kind: kind, Input: in}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%q\x00%q\x00%s", what, kind, subject, jsonobj.Canonical(in)))
@@ -60,14 +60,14 @@ func newRequest(what, title, kind, subject string, in json.RawMessage) request {
 	return a
 }
 
-// requestOf is the request for work that a call has started.
+// requestOf returns the request for work that a call has started.
 func requestOf(w wait.Work) request {
 	id := "call-" + w.CallID // evaluators know the call by it, too
 	return request{Interrupt: id, What: requestWork, Title: w.Tool, Kind: w.Server, Call: &startedCall{CallID: w.CallID},
 		work: &w, SpanID: id}
 }
 
-// interrupt is what the rollout waits for: a task for a person, or work.
+// interrupt returns the interrupt for which the rollout waits: a task for a person, or work.
 func (a request) interrupt() (wait.Interrupt, error) {
 	if a.Call != nil {
 		w := *a.work
@@ -91,7 +91,7 @@ func (a request) interrupt() (wait.Interrupt, error) {
 		Specs: []wait.Spec{{Type: wait.TypeTask, Name: string(wait.TypeTask), Payload: payload}}}, err
 }
 
-// tell is the sentence about a decision in the prompt that the agent is resumed with.
+// tell returns the text about a decision in the prompt with which the agent is resumed.
 func (a request) tell(d decision) string {
 	var b strings.Builder
 	switch {

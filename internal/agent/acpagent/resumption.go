@@ -19,8 +19,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// resumption makes the prompt that a session is resumed with. It fetches the results of the work
-// that was waited for, and tells the agent what people have decided.
+// resumption makes the prompt with which a session is resumed. It fetches the results of pending
+// work, and tells the agent what people have decided.
 type resumption struct {
 	deliveries   map[string]agent.Delivery
 	gateway      *agent.Gateway
@@ -33,8 +33,8 @@ type resumption struct {
 	permissions  *permissions
 }
 
-// prompt tells the agent what has arrived for what it waited for. What has not is waited for again;
-// it is empty if that is all.
+// prompt returns the text that tells the agent what has arrived. Requests without an arrival are
+// pending again; the text is empty if nothing has arrived.
 func (r *resumption) prompt(ctx context.Context) (string, error) {
 	waited := r.conversation.record.Pending
 	r.conversation.record.Pending = nil
@@ -84,7 +84,8 @@ func (r *resumption) tellDecision(a request, d agent.Delivery) string {
 	return a.tell(decided)
 }
 
-// recordResult records the result of work as that of the call that has started it, and tells it.
+// recordResult records the result of work as the result of the call that has started it, and tells
+// it.
 func (r *resumption) recordResult(a request, result json.RawMessage) string {
 	w := *a.work
 	w.Arguments = r.conversation.withoutSecrets(w.Arguments)
@@ -104,8 +105,8 @@ func (r *resumption) recordResult(a request, result json.RawMessage) string {
 	return told
 }
 
-// result is what came of work that was waited for: a result of its tool. again says that it is not
-// there yet: a is what is to be waited for then.
+// result returns the result of pending work, as a result of its tool. again says that there is no
+// result yet; the rollout then waits for a again.
 func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 	result json.RawMessage, again bool, f *fault.Fault) {
 	w := a.work
@@ -127,7 +128,7 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 	case w.MeshJob != nil:
 		return suspend.MeshResult(d.Payload), false, nil
 	case w.Task != nil:
-		return suspend.TextResult(string(d.Payload), false), false, nil // of somebody who has delivered by hand
+		return suspend.TextResult(string(d.Payload), false), false, nil // somebody has delivered the payload by hand
 	}
 	ending := wait.EndingOf(w.Tool, *w.Job, d.Payload)
 	if !ending.Fetch {
@@ -158,7 +159,7 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 	return result, false, nil
 }
 
-// answer gives a server what a person has answered, and is what came of it.
+// answer gives a person's answer to a server, and returns the result of that.
 func (r *resumption) answer(ctx context.Context, a *request, d agent.Delivery) (
 	result json.RawMessage, again bool, f *fault.Fault) {
 	endpoint := r.servers.endpoint(a.work.Server)
@@ -193,7 +194,7 @@ func (r *resumption) answer(ctx context.Context, a *request, d agent.Delivery) (
 	return outcome.Result, false, nil
 }
 
-// loadWork reads what the call of a has started.
+// loadWork reads the work that the call of a has started.
 func (r *resumption) loadWork(ctx context.Context, a *request) (err error) {
 	if a.work, err = r.gateway.Ledger.Work(ctx, a.Call.CallID); err == nil && a.work == nil {
 		err = errors.New("nothing is recorded")
@@ -204,7 +205,7 @@ func (r *resumption) loadWork(ctx context.Context, a *request) (err error) {
 	return nil
 }
 
-// waitAgain notes that a is still waited for, as its work is now.
+// waitAgain notes that a is still pending, with its work as it is now.
 func (r *resumption) waitAgain(a *request) {
 	a.Call = r.conversation.recorded(request{work: a.work}).Call
 }

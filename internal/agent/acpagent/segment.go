@@ -21,7 +21,7 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// segment is one segment of an ACP agent while it runs. Its parts each have a job of their own.
+// segment is one segment of an ACP agent while it runs. Each part of it has one job.
 type segment struct {
 	*acpAgent
 	seg    agent.Segment
@@ -31,14 +31,14 @@ type segment struct {
 	trail  *record.Trajectory
 	wire   *wireLog
 	stderr *program.Log
-	// setup is what servers and setup commands print; nil if there are none.
+	// setup is the log of servers and setup commands; nil if there are none.
 	setup *program.Log
 	// launched is how the agent's process was started.
 	launched *Launch
 
 	model *modelproxy.Session // nil if the agent talks to its provider itself
 	meter *meter
-	// promptUsage is what the answer to the prompt says of the use of models.
+	// promptUsage is the usage of models that the answer to the prompt reports.
 	promptUsage json.RawMessage
 	files       *acp.Files
 	terms       *acp.Terminals
@@ -58,14 +58,14 @@ type segment struct {
 	conversation *conversation
 }
 
-// run starts the agent, has the turn and ends the agent. Faults are in the outcome.
+// run starts the agent, runs the turn and ends the agent. Faults are in the outcome.
 func (s *segment) run(ctx context.Context) (out agent.Outcome, err error) {
 	out, err = s.turn(ctx)
 	if lost := s.servers.report(); lost != nil && out.Fault == nil {
 		out = agent.Outcome{Fault: lost}
 	}
 	if f := out.Fault; f != nil && isLimit(f.Category) && s.info.Limit == nil {
-		s.info.Limit = f // one that was reached before the prompt
+		s.info.Limit = f // a limit was reached before the prompt
 	}
 	if f := s.end(ctx, out.Fault); f != nil && out.Fault == nil {
 		out = agent.Outcome{Fault: f}
@@ -76,7 +76,7 @@ func (s *segment) run(ctx context.Context) (out agent.Outcome, err error) {
 	return s.judge(out)
 }
 
-// turn is everything up to the answer to the prompt. What goes wrong on the way is a fault.
+// turn does everything up to the answer to the prompt. Failures on the way are faults.
 func (s *segment) turn(ctx context.Context) (agent.Outcome, error) {
 	earlier, err := readRecord(s.seg.History)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *segment) turn(ctx context.Context) (agent.Outcome, error) {
 	if f != nil || err != nil {
 		return agent.Outcome{Fault: f}, err
 	}
-	if prompt == "" && len(s.conversation.record.Pending) > 0 { // what has arrived is nothing yet
+	if prompt == "" && len(s.conversation.record.Pending) > 0 { // nothing has arrived that the agent could be told
 		return s.conversation.suspend(nil), nil
 	}
 	if f := s.servers.awaitTools(ctx, s.bounds.tools); f != nil {
@@ -121,7 +121,7 @@ func (s *segment) open(earlier sessionRecord) (f *fault.Fault, err error) {
 		approved: earlier.approvals(),
 	}
 	err = s.openGateway()
-	s.redact = s.redaction() // knows the tokens of the model and the gateway
+	s.redact = s.redaction() // the redaction knows the tokens of the model and the gateway
 	s.trail = record.OpenTrajectory(s.seg.Dir, s.redact, s.opts.Now)
 	s.calls.trail, s.permissions.trail = s.trail, s.trail
 	s.wire = &wireLog{lines: record.NewLines(filepath.Join(s.seg.Dir, FileWire), s.redact), now: s.opts.Now,
@@ -139,8 +139,8 @@ func (s *segment) open(earlier sessionRecord) (f *fault.Fault, err error) {
 	return f, err
 }
 
-// openGateway puts the servers behind the gateway, if they are to be there. What the gateway
-// reports comes only once the agent runs.
+// openGateway puts the servers behind the gateway, if the segment wants that. The gateway reports
+// nothing before the agent runs.
 func (s *segment) openGateway() error {
 	g := s.seg.Gateway
 	if g == nil || s.opts.Gateway == nil || len(s.seg.Servers) == 0 {
@@ -155,8 +155,8 @@ func (s *segment) openGateway() error {
 	}, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})
 }
 
-// callHeader says to a server until when there is somebody to wait for the answer to a call: the
-// working time that is left, within the deadline of the run.
+// callHeader returns the header that tells a server how long somebody waits for the answer to a
+// call: for the working time that is left, within the deadline of the run.
 func callHeader(seg agent.Segment, clock *workClock) (map[string]string, error) {
 	deadline := clock.deadline()
 	if run := seg.Gateway.Deadline; deadline.IsZero() || !run.IsZero() && run.Before(deadline) {
@@ -165,7 +165,7 @@ func callHeader(seg agent.Segment, clock *workClock) (map[string]string, error) 
 	return wait.CallHeaders(seg.RolloutID, deadline, time.Now())
 }
 
-// workChanged is told what becomes of the work that calls have started.
+// workChanged is called when the state of work changes that calls have started.
 func (s *segment) workChanged(w wait.Work, state suspend.State) {
 	switch state {
 	case suspend.Held, suspend.Released:
@@ -182,8 +182,8 @@ func (s *segment) workChanged(w wait.Work, state suspend.State) {
 	}
 }
 
-// end ends the agent's process and everything around it. It says what was wrong with the process,
-// if that explains more than what is known.
+// end ends the agent's process and everything around it. It returns the fault of the process, if
+// that explains more than the known fault.
 func (s *segment) end(ctx context.Context, known *fault.Fault) *fault.Fault {
 	if s.process == nil {
 		return nil
@@ -191,7 +191,7 @@ func (s *segment) end(ctx context.Context, known *fault.Fault) *fault.Fault {
 	ended := known != nil && (known.Category == fault.Exit ||
 		known.Category == fault.Handshake && s.conn != nil && s.conn.Err() != nil)
 	if s.conn != nil {
-		_ = s.conn.Close() // stdin; the process is ended next whatever came of it
+		_ = s.conn.Close() // this closes stdin; the process is ended next in any case
 	}
 	grace := s.bounds.exit
 	if ctx.Err() != nil {
@@ -224,7 +224,7 @@ func (s *segment) end(ctx context.Context, known *fault.Fault) *fault.Fault {
 
 var errSegmentOver = errors.New("the segment is over")
 
-// finish reports what the agent did. No update comes any more.
+// finish reports what the agent did. It is called when no further update comes.
 func (s *segment) finish() {
 	s.pending.stop()
 	s.calls.finish(s.info)
@@ -233,7 +233,7 @@ func (s *segment) finish() {
 	}
 }
 
-// judge looks at what the agent's words do not tell: whether its model worked.
+// judge checks whether the agent's model worked, which the agent itself does not report.
 func (s *segment) judge(out agent.Outcome) (agent.Outcome, error) {
 	s.finish()
 	if s.model != nil {
@@ -270,7 +270,7 @@ func (s *segment) judge(out agent.Outcome) (agent.Outcome, error) {
 	return out, s.conversation.write(s.info, s.permissions.unused())
 }
 
-// close closes what the segment has opened, whatever became of it.
+// close closes everything that the segment has opened.
 func (s *segment) close() error {
 	var errs []error
 	if s.trail != nil {

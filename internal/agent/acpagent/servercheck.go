@@ -42,7 +42,7 @@ func (s *servers) check(ctx context.Context, caps acp.Capabilities, launched *La
 		}
 	}
 	if ctx.Err() != nil {
-		return agent.CauseFault(ctx) // and not the servers' fault
+		return agent.CauseFault(ctx) // this is not the servers' fault
 	}
 	return f
 }
@@ -50,8 +50,8 @@ func (s *servers) check(ctx context.Context, caps acp.Capabilities, launched *La
 // reachTimeout is how long a server may take to accept a connection.
 const reachTimeout = 5 * time.Second
 
-// unreachable says why an agent could not use a server: agents say nothing of it, and go on without
-// its tools. Servers within a sandbox without network are not looked at from outside.
+// unreachable says why an agent could not use a server, since agents do not report it and go on
+// without the tools. Servers within a sandbox without network are not checked from outside.
 func (s *servers) unreachable(ctx context.Context, server acp.MCPServer, launched *Launch) string {
 	if server.Transport == acp.TransportStdio {
 		return s.missingProgram(server, launched)
@@ -76,8 +76,8 @@ func (s *servers) unreachable(ctx context.Context, server acp.MCPServer, launche
 	return ""
 }
 
-// missingProgram says why the program of a stdio server cannot be started where the agent lives. Of
-// the programs of an image only its start can tell.
+// missingProgram says why the program of a stdio server cannot be started where the agent lives.
+// For programs of an image only a start can tell.
 func (s *servers) missingProgram(server acp.MCPServer, launched *Launch) string {
 	config, path := &launched.Sandbox.Config, ""
 	if config.HasImage() {
@@ -121,8 +121,8 @@ func (s *servers) missingProgram(server acp.MCPServer, launched *Launch) string 
 	return fmt.Sprintf("its program %q cannot be started: %s", server.Command, why)
 }
 
-// invisibleFiles names the arguments of stdio servers that are files of this machine which the
-// agent's environment does not show.
+// invisibleFiles names the arguments of stdio servers that are files of this machine and not
+// visible in the agent's environment.
 func (s *servers) invisibleFiles(launched *Launch) (hint string) {
 	if launched == nil {
 		return ""
@@ -142,8 +142,8 @@ func (s *servers) invisibleFiles(launched *Launch) (hint string) {
 	return hint
 }
 
-// awaitTools waits until the agent has seen the tools of its servers: some agents go on without
-// them.
+// awaitTools waits until the agent has seen the tools of its servers, since some agents go on
+// without them.
 func (s *servers) awaitTools(ctx context.Context, limit time.Duration) *fault.Fault {
 	if s.access == nil {
 		return nil
@@ -166,8 +166,8 @@ func (s *servers) awaitTools(ctx context.Context, limit time.Duration) *fault.Fa
 	return fault.New(fault.MCP, err.Error())
 }
 
-// noTools is the fault of an agent that has no tools of some of its servers in time. To go on would
-// score an agent that could do nothing.
+// noTools returns the fault of an agent that has not got the tools of some of its servers in time.
+// Without it an agent would be scored that could do nothing.
 func (s *servers) noTools(limit time.Duration) (f *fault.Fault) {
 	for _, e := range s.access.Endpoints() {
 		var why string
@@ -196,8 +196,8 @@ func (s *servers) note(server string, verdict record.Verdict, reason string) {
 	}
 }
 
-// report counts the calls that were held, and says whether a server went away in the middle of a
-// call.
+// report counts the calls that were held, and returns a fault if a server went away in the middle
+// of a call.
 func (s *servers) report() (lost *fault.Fault) {
 	if s.access == nil {
 		return nil

@@ -21,10 +21,10 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// servers are the MCP servers of a segment: as the agent is told about them, directly or behind the
-// MCP gateway, and what becomes of each.
+// servers holds the MCP servers of a segment: how the agent is told about them, directly or behind
+// the MCP gateway, and the verdict on each.
 type servers struct {
-	// all are the servers of the task. hosted are the names of those that the sandbox's setup
+	// all holds the servers of the task. hosted holds the names of those that the sandbox's setup
 	// starts.
 	all       []acp.MCPServer
 	hosted    []string
@@ -32,9 +32,9 @@ type servers struct {
 	rolloutID string
 	// access is the agent's access to the gateway; nil if the servers are not behind it.
 	access *gateway.Access
-	// info has the verdicts.
+	// info receives the verdicts.
 	info *record.Info
-	// closeIdle ends what is left of the connections to servers in the sandbox.
+	// closeIdle closes the idle connections to servers in the sandbox.
 	closeIdle []func()
 }
 
@@ -42,7 +42,7 @@ func newServers(seg agent.Segment, info *record.Info) *servers {
 	return &servers{all: seg.Servers, hosted: seg.Hosted, sandbox: seg.Sandbox, rolloutID: seg.RolloutID, info: info}
 }
 
-// gatewayPort is where the gateway is on the loopback of a sandbox without network.
+// gatewayPort is the gateway's port on the loopback of a sandbox without network.
 const gatewayPort = 18435
 
 // BridgeCommand is the hidden command that connects stdin and stdout with an endpoint of the
@@ -53,8 +53,8 @@ const (
 	BridgeTokenVar = "EVALRUN_MCP_TOKEN"
 )
 
-// open puts the servers behind the gateway, and makes the ways to those of them that live in the
-// agent's sandbox. callHeader gives headers for each call.
+// open puts the servers behind the gateway, and makes the ways to those that live in the agent's
+// sandbox. callHeader returns headers for each call.
 func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter,
 	callHeader func() (map[string]string, error), o gateway.AccessOptions) error {
 	box := s.sandbox
@@ -137,8 +137,9 @@ func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", socket)
 }
 
-// declare makes the servers as the agent is told about them: as they are, or those of the gateway
-// under their names, over HTTP or, if the agent does not know that, over a bridge that it starts.
+// declare returns the servers as the agent is told about them. They are the servers themselves, or
+// the gateway's endpoints under their names: over HTTP, or over a bridge that the agent starts if
+// it does not support HTTP.
 func (s *servers) declare(caps acp.Capabilities) []acp.MCPServer {
 	if s.access == nil {
 		return s.all
@@ -162,7 +163,7 @@ func (s *servers) declare(caps acp.Capabilities) []acp.MCPServer {
 	return out
 }
 
-// executable is evalrun itself as the agent finds it.
+// executable returns the path of evalrun itself as the agent sees it.
 func (s *servers) executable() string {
 	if s.sandbox.Config.Isolated() {
 		return sandbox.InsideExecutable
@@ -181,9 +182,9 @@ func (s *servers) sharing(tool string) int {
 	return s.access.Sharing(tool)
 }
 
-// listed is a tool that an agent names only by a title, as far as the servers list it with such
-// arguments: what they do not list is unknown. A title may also be a tool's own name, if one server
-// has it.
+// listed completes a tool that an agent names only by a title, as far as the servers list it with
+// such arguments. Anything that they do not list stays unknown. A title may also be a tool's own
+// name, if one server has it.
 func (s *servers) listed(t tool, title string) tool {
 	if s.access == nil || t.Name != "" && !t.byTitle {
 		return t
@@ -204,7 +205,7 @@ func (s *servers) listed(t tool, title string) tool {
 	return tool{Input: t.Input}
 }
 
-// endpoint is a server behind the gateway; nil if there is none of that name.
+// endpoint returns a server behind the gateway; nil if there is none of that name.
 func (s *servers) endpoint(name string) *gateway.Endpoint {
 	if s.access == nil {
 		return nil
@@ -212,7 +213,7 @@ func (s *servers) endpoint(name string) *gateway.Endpoint {
 	return s.access.Endpoint(name)
 }
 
-// close ends the agent's access. Nobody bears its token any more.
+// close ends the agent's access. Nobody uses its token any more.
 func (s *servers) close() error {
 	for _, closeIdle := range s.closeIdle {
 		closeIdle()

@@ -16,14 +16,14 @@ import (
 	"github.com/evalrun/evalrun/internal/record"
 )
 
-// session begins a session or goes on with one, and gives the text of the prompt.
+// session begins a session or goes on with one, and returns the text of the prompt.
 func (s *segment) session(ctx context.Context) (prompt string, f *fault.Fault, err error) {
 	resumePrompt := ""
 	if s.conversation.record.SessionID != "" {
 		if resumePrompt, err = s.resumption().prompt(ctx); errors.As(err, &f) {
 			return "", f, nil
 		}
-		if err != nil || resumePrompt == "" { // there is nothing to tell
+		if err != nil || resumePrompt == "" { // nothing has arrived to tell the agent
 			return "", nil, err
 		}
 	}
@@ -62,7 +62,7 @@ func (s *segment) session(ctx context.Context) (prompt string, f *fault.Fault, e
 	return prompt, nil, nil
 }
 
-// configure sets what the entry says of the session.
+// configure sets the session's mode and options that the entry names.
 func (s *segment) configure(ctx context.Context) error {
 	if s.entry.Mode != "" {
 		if err := s.conn.SetMode(ctx, s.conversation.record.SessionID, s.entry.Mode); err != nil {
@@ -77,9 +77,9 @@ func (s *segment) configure(ctx context.Context) error {
 	return nil
 }
 
-// chooseModel chooses the entry's model where the agent lets its client choose. The fault is that of an
-// agent that does not offer it, and is told of it in no other way: another model would be measured.
-// One that talks to its provider itself has the model that it likes then.
+// chooseModel chooses the entry's model if the agent lets its client choose. It returns a fault if
+// the agent does not offer the model and is not told of it in any other way, since another model
+// would be measured. An agent that talks to its provider itself then keeps its own choice.
 func (s *segment) chooseModel(ctx context.Context, session acp.Session) *fault.Fault {
 	name := s.wantedModel()
 	i := slices.IndexFunc(session.ConfigOptions, func(o acp.ConfigOption) bool { return o.Category == acp.CategoryModel })
@@ -88,7 +88,7 @@ func (s *segment) chooseModel(ctx context.Context, session acp.Session) *fault.F
 	}
 	option := session.ConfigOptions[i]
 	var current string
-	_ = json.Unmarshal(option.Current, &current) // it is none if it is no text
+	_ = json.Unmarshal(option.Current, &current) // a value that is not a string is no model
 	offered := option.Values()
 	switch {
 	case current == name:
@@ -105,8 +105,8 @@ func (s *segment) chooseModel(ctx context.Context, session acp.Session) *fault.F
 		name, strings.Join(offered, ", "))
 }
 
-// wantedModel is the model that an entry names. Where the agent talks to its provider itself a name that
-// the registry has put there is nobody's wish.
+// wantedModel returns the model that an entry names. If the agent talks to its provider itself, a
+// name that comes from the registry does not count.
 func (s *segment) wantedModel() string {
 	if s.entry.Model == nil {
 		return ""
@@ -130,11 +130,11 @@ func (s *segment) tellsModel() bool {
 	return false
 }
 
-// historyError is a history that cannot be read.
+// historyError says that a history cannot be read.
 type historyError struct{ error }
 
-// resumeSession resumes a session by the first way that the agent has and that works. The prompt
-// tells what has arrived.
+// resumeSession resumes a session by the first way that the agent supports and that works. The
+// prompt tells what has arrived.
 func (s *segment) resumeSession(ctx context.Context, params acp.SessionParams,
 	resumePrompt string) (session acp.Session, prompt string, err error) {
 	note := ""
@@ -174,7 +174,7 @@ func (s *segment) resumeSession(ctx context.Context, params acp.SessionParams,
 	return session, "", err // not reached: the last way is a replay
 }
 
-// resumption makes the prompt that the session is resumed with.
+// resumption makes the prompt with which the session is resumed.
 func (s *segment) resumption() *resumption {
 	return &resumption{
 		deliveries: s.seg.Deliveries, gateway: s.seg.Gateway, fetchTimeout: s.bounds.fetch, now: s.opts.Now,

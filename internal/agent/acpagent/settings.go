@@ -15,7 +15,7 @@ import (
 // Name is the type of these agents.
 const Name = "acp"
 
-// Type is that of agents that speak the Agent Client Protocol.
+// Type is the type of agents that speak the Agent Client Protocol.
 var Type = agent.Type{
 	Name:  Name,
 	Needs: agent.Needs{Sandbox: true, Home: true, Env: true, Models: true, Gateway: true},
@@ -25,14 +25,15 @@ var Type = agent.Type{
 	AsksPeople: func(e agent.Entry) bool { return SettingsOf(e).Elicitation == PolicySuspend },
 }
 
-// Settings are what only the entries of ACP agents have. Where a value of an entry may hold
-// placeholders these are {home}, {model}, {modelURL} and {modelKey}; a variable or a file that names
-// one for which there is nothing is left out.
+// Settings are the settings that only the entries of ACP agents have. The placeholders in values
+// are {home}, {model}, {modelURL} and {modelKey}. A variable or a file that names one without a
+// value is left out.
 type Settings struct {
-	// Files are written into the agent's home before each start, by their path there; values may
-	// hold placeholders.
+	// Files maps paths in the agent's home to files that are written there before each start;
+	// values may hold placeholders.
 	Files map[string]string `json:"files,omitempty"`
-	// Permissions says how requests for permission are answered, Elicitation how questions are.
+	// Permissions says how requests for permission are answered, and Elicitation how questions are
+	// answered.
 	Permissions Policy `json:"permissions,omitempty"`
 	Elicitation Policy `json:"elicitation,omitempty"`
 	// Mode is the session mode to set, ConfigOptions the options by their ids.
@@ -43,7 +44,8 @@ type Settings struct {
 	// ResumeBy are the ways to go on with a session in a new process, in order of preference; those
 	// that the agent does not advertise are passed over, and "replay" is always possible.
 	ResumeBy []ResumeBy `json:"resumeBy,omitempty"`
-	// ToolName is how the agent names a server's tool, with the placeholders {server} and {tool}.
+	// ToolName is the pattern by which the agent names a server's tool, with the placeholders
+	// {server} and {tool}.
 	ToolName string `json:"toolName,omitempty"`
 	// FS and Terminal offer the agent the client's files and terminals.
 	FS       bool `json:"fs,omitempty"`
@@ -59,7 +61,7 @@ type Settings struct {
 	Visible []string `json:"visible,omitempty"`
 }
 
-// SettingsOf are the settings of an entry; nil if it is of another type.
+// SettingsOf returns the settings of an entry; nil if it is of another type.
 func SettingsOf(e agent.Entry) *Settings {
 	s, _ := e.Settings.(*Settings)
 	return s
@@ -87,7 +89,8 @@ const (
 
 var ways = []string{string(ByResume), string(ByLoad), string(ByReplay)}
 
-// parse reads an ACP agent. What it does not say the entry says that it extends.
+// parse reads the entry of an ACP agent. The entry that it extends gives the settings that are
+// missing.
 func parse(r *input.Reader, f *input.Fields) agent.Entry {
 	var base, e agent.Entry
 	inherited := &Settings{
@@ -134,7 +137,7 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 		}
 		f.Strings("resumeBy")
 		if len(n.Items) == 0 {
-			s.ResumeBy = []ResumeBy{ByReplay} // which is what is left
+			s.ResumeBy = []ResumeBy{ByReplay} // only a replay is left
 		}
 	}
 	checkPaths(r, f)
@@ -187,8 +190,8 @@ func hasCredentials(e, base agent.Entry) bool {
 	return !maps.Equal(e.Env, base.Env) || !maps.Equal(SettingsOf(e).Files, SettingsOf(base).Files)
 }
 
-// skillFolders are where agents look for skills in their homes, by their names in the registry; it
-// is where Harbor copies them. All others have the folder on which agents have agreed.
+// skillFolders maps agents of the registry to the folders in their homes where they look for
+// skills; Harbor copies skills there. All other agents have the folder on which agents have agreed.
 var skillFolders = map[string]string{
 	"claude": ".claude/skills", "gemini": ".gemini/skills", "opencode": ".config/opencode/skills", "qwen": ".qwen/skills",
 	"goose": ".config/goose/skills", "cursor": ".cursor/skills",
@@ -200,7 +203,7 @@ func skills(e agent.Entry) string {
 	return cmp.Or(skillFolders[cmp.Or(e.Extends, e.Name)], commonSkills)
 }
 
-// checkPaths checks where an entry's files are to be, and what is to be visible.
+// checkPaths checks the paths of an entry's files and of its visible folders.
 func checkPaths(r *input.Reader, f *input.Fields) {
 	if files := f.Get("files"); files != nil {
 		for _, m := range files.Members {
@@ -229,7 +232,7 @@ func parseModel(f *input.Fields, r *input.Reader, base *agent.Model) *agent.Mode
 	m := r.Object(n)
 	key := base.Key
 	if m.Has("url") {
-		key = "" // the provider's own key is for nobody else
+		key = "" // the provider's own key must not go to anybody else
 	}
 	model := &agent.Model{
 		API: m.Enum("api", base.API, "openai", "anthropic", "gemini"), URL: m.String("url", base.URL),
@@ -245,7 +248,7 @@ func parseModel(f *input.Fields, r *input.Reader, base *agent.Model) *agent.Mode
 	return model
 }
 
-// merge puts the own values over the inherited ones; nil if there are neither.
+// merge puts the own values over the inherited ones. It returns nil if there are none.
 func merge(inherited, own map[string]string) map[string]string {
 	var out map[string]string
 	for _, from := range []map[string]string{inherited, own} {

@@ -17,8 +17,8 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// redaction is what stands before the segment's files: the run's, and before that what only this
-// segment knows.
+// redaction returns the redaction of the segment's files: the run's, preceded by one for the
+// secrets that only this segment knows.
 func (s *segment) redaction() func(io.Writer) io.WriteCloser {
 	secrets := map[string]string{}
 	if s.model != nil {
@@ -40,7 +40,7 @@ func (s *segment) redaction() func(io.Writer) io.WriteCloser {
 	}
 }
 
-// chained closes two writers, of which the first writes into the second.
+// chained closes two writers. The first writes into the second.
 type chained struct {
 	io.WriteCloser
 	outer io.Closer
@@ -48,7 +48,7 @@ type chained struct {
 
 func (c *chained) Close() error { return errors.Join(c.WriteCloser.Close(), c.outer.Close()) }
 
-// launch is how the agent's process is started, with its way to its model.
+// launch returns how the agent's process is started, with its way to its model.
 func (s *segment) launch() (*Launch, error) {
 	l := &Launch{
 		Entry: s.entry.Entry, Options: s.opts, Sandbox: *s.seg.Sandbox, BaseDir: s.seg.BaseDir, Marker: s.seg.Marker,
@@ -56,7 +56,7 @@ func (s *segment) launch() (*Launch, error) {
 		Env:    append([]string{agent.TraceparentVar + "=" + s.seg.Traceparent()}, s.seg.Env...),
 	}
 	if l.Sandbox.Setup == nil && len(l.Sandbox.Config.Spawns) > 0 {
-		l.Sandbox.Setup = &sandbox.Setup{} // what stdio servers print goes to its log
+		l.Sandbox.Setup = &sandbox.Setup{} // the output of stdio servers goes to the setup's log
 	}
 	if l.Sandbox.Setup != nil {
 		s.setup = program.OpenLog(filepath.Join(s.seg.Dir, FileSetup), s.redact)
@@ -109,7 +109,7 @@ func (s *segment) start(ctx context.Context) (*fault.Fault, error) {
 	return nil, nil
 }
 
-// offer makes what the entry wants the agent to be offered: the client's files and terminals.
+// offer makes the client's files and terminals, if the entry wants them to be offered.
 func (s *segment) offer(l *Launch) (err error) {
 	host, ok := l.Sandbox.Config.HostPath(s.seg.Sandbox.Cwd)
 	if !ok || !s.entry.FS && !s.entry.Terminal {
@@ -155,8 +155,8 @@ func (s *segment) handshake(ctx context.Context) *fault.Fault {
 	return s.servers.check(ctx, s.caps, s.launched)
 }
 
-// openingFault says what an error of the connection means before the first prompt. authenticating
-// says that the entry's method was tried.
+// openingFault returns the fault that an error of the connection before the first prompt means.
+// authenticating says that the entry's method was tried.
 func (s *segment) openingFault(ctx context.Context, err error, authenticating bool) *fault.Fault {
 	f := connFault(ctx, err)
 	if f.Category == fault.Exit {
@@ -169,7 +169,8 @@ func (s *segment) openingFault(ctx context.Context, err error, authenticating bo
 	return f
 }
 
-// authentication says how the agent says that one can authenticate, and what the entry says of that.
+// authentication returns the methods by which one can authenticate according to the agent, and what
+// the entry says about them.
 func (s *segment) authentication() string {
 	var methods []string
 	for _, m := range s.authMethods {
@@ -193,7 +194,7 @@ func (s *segment) authentication() string {
 	return announced + "; " + own
 }
 
-// connFault says what an error of the connection means.
+// connFault returns the fault that an error of the connection means.
 func connFault(ctx context.Context, err error) *fault.Fault {
 	var agentError *acp.AgentError
 	var protocol *acp.ProtocolError

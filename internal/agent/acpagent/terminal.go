@@ -28,7 +28,7 @@ func (l *Launch) startTerminal(c acp.TerminalCommand) (acp.TerminalProcess, erro
 		env = append(env, kv.Name+"="+kv.Value)
 	}
 	own := l.Sandbox.Config
-	own.Forwards, own.Exposes, own.Spawns = nil, nil, nil // they are those of the agent's process
+	own.Forwards, own.Exposes, own.Spawns = nil, nil, nil // they belong to the agent's process
 	process, err := sandbox.Start(sandbox.Command{
 		Marker: l.Marker, Path: c.Command, Args: append([]string{c.Command}, c.Args...), Dir: c.Cwd, Env: env,
 		Stdout: c.Output, Stderr: c.Output,

@@ -11,43 +11,42 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// tool is what an agent reports of the tool that it calls.
+// tool is the tool of a call as the agent reports it.
 type tool struct {
 	// Server is the MCP server that the tool belongs to; empty for the agent's own tools.
 	Server string
 	// Name is empty if the agent does not name the tool. A title counts only if it has the form of
-	// a server's tool; byTitle says so.
+	// a server's tool; byTitle then says so.
 	Name    string
 	byTitle bool
-	// Input are the arguments; nil if the agent does not tell them.
+	// Input holds the arguments; nil if the agent does not tell them.
 	Input json.RawMessage
 }
 
-// naming says where an agent names its own tools, and how it tells their arguments. What is
-// measured is in docs/acp.md.
+// naming says where an agent names its own tools, and how it tells their arguments. docs/acp.md has
+// the measurements.
 type naming struct {
 	// inID: the name stands before "__" in the id of the call.
 	inID bool
 	// firstTitle: the first title of a call is the name, and later ones describe what it does.
 	firstTitle bool
-	// added are the members that the agent adds to the arguments.
+	// added lists the members that the agent adds to the arguments.
 	added []string
-	// titled are the tools whose only argument is told as the title; the value is the argument's
-	// name.
+	// titled maps the tools whose only argument is told as the title to the argument's name.
 	titled map[string]string
 }
 
-// namings are those of the registry's agents that do not simply send the name.
+// namings has the agents of the registry that do not simply send the name.
 var namings = map[string]naming{
 	"codex":    {added: []string{"cwd"}},
 	"gemini":   {inID: true, titled: map[string]string{"run_shell_command": "command"}},
 	"opencode": {firstTitle: true, added: []string{"cwd"}},
 }
 
-// toolNames tells the tools of an agent's calls.
+// toolNames finds the tools of an agent's calls.
 type toolNames struct {
 	naming
-	// form is how the agent names a server's tool: see [Settings.ToolName].
+	// form is the pattern by which the agent names a server's tool: see [Settings.ToolName].
 	form    string
 	servers []string
 }
@@ -60,7 +59,7 @@ func newToolNames(e entry, servers []acp.MCPServer) toolNames {
 	return n
 }
 
-// toolOf tells the tool of a call. firstTitle is the title with which the call was announced.
+// toolOf returns the tool of a call. firstTitle is the title with which the call was announced.
 func (n toolNames) toolOf(call *acp.ToolCall, firstTitle string) tool {
 	t := tool{Input: call.RawInput}
 	if jsonobj.IsNull(t.Input) {
@@ -79,7 +78,7 @@ func (n toolNames) toolOf(call *acp.ToolCall, firstTitle string) tool {
 			slices.Contains(n.servers, w.Text("server")) {
 			return tool{Server: w.Text("server"), Name: w.Text("tool"), Input: w.Get("arguments")}
 		}
-		// What a title says the model may have written, so that it does not outdo a name.
+		// The model may have written the title, so it does not override a name.
 		t.Name, t.Server = n.serverTool(call.Title)
 		t.byTitle = t.Server != ""
 		return t
@@ -97,8 +96,8 @@ func (n toolNames) toolOf(call *acp.ToolCall, firstTitle string) tool {
 	return t
 }
 
-// serverTool finds the server whose tool a name is: of several servers that fit, the one with the
-// longest name.
+// serverTool finds the server to which the tool of a name belongs. If several servers match, it is
+// the one with the longest name.
 func (n toolNames) serverTool(full string) (name, server string) {
 	for _, declared := range n.servers {
 		if len(declared) > len(server) {
@@ -110,14 +109,14 @@ func (n toolNames) serverTool(full string) (name, server string) {
 	return name, server
 }
 
-// toolIn is the tool's own part of a name, if that has the form in which an agent names the tools
-// of a server.
+// toolIn returns the tool's own part of a name, if the name has the form that an agent uses for
+// tools of a server.
 func toolIn(name, server, form string) (tool string, ok bool) {
 	forms := []string{
-		form,                                                        // as the entry says
+		form,                                                        // the form of the entry
 		"{tool} ({server} MCP Server)",                              // the titles of gemini and qwen
 		"mcp.{server}.{tool}", "{server}.{tool}", "{server}/{tool}", // those of codex and others
-		// claude's and kimi's, copilot's, and those of Zed's codex-acp
+		// the forms of claude and kimi, of copilot, and of Zed's codex-acp
 		"mcp__{server}__{tool}", "{server}-{tool}", "Tool: {server}/{tool}",
 	}
 	for _, f := range forms {
@@ -133,8 +132,8 @@ func toolIn(name, server, form string) (tool string, ok bool) {
 	return "", false
 }
 
-// metaToolName is the name that some agents put into _meta: qwen as toolName, claude in an object
-// of its own.
+// metaToolName returns the name that some agents put into _meta: qwen as toolName, claude in an
+// object of its own.
 func metaToolName(meta json.RawMessage) string {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(meta, &m) != nil {

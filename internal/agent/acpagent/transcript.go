@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// maxTranscript is how much of a transcript is replayed, maxResult how much of one tool's
-	// result.
+	// maxTranscript is how much of a transcript is replayed. maxResult is how much of one tool's
+	// result is replayed.
 	maxTranscript = 100 << 10
 	maxResult     = 2 << 10
-	// What stands around a transcript. Its own lines are quoted, so that nothing in it can be taken
-	// for its end.
+	// These texts surround a transcript. The lines of the transcript are quoted, so that nothing in
+	// it can be taken for its end.
 	transcriptStart = "This conversation was interrupted and goes on here. What was said and done so far:\n\n"
 	transcriptEnd   = "\n\n[end of what was said and done]\n\n"
 )
@@ -54,12 +54,12 @@ func (c *conversation) transcript() (string, error) {
 	return transcriptStart + "> " + strings.ReplaceAll(text, "\n", "\n> ") + transcriptEnd, nil
 }
 
-// retell is an event as a transcript has it; empty for those that it leaves out.
+// retell returns an event as a transcript has it. It is empty for events that are left out.
 func retell(e record.Event) string {
 	switch e.Type {
 	case record.EventPrompt:
 		text := e.Text
-		if strings.HasPrefix(text, transcriptStart) { // which had what is told here already
+		if strings.HasPrefix(text, transcriptStart) { // that prompt contained the events before it already
 			_, text, _ = strings.Cut(text, transcriptEnd)
 		}
 		return "User: " + text

@@ -14,13 +14,13 @@ import (
 	"github.com/evalrun/evalrun/internal/record"
 )
 
-// answer is what the agent answered to the prompt.
+// answer is the agent's answer to the prompt.
 type answer struct {
 	result acp.PromptResult
 	err    error
 }
 
-// prompt has the turn: the agent works until it answers, a limit is reached, or it has asked for
+// prompt runs the turn: the agent works until it answers, a limit is reached, or it has asked for
 // something that has to wait.
 func (s *segment) prompt(ctx context.Context, text string) agent.Outcome {
 	s.trail.Add(record.EventPrompt, s.conversation.record.SessionID, text, nil)
@@ -43,27 +43,27 @@ func (s *segment) prompt(ctx context.Context, text string) agent.Outcome {
 	select {
 	case a = <-answers:
 		answers = nil
-		limit = s.limits.exceeded() // all of it has been read by now
+		limit = s.limits.exceeded() // all output has been read by now
 	case <-ctx.Done():
 		limit = agent.CauseFault(ctx)
 	case limit = <-s.limits.reached:
 	case <-s.pending.suspendGraceOver:
-		// It was told that a person has to answer, and goes on without: what it has asked for is
-		// enough.
+		// The agent was told that a person has to answer, and goes on without the answer. Its
+		// requests are enough.
 	}
 	switch {
 	case !s.servers.behindGateway():
 	case limit == nil || limit.Category == fault.Idle:
 		suspend.Settle(ctx, s.servers.access, s.bounds.settle) // also if the agent has not waited for the answers
-	case errors.Is(context.Cause(ctx), context.Canceled): // the process is to stop
+	case errors.Is(context.Cause(ctx), context.Canceled): // the process must stop
 		suspend.Settle(context.WithoutCancel(ctx), s.servers.access, grace.Stop)
 	}
 	record := &s.conversation.record
 	requests, left := s.pending.list(record.Pending)
 	record.Pending = left
-	waits := slices.Concat(left, requests) // what was not answered yet is still waited for
+	waits := slices.Concat(left, requests) // unanswered requests are still pending
 	if limit != nil && limit.Category == fault.Idle && len(waits) > 0 {
-		limit = nil // until the person has answered it has nothing to do
+		limit = nil // until a person has answered, the agent has nothing to do
 	}
 	switch {
 	case limit != nil && isLimit(limit.Category):
@@ -87,12 +87,12 @@ func (s *segment) prompt(ctx context.Context, text string) agent.Outcome {
 	return agent.Outcome{Output: output(s.trail.LastMessage(), s.info.StopReason, nil)}
 }
 
-// isLimit reports whether what the agent did until then can be judged all the same.
+// isLimit reports whether the agent's work up to a fault of this category can still be judged.
 func isLimit(c fault.Category) bool {
 	return c == fault.Timeout || c == fault.Idle || c == fault.OutputLimit
 }
 
-// limited ends a turn at a limit: what was done by then can be verified, if there is a verifier.
+// limited ends a turn at a limit. The work up to then can be verified, if there is a verifier.
 // answers is nil if the turn has ended.
 func (s *segment) limited(ctx context.Context, limit *fault.Fault, answers <-chan answer) agent.Outcome {
 	s.trail.Add(record.EventLimit, s.conversation.record.SessionID, "", limit)
@@ -101,12 +101,12 @@ func (s *segment) limited(ctx context.Context, limit *fault.Fault, answers <-cha
 	return agent.Outcome{Output: output(s.trail.LastMessage(), s.info.StopReason, limit), Limit: limit}
 }
 
-// cancelTurn tells the agent to end its turn. answers is nil if it has.
+// cancelTurn tells the agent to end its turn. answers is nil if the turn has ended.
 func (s *segment) cancelTurn(ctx context.Context, answers <-chan answer) {
 	if answers == nil {
 		return
 	}
-	// One that does not read what it is sent cannot be told either.
+	// An agent that does not read its input cannot be told either.
 	ctx, cancel := context.WithTimeout(ctx, s.bounds.cancel)
 	defer cancel()
 	if s.conn.Cancel(ctx, s.conversation.record.SessionID) == nil {
@@ -131,7 +131,7 @@ func (s *segment) stopped(result acp.PromptResult) {
 		map[string]any{"stopReason": result.StopReason, "usage": result.Usage})
 }
 
-// output is the document of an agent that speaks in words: the last thing that it said.
+// output returns the document of an agent that speaks in words: its last message.
 func output(lastMessage, stopReason string, limit *fault.Fault) json.RawMessage {
 	out, err := json.Marshal(struct {
 		Content    string       `json:"content"`

@@ -11,9 +11,9 @@ import (
 	"github.com/evalrun/evalrun/internal/agent/program"
 )
 
-// visible are the folders that an environment has to show for a program to run there: its
-// installation, that of the interpreter which its first line names, and those of the files among
-// its arguments. What lies in the system's own folders is seen anyway, and is harmless here.
+// visible returns the folders that an environment has to show for a program to run there: its
+// installation, that of the interpreter in its first line, and those of the files among its
+// arguments. Paths in the system's own folders are visible anyway, and harmless here.
 func visible(path string, args, env []string) []string {
 	var out []string
 	add := func(file string) {
@@ -40,8 +40,8 @@ func visible(path string, args, env []string) []string {
 // maxLinks is as many links as Linux follows.
 const maxLinks = 40
 
-// installations are the folders that a program's file belongs to: where the links are that it is
-// called by, and where the file itself.
+// installations returns the folders to which a program's file belongs: those of the links by which
+// it is called, and that of the file itself.
 func installations(path string) []string {
 	paths := []string{path}
 	for range maxLinks {
@@ -67,17 +67,17 @@ func installations(path string) []string {
 	return out
 }
 
-// installation is the folder of a program and what belongs to it: for a package of npm what holds
-// node_modules, for a program in a folder bin the folder above it. It is never the home of a user,
-// or a folder that holds one.
+// installation returns the folder of a program and its files. For an npm package it is the folder
+// that holds node_modules; for a program in a folder bin, the folder above. It is never the home of
+// a user, or a folder that holds one.
 func installation(path string) string {
 	dir := filepath.Dir(path)
 	if before, _, ok := strings.Cut(path, "/node_modules/"); ok {
 		dir = before
 		if holdsHome(dir) {
-			dir += "/node_modules" // ~/node_modules: with what the package needs
+			dir += "/node_modules" // the package is in ~/node_modules, with its dependencies
 		}
-	} else if filepath.Base(dir) == "bin" && !holdsHome(filepath.Dir(dir)) { // of ~/bin nothing but bin
+	} else if filepath.Base(dir) == "bin" && !holdsHome(filepath.Dir(dir)) { // in a home, only bin itself is shown
 		dir = filepath.Dir(dir)
 	}
 	for _, system := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives"} {
@@ -86,7 +86,7 @@ func installation(path string) string {
 		}
 	}
 	if holdsHome(dir) || dir == "/opt" || dir == filepath.Dir(path) && isExecutable(path) {
-		return path // a program by itself needs nothing beside it; what does can be made visible
+		return path // a single program needs nothing beside it; "visible" can name more
 	}
 	return dir
 }
@@ -109,8 +109,8 @@ func holdsHome(dir string) bool {
 	return err == nil && strings.HasPrefix(filepath.Clean(home)+"/", strings.TrimSuffix(dir, "/")+"/")
 }
 
-// interpreterOf is the program that the first line of a script names, without a path if it is to be
-// looked for.
+// interpreterOf returns the program that the first line of a script names, without a path if it
+// must be looked up.
 func interpreterOf(path string) string {
 	f, err := os.Open(path)
 	if err != nil {

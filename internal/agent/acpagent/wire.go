@@ -11,17 +11,17 @@ import (
 	"github.com/evalrun/evalrun/internal/record"
 )
 
-// wireLog keeps every line of the connection, up to the bound of what the agent may send. The
-// connection alone calls record; the rest is for when the connection has ended.
+// wireLog keeps every line of the connection, up to the bound of what the agent may send. Only the
+// connection calls record; everything else is used when the connection has ended.
 type wireLog struct {
 	lines  *record.Lines
 	now    func() time.Time
 	bound  int64
 	limits *limits
-	// received counts the bytes that the agent has sent, err is the first error of writing.
+	// received counts the bytes that the agent has sent. err is the first error of writing.
 	received int64
 	err      error
-	// printed is the beginning of what the agent has printed that is not of the protocol.
+	// printed is the beginning of the agent's output that does not belong to the protocol.
 	printed []byte
 }
 
@@ -32,7 +32,7 @@ type wireLine struct {
 	Line string `json:"line"`
 }
 
-// record is [acp.Options].Record.
+// record implements [acp.Options].Record.
 func (w *wireLog) record(dir acp.Direction, line []byte) {
 	from := "client"
 	if dir == acp.FromAgent {

@@ -10,11 +10,11 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// maxTold is how much of a result is told: some agents show their model no more of what a tool
-// gives either.
+// maxTold is how much of a result is told. Some agents show their model no more of a tool's result
+// either.
 const maxTold = 100 << 10
 
-// tellResult is the part of the next prompt that gives a result, and the text of the result.
+// tellResult returns the part of the next prompt that tells a result, and the text of the result.
 func tellResult(w *wait.Work, result json.RawMessage) (told, text string, failed bool) {
 	text, failed = resultText(result)
 	if len(text) > maxTold {
@@ -28,7 +28,7 @@ func tellResult(w *wait.Work, result json.RawMessage) (told, text string, failed
 		jsonobj.Canonical(w.Arguments), text), text, failed
 }
 
-// resultText is the result of a tool as a person would read it, and whether it is an error.
+// resultText returns the result of a tool as a person would read it, and whether it is an error.
 func resultText(result json.RawMessage) (text string, failed bool) {
 	var r struct {
 		Content    []json.RawMessage `json:"content"`

@@ -8,20 +8,20 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 )
 
-// workClock ends a segment that works for too long. It stands while a call is held: the segment
-// waits then.
+// workClock ends a segment that works for too long. It stops while a call is held, because the
+// segment waits then.
 type workClock struct {
 	mu    sync.Mutex
 	holds int
-	since time.Time // when it was stopped, if holds is not 0
+	since time.Time // the time at which the clock stopped, if holds is not 0
 	held  time.Duration
 	// timer, if there is a limit, ends the segment at due.
 	timer *time.Timer
 	due   time.Time
 }
 
-// newWorkClock starts a clock, whose context ends after the limit with the fault. 0 is no limit.
-// stop must be called.
+// newWorkClock starts a clock. Its context ends after the limit with the fault; 0 means no limit.
+// The caller must call stop.
 func newWorkClock(ctx context.Context, limit time.Duration, f *fault.Fault) (
 	_ context.Context, c *workClock, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -38,7 +38,7 @@ func newWorkClock(ctx context.Context, limit time.Duration, f *fault.Fault) (
 	}
 }
 
-// hold says that a call is held from now on, or is not any more.
+// hold notes that a call is held from now on, or not any more.
 func (c *workClock) hold(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +47,7 @@ func (c *workClock) hold(on bool) {
 	case on:
 		if c.holds++; c.holds == 1 {
 			if c.since = now; c.timer != nil {
-				c.timer.Stop() // one that has gone off has ended the segment
+				c.timer.Stop() // a timer that has fired has ended the segment
 			}
 		}
 	default:
@@ -61,7 +61,7 @@ func (c *workClock) hold(on bool) {
 	}
 }
 
-// deadline is when the segment ends if it works from now on; zero if there is no limit.
+// deadline returns when the segment ends if it works from now on; zero if there is no limit.
 func (c *workClock) deadline() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +74,7 @@ func (c *workClock) deadline() time.Time {
 	return c.due
 }
 
-// waited is how long it has stood.
+// waited returns how long the clock has been stopped.
 func (c *workClock) waited() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

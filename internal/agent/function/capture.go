@@ -14,7 +14,7 @@ import (
 // errOutputLimit ends an agent that prints more than it may.
 var errOutputLimit = errors.New("more output than limits.outputBytes")
 
-// capture holds what an agent prints while it runs.
+// capture holds the output of an agent while it runs.
 type capture struct {
 	limit  int64
 	stdout *stdoutWriter

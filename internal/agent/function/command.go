@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// command is the process of a segment, without its streams.
+// command returns the process of a segment, without its streams.
 func (f *function) command(seg agent.Segment) (sandbox.Command, *fault.Fault) {
 	env, bad := f.environ(seg)
 	if bad != nil {
@@ -36,8 +36,9 @@ func (f *function) command(seg agent.Segment) (sandbox.Command, *fault.Fault) {
 		Ended: seg.Ended}, nil
 }
 
-// environ is evalrun's environment without evalrun's own variables, but in the rollout's trace, then
-// the entry's, the segment's and those that tell the agent where its files are. The later entry counts.
+// environ returns evalrun's environment without evalrun's own variables, with the rollout's trace
+// parent. Then come the variables of the entry, those of the segment, and those that tell the agent
+// where its files are. A later value overrides an earlier one.
 func (f *function) environ(seg agent.Segment) ([]string, *fault.Fault) {
 	env := append(sandbox.Environ(os.Environ()), agent.TraceparentVar+"="+seg.Traceparent())
 	for _, name := range slices.Sorted(maps.Keys(f.entry.Env)) {

@@ -17,7 +17,7 @@ const interruptKey = "__interrupt__"
 // maxDepth is how deep a document may nest.
 const maxDepth = 512
 
-// elsewhere is the advice for agents that print more than their document.
+// elsewhere is the advice for agents that print other things beside their document.
 const elsewhere = `; if the agent prints other things on stdout, set "output": "last-line" or "file"`
 
 // parseDocument finds the one JSON document in what an agent has printed. The result shares data's
@@ -62,7 +62,7 @@ func invalidDocument(data []byte, start int, doc []byte) *fault.Fault {
 	at := start + max(0, int(syntax.Offset)-1)
 	reason := syntax.Error()
 	for _, literal := range []string{"NaN", "Infinity", "-Infinity"} {
-		from := max(start, at-1) // of -Infinity the second character is the first wrong one
+		from := max(start, at-1) // in -Infinity the second character is the first wrong one
 		if bytes.HasPrefix(data[from:], []byte(literal)) || bytes.HasPrefix(data[at:], []byte(literal)) {
 			reason = literal + " is not a JSON value"
 		}
@@ -71,8 +71,9 @@ func invalidDocument(data []byte, start int, doc []byte) *fault.Fault {
 		reason, position(data, at), excerpt(data[start:]), elsewhere)
 }
 
-// valueEnd returns where the JSON value that begins at start ends, if it is valid; of one that is
-// not, a place no earlier than its first mistake. deep is where it first nests too deep, or -1.
+// valueEnd returns where the JSON value that begins at start ends, if it is valid. For an invalid
+// value it returns an offset no earlier than the first mistake. deep is where the value first nests
+// too deep, or -1.
 func valueEnd(data []byte, start int) (end, deep int) {
 	depth := 0
 	for i := start; i < len(data); i++ {
@@ -135,14 +136,14 @@ func invalidUTF8(data []byte) int {
 	}
 }
 
-// position gives line and column of an offset, both from 1, the column in bytes.
+// position returns line and column of an offset, both from 1, the column in bytes.
 func position(data []byte, at int) string {
 	at = min(at, len(data))
 	line := bytes.Count(data[:at], []byte("\n")) + 1
 	return fmt.Sprintf("line %d, column %d", line, at-bytes.LastIndexByte(data[:at], '\n'))
 }
 
-// excerpt is the beginning of a text, for a message.
+// excerpt returns the beginning of a text, for a message.
 func excerpt(data []byte) string {
 	const most = 60
 	if len(data) <= most {
@@ -157,8 +158,8 @@ func lastLine(data []byte) []byte {
 	return data[bytes.LastIndexByte(data, '\n')+1:]
 }
 
-// splitInterrupt takes the __interrupt__ key out of a valid document. The document is looked into
-// only where it can have one, so that a large output is not copied. Of several the last counts.
+// splitInterrupt takes the __interrupt__ key out of a valid document. It decodes a document only if
+// it can have the key, so that a large output is not copied. Of several keys the last counts.
 func splitInterrupt(doc json.RawMessage) (value, rest json.RawMessage, found bool) {
 	if doc[0] != '{' || !bytes.Contains(doc, []byte("interrupt")) {
 		return nil, doc, false

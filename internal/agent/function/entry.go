@@ -13,18 +13,18 @@ import (
 // Name is the type of these agents.
 const Name = "function"
 
-// Type is that of programs which read a JSON document and print one.
+// Type is the type of programs that read a JSON document and print one.
 var Type = agent.Type{
 	Name: Name, Parse: parse, Settings: func() any { return new(Settings) }, Check: agent.CheckCommand, New: New,
 }
 
-// Settings are what only the entries of function agents have.
+// Settings are the settings that only the entries of function agents have.
 type Settings struct {
-	// Stdin is what the agent reads, Output where its document is.
+	// Stdin says what the agent reads, and Output where its document is.
 	Stdin  StdinMode  `json:"stdin,omitempty"`
 	Output OutputMode `json:"output,omitempty"`
-	// OutputFile is the name of the file that EVALRUN_OUTPUT_FILE points to with Output "file", for
-	// programs that want a certain extension. By default it is output.json.
+	// OutputFile is the name of the file to which EVALRUN_OUTPUT_FILE points with Output "file",
+	// for programs that want a certain extension. By default it is output.json.
 	OutputFile string `json:"outputFile,omitempty"`
 }
 
@@ -49,7 +49,7 @@ const (
 
 var outputModes = []string{string(OutputStdout), string(OutputLastLine), string(OutputFile)}
 
-// FromCommand is the entry of `-- COMMAND…`: a function agent named after its program.
+// FromCommand returns the entry of `-- COMMAND…`: a function agent named after its program.
 func FromCommand(args []string) agent.Entry {
 	return agent.Entry{
 		Name: agent.NameOf(args), Type: Name, Command: args, ResumeWhen: agent.ResumeAny,

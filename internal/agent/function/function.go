@@ -22,8 +22,8 @@ import (
 
 // The environment variables that a function agent gets, beside sandbox.MarkerVar.
 const (
-	EnvTraceFile  = "EVALRUN_TRACE_FILE"  // where it may leave OpenTelemetry spans, one JSON object a line
-	EnvOutputFile = "EVALRUN_OUTPUT_FILE" // where it leaves its document, with "output": "file" only
+	EnvTraceFile  = "EVALRUN_TRACE_FILE"  // the file where it may leave OpenTelemetry spans, one JSON object a line
+	EnvOutputFile = "EVALRUN_OUTPUT_FILE" // the file where it leaves its document, with "output": "file" only
 	EnvWorkspace  = "EVALRUN_WORKSPACE"   // the rollout's folder, which survives suspension
 )
 
@@ -34,12 +34,12 @@ type function struct {
 	opts     agent.Options
 }
 
-// New makes an agent of an entry of type function.
+// New makes an agent from an entry of type function.
 func New(e agent.Entry, opts agent.Options) agent.Agent {
 	return &function{e, e.Settings.(*Settings), opts}
 }
 
-// envelope is what the program reads.
+// envelope is the document that the program reads.
 type envelope struct {
 	Input      json.RawMessage            `json:"input"`
 	Resume     map[string]json.RawMessage `json:"resume"`
@@ -128,7 +128,7 @@ func (f *function) outcome(ctx context.Context, exit sandbox.Exit, c *capture, d
 	return f.interrupted(doc)
 }
 
-// usage reports what the segment has used of models, also if it has failed; nil if that is not
+// usage reports the segment's usage of models, also if the segment has failed; nil if it is not
 // known.
 func usage(seg agent.Segment, document []byte) (*record.Info, error) {
 	used, source, err := record.UsageOf(seg.Dir, document, seg.Earlier)
@@ -150,7 +150,7 @@ func (f *function) document(seg agent.Segment, c *capture) (data []byte, missing
 			return nil, "", err
 		}
 		if len(data) > 0 && f.opts.Redact == nil && f.settings.OutputFile == "" {
-			return data, "", nil // it is where it belongs
+			return data, "", nil // the file is where it belongs
 		}
 	default:
 		data, missing = c.stdout.buf, "the agent printed nothing on stdout"

@@ -24,7 +24,7 @@ const (
 	NopName = "nop"
 )
 
-// Type is that of the oracle, Nop that of the agent that does nothing.
+// Type is the type of the oracle. Nop is the type of the agent that does nothing.
 var (
 	Type = agent.Type{
 		Name: Name, Needs: agent.Needs{Sandbox: true, Task: true, Solution: true}, Named: named(Name),
@@ -36,7 +36,7 @@ var (
 	}
 )
 
-// named are the entries of a type that says nothing of itself but its name.
+// named returns the entries of a type whose entries have nothing but a name.
 func named(name string) map[string]func() agent.Entry {
 	return map[string]func() agent.Entry{name: func() agent.Entry { return agent.Entry{} }}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Check says why the program of an entry cannot be found on this machine; nil if it can, or if that
-// shows only when it is started. dir is what the entry's cwd is relative to, passed are variables
-// that agents are given.
+// Check says why the program of an entry cannot be found on this machine; nil if it can, or if only
+// a start can tell. The entry's cwd is relative to dir. passed has the variables that agents are
+// given.
 func Check(e agent.Entry, dir string, passed map[string]string, o agent.Options) *fault.Fault {
 	if len(e.Command) == 0 {
 		return nil
@@ -25,12 +25,12 @@ func Check(e agent.Entry, dir string, passed map[string]string, o agent.Options)
 	own, inherited := map[string]string{}, passed
 	if path, ok := e.Env["PATH"]; ok {
 		value, unknown := o.Expand(path)
-		if unknown != "" || strings.Contains(value, "{") { // a placeholder, for which there is nothing yet
+		if unknown != "" || strings.Contains(value, "{") { // a placeholder has no value yet
 			return nil
 		}
 		own["PATH"] = value
 	}
-	if !e.Needs().Sandbox { // then the variables that are passed count more
+	if !e.Needs().Sandbox { // the passed variables then have precedence
 		own, inherited = inherited, own
 	}
 	for _, vars := range []map[string]string{inherited, own} {
@@ -40,7 +40,7 @@ func Check(e agent.Entry, dir string, passed map[string]string, o agent.Options)
 	}
 	dir = folderOf(e, dir)
 	var f *fault.Fault
-	for _, path := range slices.Backward(env) { // an agent in an image is looked for in PATH of this process
+	for _, path := range slices.Backward(env) { // an agent in an image is looked up in the PATH of this process
 		if _, f = Find(e.Command[0], dir, []string{path}); f == nil {
 			return nil
 		}
@@ -49,7 +49,8 @@ func Check(e agent.Entry, dir string, passed map[string]string, o agent.Options)
 	return f
 }
 
-// folderOf is where the program of an entry is started. dir is what the entry's cwd is relative to.
+// folderOf returns the folder in which the program of an entry is started. The entry's cwd is
+// relative to dir.
 func folderOf(e agent.Entry, dir string) string {
 	if filepath.IsAbs(e.Cwd) {
 		return e.Cwd
@@ -57,18 +58,19 @@ func folderOf(e agent.Entry, dir string) string {
 	return filepath.Join(dir, e.Cwd)
 }
 
-// interpreters are programs whose first argument is a file, if it is no option.
+// interpreters matches programs whose first argument is a file, unless it is an option.
 var interpreters = regexp.MustCompile(`^(python|python3|python3\.\d+|node|bun|ruby|perl|sh|bash|zsh|php|Rscript)$`)
 
-// CheckScript says that the script of an agent without a sandbox is not there, as in python3 agent.py; nil if it is,
-// or if the command names none. It knows some interpreters only, and so is good for a warning.
+// CheckScript says that the script of an agent without a sandbox does not exist, as in python3
+// agent.py; nil if it exists, or if the command names none. It knows only some interpreters, so it
+// is good only for a warning.
 func CheckScript(e agent.Entry, dir string) *fault.Fault {
 	if e.Needs().Sandbox || len(e.Command) < 2 || !interpreters.MatchString(filepath.Base(e.Command[0])) {
 		return nil
 	}
 	script := e.Command[1]
 	if filepath.Ext(script) == "" || strings.ContainsAny(script, "{}$ ") || strings.HasPrefix(script, "-") {
-		return nil // an option, a command of the program's own, or not known yet
+		return nil // this is an option, a command of the program, or not known yet
 	}
 	path := script
 	if !filepath.IsAbs(path) {

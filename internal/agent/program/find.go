@@ -55,7 +55,7 @@ func Find(name, dir string, env []string) (string, *fault.Fault) {
 
 const Missing = "does not exist"
 
-// NotExecutable says why a file cannot be started, nothing if it can.
+// NotExecutable says why a file cannot be started; it returns "" if it can.
 func NotExecutable(path string) string {
 	info, err := os.Stat(path)
 	switch {

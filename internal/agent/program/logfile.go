@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// logHead and logTail are how much of the beginning and of the end of a log is kept.
+	// logHead and logTail say how much of the beginning and of the end of a log is kept.
 	logHead = 512 << 10
 	logTail = 512 << 10
-	// TailBytes is how much of stderr goes into the message of a fault.
+	// TailBytes is how much of stderr is put into the message of a fault.
 	TailBytes = 2 << 10
 )
 
-// Log is what a program prints on one of its streams, kept in a file behind the redaction.
+// Log keeps the output of a program on one of its streams in a file, redacted.
 type Log struct {
 	file *logFile
 	// redacted writes into file; nil if there is no redaction.
@@ -43,7 +43,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.file.Write(p)
 }
 
-// Close writes what the redaction holds back, and the end of the log.
+// Close writes the output that the redaction holds back, and the end of the log.
 func (l *Log) Close() error {
 	if l.redacted == nil {
 		return l.file.Close()
@@ -51,10 +51,10 @@ func (l *Log) Close() error {
 	return errors.Join(l.redacted.Close(), l.file.Close())
 }
 
-// Tail is the end of the log as a message can show it. The log is closed.
+// Tail returns the end of the log as a message can show it. The log must be closed.
 func (l *Log) Tail() string { return CleanTail(l.file.last) }
 
-// StderrTail is the tail of a log of stderr, ready to be put after a message.
+// StderrTail returns the tail of a log of stderr, ready to be put after a message.
 func (l *Log) StderrTail() string {
 	if text := l.Tail(); text != "" {
 		return "; stderr ends with:\n" + text
@@ -62,12 +62,12 @@ func (l *Log) StderrTail() string {
 	return ""
 }
 
-// logFile is a log of which the beginning and the end are kept. The beginning is written as it
-// comes, so that a log can be followed; the end when it is closed. An empty one leaves no file.
+// logFile is a log that keeps its beginning and its end. The beginning is written at once, so that
+// a log can be followed; the end is written when the log is closed. An empty log leaves no file.
 type logFile struct {
 	path string
 	file *os.File
-	// size is how much was written to the log, head how much of it went to the file.
+	// size is how much was written to the log. head is how much of it went to the file.
 	size, head int64
 	last       []byte // the end of the log, at least logTail of it
 	err        error
@@ -140,6 +140,6 @@ func CleanTail(data []byte) string {
 	return strings.TrimSpace(s)
 }
 
-// isBidi reports whether a character changes the direction of what follows, by which a text can be
-// made to look like another one.
+// isBidi reports whether a character changes the direction of the following text, which can make a
+// text look like another one.
 func isBidi(r rune) bool { return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 }

@@ -1,5 +1,5 @@
 // Package program finds the program of an agent, says why it could not be started, and keeps the
-// logs of what it prints. It knows nothing of what agents say.
+// logs of its output. It knows nothing of what agents say.
 package program
 
 import (
@@ -30,7 +30,7 @@ func StartFault(c sandbox.Command, err error) *fault.Fault {
 	return fault.New(fault.Start, message)
 }
 
-// SetupFault is the fault of a process that was not started in its sandbox.
+// SetupFault returns the fault of a process that was not started in its sandbox.
 func SetupFault(ctx context.Context, err error) *fault.Fault {
 	var failed *sandbox.SetupError
 	switch {

@@ -1,4 +1,5 @@
-// Package types knows all types of agents. Who imports it can read their entries, and run them.
+// Package types registers all types of agents. A program that imports it can read their entries,
+// and run them.
 package types
 
 import (
