@@ -35,8 +35,8 @@ func (e Entry) variables(all bool) []string {
 }
 
 // MissingKey names the variables of which one should hold the key of the agent's model. It returns
-// nil if one does, or if the agent may have credentials of its own. An agent cannot have any if its
-// home is new and its entry adds nothing to the registry's.
+// nil if one does, or if the agent may have credentials of its own. Its home is new, so these can
+// only come from what its entry adds to the registry's.
 func (e Entry) MissingKey(resolve func(name string) (string, bool)) (names []string) {
 	if e.Model == nil || e.Model.Key == "" {
 		return nil

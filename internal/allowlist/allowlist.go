@@ -16,7 +16,7 @@ type List struct {
 	prefixes []netip.Prefix
 }
 
-// New makes a list of host names, in which a label may be "*", of addresses, also in brackets, and of
+// New makes a list of host names, in which a label may be "*", addresses, also in brackets, and
 // ranges of addresses. A "*" at the beginning stands for one label or more, elsewhere for one.
 func New(hosts []string) *List {
 	l := &List{}
@@ -71,8 +71,8 @@ func (l *List) listed(address netip.Addr) bool {
 	return false
 }
 
-// inward are the addresses that do not lead to the public network, or lead somewhere else than they
-// say: IANA's special-purpose registries, and IPv6 addresses that stand for ones of IPv4.
+// inward lists the addresses that do not lead to the public network, or lead elsewhere: those of
+// IANA's special-purpose registries, and IPv6 addresses that stand for IPv4 addresses.
 var inward = func() (out []netip.Prefix) {
 	for _, p := range []string{
 		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",

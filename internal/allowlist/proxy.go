@@ -16,14 +16,14 @@ import (
 
 // Options are what a proxy may be given.
 type Options struct {
-	// Resolve gives the addresses of a host name; nil asks this machine's resolver.
+	// Resolve returns the addresses of a host name; nil asks this machine's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Refused is called for everything that is refused, with "host:port" and the reason. It may be
 	// called concurrently.
 	Refused func(target, reason string)
 }
 
-// Proxy passes on what the list allows. It is an http.Handler for one server.
+// Proxy forwards the requests that the list allows. It is an http.Handler for one server.
 type Proxy struct {
 	list    *List
 	options Options
@@ -35,7 +35,7 @@ type Proxy struct {
 	ended   sync.WaitGroup
 }
 
-// refusal is why something may not be reached.
+// refusal says why a host may not be reached.
 type refusal struct{ reason string }
 
 func (r *refusal) Error() string { return r.reason }
@@ -55,7 +55,7 @@ func Serve(l net.Listener, list *List, o Options) *Proxy {
 		return p.dial(ctx, target)
 	}, DisableCompression: true, IdleConnTimeout: time.Minute}
 	p.plain = &httputil.ReverseProxy{
-		// not another that the same server may have
+		// the request must not reach another host of the same server
 		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.Host = r.Out.URL.Host },
 		Transport:     transport,
 		FlushInterval: -1,
@@ -67,7 +67,7 @@ func Serve(l net.Listener, list *List, o Options) *Proxy {
 	return p
 }
 
-// Close ends the proxy with everything that it passes on.
+// Close ends the proxy with all its connections.
 func (p *Proxy) Close() error {
 	err := p.server.Close()
 	p.mu.Lock()
@@ -92,7 +92,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fail answers what could not be passed on.
+// fail answers a request that could not be forwarded.
 func (p *Proxy) fail(w http.ResponseWriter, target string, err error) {
 	var refused *refusal
 	if errors.As(err, &refused) {
@@ -105,7 +105,7 @@ func (p *Proxy) fail(w http.ResponseWriter, target string, err error) {
 	http.Error(w, fmt.Sprintf("evalrun: %s: %v", target, err), http.StatusBadGateway)
 }
 
-// tunnel passes on whatever comes.
+// tunnel forwards all bytes in both directions.
 func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	there, err := p.dial(r.Context(), r.Host)
 	if err != nil {
@@ -142,7 +142,8 @@ func closeWrite(c net.Conn) {
 	}
 }
 
-// keep has Close end a tunnel and wait for it. It reports whether the proxy is still open.
+// keep registers a tunnel, so that Close ends it and waits for it. It reports whether the proxy is
+// still open.
 func (p *Proxy) keep(both ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,7 +167,7 @@ func (p *Proxy) forget(both ...net.Conn) {
 }
 
 // dial connects to a host if it may be reached. A name is resolved once, and the connection goes to
-// an address that was looked at.
+// an address that was checked.
 func (p *Proxy) dial(ctx context.Context, target string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -195,7 +196,7 @@ func (p *Proxy) dial(ctx context.Context, target string) (net.Conn, error) {
 	return nil, err
 }
 
-// addresses are those of a host that may be reached; at least one, or an error.
+// addresses returns the addresses of a host that may be reached; at least one, or an error.
 func (p *Proxy) addresses(ctx context.Context, host string) (out []netip.Addr, err error) {
 	if address, err := netip.ParseAddr(host); err == nil {
 		if address = address.Unmap(); !p.list.listed(address) {

@@ -15,8 +15,8 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// planParts are the parts of a plan that its results depend on, under names that a person knows
-// ("thresholds", "evaluation b"). The eval set's location is not among them.
+// planParts maps names that a person knows ("thresholds", "evaluation b") to the parts of a plan
+// that its results depend on. The eval set's location is not among them.
 type planParts map[string]json.RawMessage
 
 // partsOf takes a plan apart. It decodes and encodes every part, so that the plan of an earlier
@@ -88,8 +88,8 @@ func (p planParts) digest() (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// Changes lists in what a plan differs from the stored plan of a run: "evaluation b (inputs)",
-// "evaluation c is new". The list is empty if both mean the same.
+// Changes lists the differences between a plan and the stored plan of a run: "evaluation b
+// (inputs)", "evaluation c is new". The list is empty if both mean the same.
 func Changes(stored store.Plan, storedEvaluations []store.Evaluation, plan store.Plan) ([]string, error) {
 	before, err := partsOf(stored, storedEvaluations)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package plans makes, reads and compares the plan of a run: what an eval set, its agents and the
-// command line said when the run was started, kept with the run so that it can be resumed from
-// there. It decides which rollouts there are; it runs nothing.
+// Package plans makes, reads and compares the plan of a run. A plan keeps the eval set, the agents
+// and the options of the command line as they were when the run was started, so that the run can be
+// resumed from it. The package decides which rollouts there are; it runs nothing.
 package plans
 
 import (
@@ -27,17 +27,17 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// Version grows when a plan gets something in it that an earlier version of the program must not
-// pass over.
+// Version grows when plans get a field that an earlier version of the program must not ignore.
 const Version = 1
 
 // ErrLater means that a later version of the program has made the plan of a run.
 var ErrLater = errors.New("a later version of evalrun has planned it")
 
-// Plan is what a run was started with. It is stored with the run, and resumed from there, so that
-// an eval set may be edited while its runs wait.
+// Plan holds everything that a run was started with. It is stored with the run, which is resumed
+// from it, so that an eval set may be edited while its runs wait.
 type Plan struct {
-	// Version is that of the program that made the plan; 0 if that was before there were versions.
+	// Version is the [Version] of the program that made the plan; 0 if that was before there were
+	// versions.
 	Version int `json:"planVersion"`
 	// Set is the eval set without its evaluations, which the store keeps one by one.
 	Set    eval.Set      `json:"set"`
@@ -54,41 +54,40 @@ type Plan struct {
 	WorkDir string `json:"workDir"`
 	// Env names the variables that were passed with --env and --env-file.
 	Env []string `json:"env,omitempty"`
-	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is
-	// final.
+	// KeepWorkspaces keeps the files of the agents' homes and workspaces when the run is final.
 	KeepWorkspaces bool `json:"keepWorkspaces,omitempty"`
-	// FailFast cancels what has not ended when a rollout has faulted, or has no score that passes.
+	// FailFast cancels the rest of the run when a rollout has faulted, or has no score that passes.
 	FailFast bool `json:"failFast,omitempty"`
-	// Deadline is when whoever has asked for the run gives up, zero if never. It goes with the jobs
-	// that its rollouts start.
+	// Deadline is when the caller of the run gives up, zero if never. The jobs that its rollouts
+	// start are given it.
 	Deadline time.Time `json:"deadline,omitzero"`
 	Environment
-	// Origin says where the plan comes from. Digest covers the parts that the results depend on.
+	// Origin says where the plan comes from. Digest covers the parts on which the results depend.
 	Origin Origin `json:"origin,omitzero"`
 	Digest string `json:"digest,omitempty"`
 }
 
 // Origin says where a plan comes from.
 type Origin struct {
-	// GitCommit is the commit that was checked out in the eval set's folder, Version that of the
-	// evalrun that made the plan.
+	// GitCommit is the commit that was checked out in the eval set's folder. Version is the version
+	// of the evalrun that made the plan.
 	GitCommit string `json:"gitCommit,omitempty"`
 	// GitDirty says whether files in that folder then differed from the commit, nil if that is not
-	// known. Files that git does not know are left aside.
+	// known. Files that git does not know do not count.
 	GitDirty *bool  `json:"gitDirty,omitempty"`
 	Version  string `json:"version,omitempty"`
-	// EvalIDs and Filter are what the eval set was narrowed with.
+	// EvalIDs and Filter are the selections by which the eval set was narrowed.
 	EvalIDs []string `json:"evalIds,omitempty"`
 	Filter  string   `json:"filter,omitempty"`
-	// Selection says how much of the eval set that is, nil if nothing was to be left out and nothing
-	// was.
+	// Selection says how much of the eval set that is; nil if nothing was to be left out and
+	// nothing was.
 	Selection *schemas.Selection `json:"selection,omitempty"`
-	// CommandLine is what the run was started with, without what chooses agents and evaluations and
-	// without outputs; AgentOptions are the values of --agent. Both are empty if it was not started
-	// from a command line.
+	// CommandLine has the arguments with which the run was started, without those that choose
+	// agents, evaluations and outputs. AgentOptions has the values of --agent. Both are empty if it
+	// was not started from a command line.
 	CommandLine  []string `json:"commandLine,omitempty"`
 	AgentOptions []string `json:"agentOptions,omitempty"`
-	// Request is the digest of the request that has asked a service for the run.
+	// Request is the digest of the request by which a service was asked for the run.
 	Request string `json:"request,omitempty"`
 }
 
@@ -100,12 +99,12 @@ const MCPDirect = "direct"
 type Environment struct {
 	// Isolation is one of the values of package sandbox.
 	Isolation string `json:"isolation,omitempty"`
-	// KeepImages says that the images of the run are needed for as long as it is in the store.
+	// KeepImages says that the images of the run are needed for as long as the run is in the store.
 	KeepImages bool `json:"keepImages,omitempty"`
 	// MCP is MCPDirect for agents that get their MCP servers as they are declared; otherwise these
 	// are behind the gateway.
 	MCP string `json:"mcp,omitempty"`
-	// MCPServers are those of --mcp-config, beside the tasks' own.
+	// MCPServers are the servers of --mcp-config, beside the tasks' own.
 	MCPServers []tasks.MCPServer `json:"mcpServers,omitempty"`
 	// Overrides change the limits of tasks.
 	Overrides tasks.Overrides `json:"overrides,omitzero"`
@@ -115,8 +114,8 @@ type Environment struct {
 	Hidden []string `json:"hidden,omitempty"`
 }
 
-// JobDeadline is until when a job may take that a rollout starts: until the deadline of what waits
-// for it, and not longer than the run. Either is zero if there is none.
+// JobDeadline returns the time until which a job of a rollout may take: the deadline of the trigger
+// that waits for it, but not later than that of the run. Either is zero if there is none.
 func (p Plan) JobDeadline(waits time.Time) time.Time {
 	if waits.IsZero() || !p.Deadline.IsZero() && p.Deadline.Before(waits) {
 		return p.Deadline
@@ -124,16 +123,16 @@ func (p Plan) JobDeadline(waits time.Time) time.Time {
 	return waits
 }
 
-// lateEnd is how long after the deadline of its run a rollout still waits, so that whoever has
-// asked for the run may end it as they like.
+// lateEnd is how long after the deadline of its run a rollout still waits, so that the caller of
+// the run may end it as they like.
 const lateEnd = 10 * time.Second
 
-// SuspendTimeout is how long a suspension may last that begins now, 0 if without end.
+// SuspendTimeout returns how long a suspension may last that begins now; 0 means no limit.
 func (p Plan) SuspendTimeout(now time.Time) time.Duration {
 	return p.waitsFor(p.Set.Limits.SuspendTimeout, now)
 }
 
-// ScoreTimeout is how long an evaluator may wait that begins to now, 0 if without end.
+// ScoreTimeout returns how long an evaluator may wait that begins to wait now; 0 means no limit.
 func (p Plan) ScoreTimeout(now time.Time) time.Duration {
 	return p.waitsFor(p.Set.Limits.ScoreTimeout, now)
 }
@@ -149,8 +148,8 @@ func (p Plan) waitsFor(limit time.Duration, now time.Time) time.Duration {
 	return left
 }
 
-// Lookup gives the values of the variables that a task may name: those that were passed, and no
-// others.
+// Lookup returns the values of the variables that a task may name: those that were passed to the
+// run, and no others.
 func (p Plan) Lookup(resolve func(string) (string, bool)) tasks.Lookup {
 	return func(name string) (string, bool) {
 		if !slices.Contains(p.Env, name) {
@@ -160,7 +159,7 @@ func (p Plan) Lookup(resolve func(string) (string, bool)) tasks.Lookup {
 	}
 }
 
-// Request is what a plan is made of.
+// Request holds everything from which a plan is made.
 type Request struct {
 	// RunID is the id of the run; empty makes a new one.
 	RunID   string
@@ -170,11 +169,11 @@ type Request struct {
 	Jobs    wait.Jobs
 	Notify  notify.Targets
 	Judges  *judge.Config
-	// BaseDir is the eval set's folder, WorkDir the folder in which the command runs.
+	// BaseDir is the eval set's folder. WorkDir is the folder in which the command runs.
 	BaseDir string
 	WorkDir string
 	Env     []string
-	// KeepWorkspaces, FailFast and Deadline are those of the plan.
+	// KeepWorkspaces, FailFast and Deadline go into the plan.
 	KeepWorkspaces bool
 	FailFast       bool
 	Deadline       time.Time
@@ -269,9 +268,9 @@ func Read(p store.Plan) (Plan, error) {
 	return plan, nil
 }
 
-// FindBaseDir finds the eval set's folder again. It tries where the folder was relative to the
-// store, then, since the store may have been moved, where it was relative to a folder of work.
-// Otherwise it is the folder that the store is in, and found is false.
+// FindBaseDir finds the eval set's folder again. It tries the folder's place relative to the store
+// and then, since the store may have been moved, its place relative to workDir. Otherwise it
+// returns the folder that the store is in, and found is false.
 func (p Plan) FindBaseDir(storeDir, workDir string) (dir string, found bool) {
 	for _, dir := range []string{
 		filepath.Join(storeDir, filepath.FromSlash(p.BaseDir)),
@@ -284,8 +283,8 @@ func (p Plan) FindBaseDir(storeDir, workDir string) (dir string, found bool) {
 	return filepath.Join(storeDir, ".."), false
 }
 
-// StartDir is the folder in which the run was started; empty if that cannot be said of this store, which
-// may have been moved.
+// StartDir returns the folder in which the run was started. It is empty if this is not known,
+// because the store may have been moved.
 func (p Plan) StartDir(storeDir string) string {
 	base := filepath.Join(storeDir, filepath.FromSlash(p.BaseDir))
 	work := filepath.FromSlash(p.WorkDir)
@@ -303,7 +302,7 @@ func (p Plan) StartDir(storeDir string) string {
 	return ""
 }
 
-// Variables are the names of the environment variables that the run needs, sorted.
+// Variables returns the names of the environment variables that the run needs, sorted.
 func (p Plan) Variables() []string {
 	names := slices.Concat(p.Jobs.Variables(), p.Notify.Variables(), p.Env)
 	for _, a := range p.Agents {
@@ -321,7 +320,7 @@ func relative(base, target string) (string, error) {
 	return filepath.ToSlash(rel), err
 }
 
-// ModelOf is the name of an agent's model, empty if evalrun does not know it.
+// ModelOf returns the name of an agent's model; empty if evalrun does not know it.
 func ModelOf(e agent.Entry) string {
 	if e.Model == nil {
 		return ""
@@ -329,9 +328,9 @@ func ModelOf(e agent.Entry) string {
 	return e.Model.Name
 }
 
-// Redactor removes secrets from everything that is written of the run: those of the process, the
-// values of the ${VAR}s of the plan, and the variables that were passed when the run was started.
-// It is nil if there are none.
+// Redactor returns the redactor of everything that is written about the run. It removes the secrets
+// of the process, the values of the ${VAR}s of the plan, and the variables that were passed when
+// the run was started. It is nil if there are none.
 func (p Plan) Redactor(secrets map[string]string, resolve func(string) (string, bool)) *redact.Redactor {
 	all := maps.Clone(secrets)
 	if all == nil {

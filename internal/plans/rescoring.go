@@ -14,23 +14,24 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// Rescoring says what rollouts of a run are scored again with. It is stored with the rescoring, so
-// that one that was broken off goes on with what it began with.
+// Rescoring holds the evaluators with which rollouts of a run are scored again. It is stored, so
+// that a rescoring that was broken off goes on with the same evaluators.
 type Rescoring struct {
-	// Version is that of the evalrun that began it.
+	// Version is the version of the evalrun that began it.
 	Version string `json:"version,omitempty"`
 	// Evaluators take the place of those of the plan. Digest is the same for the same evaluators
-	// and criteria, PlanDigest that of a plan that had been made with them.
+	// and criteria. PlanDigest is the digest of a plan that would have been made with them.
 	Evaluators []eval.Definition `json:"evaluators"`
 	Digest     string            `json:"digest"`
 	PlanDigest string            `json:"planDigest,omitempty"`
-	// File is the evaluator file or eval set that they come from, relative to the eval set's
-	// folder and slash-separated; empty if it is the plan. FileDigest is that of the file.
+	// File is the evaluator file or eval set from which they come, relative to the eval set's
+	// folder and slash-separated; empty if they come from the plan. FileDigest is the digest of the
+	// file.
 	File       string `json:"file,omitempty"`
 	FileDigest string `json:"fileDigest,omitempty"`
-	// Only names the evaluators that are asked, those of a file; empty means all. Failed asks
-	// those that have failed, WithoutWorkspaces also those that may read a workspace that is gone.
-	// Judges are the models that they ask; nil if they ask none.
+	// Only names the evaluators that are asked, those of a file; empty means all. Failed asks the
+	// evaluators that have failed. WithoutWorkspaces also asks those that may read a workspace that
+	// is gone. Judges are the models that they ask; nil if they ask none.
 	Judges            *judge.Config `json:"judges,omitempty"`
 	Only              []string      `json:"only,omitempty"`
 	Failed            bool          `json:"failed,omitempty"`
@@ -62,10 +63,11 @@ func (p Plan) ReadRescorings(stored []store.Rescoring) (out Rescorings, err erro
 	return out, nil
 }
 
-// Last is the number of the last one, 0 if there is none.
+// Last returns the number of the last rescoring, 0 if there is none.
 func (r Rescorings) Last() int { return len(r.With) }
 
-// InForce is the plan with the evaluators by which the run is judged: those of the last rescoring.
+// InForce returns the plan with the evaluators by which the run is judged: those of the last
+// rescoring.
 func (r Rescorings) InForce() Plan {
 	plan := r.plan
 	if n := r.Last(); n > 0 {
@@ -74,8 +76,8 @@ func (r Rescorings) InForce() Plan {
 	return plan
 }
 
-// Outdated reports whether results of one rescoring, or with 0 of none, come from other evaluators
-// or criteria than those by which the run is judged.
+// Outdated reports whether the results of one rescoring come from other evaluators or criteria than
+// those by which the run is judged. With 0 it is about the first results.
 func (r Rescorings) Outdated(number int) bool {
 	return r.Last() > 0 && r.digest(number) != r.With[r.Last()-1].Digest
 }
@@ -87,7 +89,7 @@ func (r Rescorings) digest(number int) string {
 	return r.With[number-1].Digest
 }
 
-// Evaluator is the definition that an evaluator had in one rescoring, or with 0 in the plan.
+// Evaluator returns the definition that an evaluator had in one rescoring, or with 0 in the plan.
 func (r Rescorings) Evaluator(number int, id string) (def eval.Definition, ok bool) {
 	defs := r.plan.Set.Evaluators
 	if number > 0 {
@@ -100,8 +102,8 @@ func (r Rescorings) Evaluator(number int, id string) (def eval.Definition, ok bo
 	return defs[i], true
 }
 
-// ScoringDigest is the same for the same evaluators and the same evaluations in place of the
-// plan's. Whether an evaluator could be run is no part of it.
+// ScoringDigest returns a digest of evaluators and evaluations that take the place of the plan's.
+// Whether an evaluator could be run does not count.
 func ScoringDigest(defs []eval.Definition, evaluations []store.Evaluation) string {
 	evaluations = slices.Clone(evaluations)
 	slices.SortFunc(evaluations, func(a, b store.Evaluation) int { return strings.Compare(a.ID, b.ID) })
@@ -109,7 +111,7 @@ func ScoringDigest(defs []eval.Definition, evaluations []store.Evaluation) strin
 	enc := json.NewEncoder(hash)
 	for _, def := range defs {
 		def.NotRun = ""
-		_ = enc.Encode(def) // a hash takes everything, and its configuration was JSON when it was read
+		_ = enc.Encode(def) // a hash accepts everything, and the configuration was read from JSON
 	}
 	for _, e := range evaluations {
 		_ = enc.Encode([]any{e.ID, e.Data})
@@ -117,7 +119,7 @@ func ScoringDigest(defs []eval.Definition, evaluations []store.Evaluation) strin
 	return "sha256:" + hex.EncodeToString(hash.Sum(nil))
 }
 
-// RescoredDigest is the digest of a stored plan with other evaluators and evaluations.
+// RescoredDigest returns the digest of a stored plan with other evaluators and evaluations.
 func RescoredDigest(stored store.Plan, plan Plan, evaluations []store.Evaluation) (string, error) {
 	data, err := json.Marshal(plan)
 	if err != nil {

@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// index remembers how the files of a snapshot looked, so that the next one need not read those that
-// have not changed. It goes by the time of the last change of an inode, which nobody can set: any
-// write to a file, its attributes or its length advances it, also a write to mapped memory when the
-// mapping is first written to; and what has mapped it has ended before a snapshot is taken. Size
-// and time of modification can be set by an agent, and are not asked.
+// index remembers the state of a snapshot's files, so that the next snapshot need not read files
+// that have not changed. It compares the time of the last change of an inode, which nobody can set:
+// any write to a file, its attributes or its length advances it. The first write to a mapping
+// advances it too, and processes with mappings have ended before a snapshot is taken. Size and time
+// of modification do not count, since an agent can set them.
 //
-// It holds until the system is started again: a power failure may take back what is in a file, and
-// leave its times.
+// An index is valid until the system is started again: a power failure may revert the content of a
+// file, and leave its times.
 type index struct {
 	Boot string `json:"boot"`
-	// Name is the snapshot that it is of, and ID that of its manifest: another one may have taken the
-	// name.
+	// Name is the name of its snapshot, and ID the id of the manifest, since another snapshot may
+	// have taken the name.
 	Name  string  `json:"name"`
 	ID    string  `json:"id"`
 	Files []known `json:"files"`
@@ -35,7 +35,7 @@ type index struct {
 	manifest *manifest
 }
 
-// known is a file as it was.
+// known is a file as it was at the snapshot.
 type known struct {
 	Dev   uint64 `json:"d"`
 	Ino   uint64 `json:"i"`
@@ -54,7 +54,8 @@ func (x *index) add(entry int, stat *unix.Stat_t) {
 	x.Files = append(x.Files, known{stat.Dev, stat.Ino, stat.Ctim.Sec, stat.Ctim.Nsec, entry})
 }
 
-// unchanged returns the entry of a file that has not changed since; nil if that is not known.
+// unchanged returns the entry of a file that has not changed since the snapshot; nil if that is not
+// known.
 func (x *index) unchanged(stat *unix.Stat_t) *entry {
 	k := x.byInode[inode{stat.Dev, stat.Ino}]
 	if k == nil || k.Sec != stat.Ctim.Sec || k.Nsec != stat.Ctim.Nsec {
@@ -67,7 +68,7 @@ func (x *index) unchanged(stat *unix.Stat_t) *entry {
 	return e
 }
 
-// blocks are those of the snapshot that it is of.
+// blocks returns the blocks of the index's snapshot.
 func (x *index) blocks() []block {
 	if x.manifest == nil {
 		return nil
@@ -100,8 +101,8 @@ func (s *Store) loadIndex() *index {
 	return x
 }
 
-// racy is how long a file must have been left alone before anybody may change it again, for its time
-// of change to tell of that: clocks of file systems are coarse.
+// racy is how old the last change of a file must be for its time to reveal a further change: clocks
+// of file systems are coarse.
 const racy = 20 * time.Millisecond
 
 // saveIndex keeps an index. Without one the next snapshot only takes longer.
@@ -112,17 +113,17 @@ func (s *Store) saveIndex(x *index) {
 	tmp := filepath.Join(s.Dir, fileIndex+".tmp")
 	if encode(&out, x) != nil || os.WriteFile(tmp, out.Bytes(), 0o600) != nil ||
 		os.Rename(tmp, filepath.Join(s.Dir, fileIndex)) != nil {
-		_ = os.Remove(filepath.Join(s.Dir, fileIndex)) // it would be of another snapshot
+		_ = os.Remove(filepath.Join(s.Dir, fileIndex)) // the old index belongs to another snapshot
 	}
 }
 
-// leaveUntouched remembers that the folders are what a snapshot says, as long as the system runs.
+// leaveUntouched records that the folders are as in a snapshot, until the system is started again.
 func (s *Store) leaveUntouched(name string) {
-	// without it they are restored
+	// without the file the folders are restored
 	_ = os.WriteFile(filepath.Join(s.Dir, fileUntouched), []byte(bootID()+"\n"+name), 0o600)
 }
 
-// touch forgets it.
+// touch removes that record.
 func (s *Store) touch() error {
 	if err := os.Remove(filepath.Join(s.Dir, fileUntouched)); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -136,7 +137,7 @@ func (s *Store) isUntouched(name string) bool {
 	return err == nil && boot != "" && string(data) == boot+"\n"+name
 }
 
-// bootID is another one each time that the system is started; empty if it does not tell.
+// bootID returns an id that changes each time the system is started; empty if the system has none.
 func bootID() string {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

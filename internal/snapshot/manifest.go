@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 )
 
-// formatVersion is that of manifests. A later one is refused.
+// formatVersion is the version of manifests. A later version is refused.
 const formatVersion = 1
 
 // manifest is one snapshot. Names and values are bytes, because a file system has them and JSON has
@@ -21,10 +21,10 @@ const formatVersion = 1
 type manifest struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"`
-	// Folders are the names of the folders that it is of, also of those that were not there.
+	// Folders has the names of the folders in the snapshot, also of those that did not exist.
 	Folders []string `json:"folders"`
-	// Entries come in the order in which a restoration makes them: what is in a folder follows it,
-	// before anything that is not.
+	// Entries are in the order in which a restoration makes them: the content of a folder follows
+	// it directly.
 	Entries []*entry `json:"entries"`
 	Blocks  []block  `json:"blocks"`
 }
@@ -37,27 +37,28 @@ const (
 	typePipe     = "p"
 	typeSocket   = "s"
 	typeWhiteout = "w"
-	// typeSame is another name of an entry before.
+	// typeSame is another name of an earlier entry.
 	typeSame = "="
 )
 
 type entry struct {
 	Type string `json:"t"`
-	// Parent is the number of the folder in which it is, -1 for the folders of the store.
+	// Parent is the number of the entry's folder; -1 for the folders of the store.
 	Parent int    `json:"p"`
 	Name   []byte `json:"n"`
 	Mode   uint32 `json:"m,omitempty"` // with setuid, setgid and sticky
-	// UID and GID are nil for those of the process that has made the snapshot, so that what is its
-	// own belongs to whoever restores it.
+	// UID and GID are nil if they are those of the process that made the snapshot, so that its
+	// files belong to the process that restores them.
 	UID  *int  `json:"u,omitempty"`
 	GID  *int  `json:"g,omitempty"`
-	Sec  int64 `json:"s,omitempty"` // of the time of modification
+	Sec  int64 `json:"s,omitempty"` // seconds of the time of modification
 	Nsec int64 `json:"ns,omitempty"`
 	Size int64 `json:"z,omitempty"`
-	// Data is the content of a file. What is in none of it is a hole.
+	// Data is the content of a file. Ranges without data are holes.
 	Data   []piece `json:"d,omitempty"`
 	Target []byte  `json:"l,omitempty"`
-	// Shared says that entries of typeSame may follow, and Same which one this is another name of.
+	// Shared says that entries of typeSame may follow. Same is the entry of which this is another
+	// name.
 	Shared bool    `json:"h,omitempty"`
 	Same   int     `json:"e,omitempty"`
 	Opaque bool    `json:"o,omitempty"`
@@ -75,9 +76,9 @@ type xattr struct {
 	Value []byte `json:"v"`
 }
 
-// block is where the bytes of a piece are, compressed.
+// block says where the compressed bytes of a piece are.
 type block struct {
-	Sum    []byte `json:"h"` // SHA-256 of its content
+	Sum    []byte `json:"h"` // SHA-256 of the content
 	Size   int    `json:"z"` // of its content
 	Pack   string `json:"p"`
 	At     int64  `json:"a"`
@@ -108,7 +109,7 @@ func (s *Store) read(name string) (*manifest, error) {
 	return m, nil
 }
 
-// check makes sure that nothing in a manifest leads out of it.
+// check makes sure that no reference in a manifest leads out of it.
 func (m *manifest) check() error {
 	for i, e := range m.Entries {
 		switch {

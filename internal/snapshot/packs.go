@@ -20,7 +20,7 @@ import (
 const (
 	// blockSize is how much of a file is compressed and compared at once.
 	blockSize = 1 << 20
-	// packSize is the size from which on another pack is begun.
+	// packSize is the size at which a new pack is begun.
 	packSize = 16 << 20
 )
 
@@ -29,7 +29,7 @@ type sum = [sha256.Size]byte
 // packer puts blocks into packs, each once. Its methods may be called concurrently.
 type packer struct {
 	dir string
-	// earlier are the blocks of the snapshot before.
+	// earlier holds the blocks of the snapshot before.
 	earlier map[sum]block
 
 	mu     sync.Mutex
@@ -39,7 +39,8 @@ type packer struct {
 	name   string
 	size   int64
 	stored int64
-	// syncing are the packs that are complete; failed is the first error of one.
+	// syncing holds the complete packs that are being made durable. failed is the first error of
+	// one.
 	syncing sync.WaitGroup
 	failed  error
 	wrote   bool
@@ -53,7 +54,7 @@ func newPacker(dir string, earlier []block) *packer {
 	return p
 }
 
-// add stores content unless it is there, and returns the number of its block.
+// add stores content unless it is stored already, and returns the number of its block.
 func (p *packer) add(content []byte, c *compressor) (int, error) {
 	hash := sha256.Sum256(content)
 	if i, ok := p.find(hash); ok {
@@ -84,7 +85,7 @@ func (p *packer) note(b block) int {
 	return len(p.blocks) - 1
 }
 
-// append writes a block to the pack. Somebody else may have been faster.
+// append writes a block to the pack, unless another goroutine was faster.
 func (p *packer) append(b block, compressed []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +98,7 @@ func (p *packer) append(b block, compressed []byte) (int, error) {
 	return p.note(b), nil
 }
 
-// place writes a block to the pack that is being written, and says in it where it is.
+// place writes a block to the current pack, and records its place in the block.
 func (p *packer) place(b *block, compressed []byte) error {
 	if p.failed != nil {
 		return p.failed
@@ -138,8 +139,8 @@ func (p *packer) complete() {
 	})
 }
 
-// rewrite copies what is still needed out of packs of which less than half is, so that old packs do
-// not stay for the sake of little. Every block of such a pack is found in no other.
+// rewrite copies the blocks that are still needed out of packs of which less than half is needed,
+// so that old packs do not stay for a few blocks. Every block of such a pack is in no other pack.
 func (p *packer) rewrite() error {
 	needed, all := map[string]int64{}, map[string]int64{}
 	for _, b := range p.earlier {
@@ -181,14 +182,14 @@ func (p *packer) finish() error {
 	return durable.Sync(p.dir)
 }
 
-// compressor is one worker's.
+// compressor is the compressor of one worker.
 type compressor struct {
 	*zstd.Encoder
 	out []byte
 }
 
 func newCompressor() (*compressor, error) {
-	// blocks have a sum
+	// the blocks have a checksum of their own
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 		zstd.WithEncoderCRC(false))
 	return &compressor{Encoder: z}, err
@@ -236,7 +237,7 @@ func (r *packReader) close() {
 	}
 }
 
-// decompressor is one worker's.
+// decompressor is the decompressor of one worker.
 type decompressor struct {
 	*zstd.Decoder
 	in, out []byte
@@ -247,7 +248,7 @@ func newDecompressor() (*decompressor, error) {
 	return &decompressor{Decoder: z}, err
 }
 
-// content returns what a block holds, until the next call.
+// content returns the content of a block. It is valid until the next call.
 func (d *decompressor) content(packs *packReader, b *block) ([]byte, error) {
 	if cap(d.in) < b.Stored {
 		d.in = make([]byte, b.Stored)

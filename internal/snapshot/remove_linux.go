@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RemoveAll removes a folder, file or link with everything that is in it, whatever rights an agent
-// has taken away and however deep it is.
+// RemoveAll removes a folder, file or link with all its content, whatever rights an agent has taken
+// away and however deep it is.
 func RemoveAll(path string) error {
 	dir, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -22,7 +22,7 @@ func RemoveAll(path string) error {
 	}
 	defer func() { _ = unix.Close(dir) }() // only read
 	r := &remover{top: dir, prefix: "." + filepath.Base(path) + ".evalrun-deep-"}
-	left, err := namesIn(dir) // by somebody who was ended in the middle
+	left, err := namesIn(dir) // a process that was ended in the middle has left them
 	for _, name := range append(left, filepath.Base(path)) {
 		if err == nil && (name == filepath.Base(path) || strings.HasPrefix(name, r.prefix)) {
 			err = r.remove(dir, name, 0)
@@ -39,7 +39,7 @@ func RemoveAll(path string) error {
 	return nil
 }
 
-// remover removes folders. What is deep in them is moved up, so that only so many are open at once.
+// remover removes folders. It moves deep folders up, so that only a limited number is open at once.
 type remover struct {
 	top    int
 	prefix string
@@ -60,7 +60,7 @@ func (r *remover) remove(in int, name string, depth int) error {
 	var stat unix.Stat_t
 	if os.Geteuid() != 0 && unix.Fstatat(in, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil &&
 		stat.Mode&unix.S_IFMT == unix.S_IFDIR {
-		_ = unix.Fchmodat(in, name, 0o700, 0) // what it was for fails if this does
+		_ = unix.Fchmodat(in, name, 0o700, 0) // the next step fails if this does
 	}
 	if depth == mostOpen {
 		up := r.prefix + uuid.NewString()

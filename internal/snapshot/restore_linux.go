@@ -15,9 +15,9 @@ import (
 	"github.com/evalrun/evalrun/internal/failpoint"
 )
 
-// Restore makes the folders of a snapshot what they were, for somebody who is going to change them.
-// It does nothing if nobody has been about to change them since the snapshot was taken or restored.
-// If it fails, or is ended in the middle, the folders are of no use until they are restored.
+// Restore restores the folders of a snapshot for a process that is going to change them. It does
+// nothing if Restore was not called since the snapshot was taken or restored. If it fails, or is
+// ended in the middle, the folders are unusable until they are restored.
 func (s *Store) Restore(name string) error {
 	untouched := s.isUntouched(name)
 	if err := s.touch(); err != nil || untouched {
@@ -44,12 +44,12 @@ func (s *Store) Restore(name string) error {
 	return nil
 }
 
-// folderShared is where files with several names have one more, by their number, until all others
-// are there.
+// folderShared is the folder in which files with several names have one more name, their number,
+// until all other names exist.
 const folderShared = ".evalrun-shared"
 
-// restorer makes the folders of one snapshot: one goroutine makes all that there is, and some write
-// the content of files.
+// restorer makes the folders of one snapshot: one goroutine makes all entries, and some write the
+// content of files.
 type restorer struct {
 	store    *Store
 	manifest *manifest
@@ -59,7 +59,7 @@ type restorer struct {
 	jobs     chan writing
 	// shared is the folder of files with several names.
 	shared int
-	// open are the folders from the root to the one that is being filled.
+	// open holds the folders from the root to the one that is being filled.
 	open []*place
 
 	mu     sync.Mutex
@@ -129,7 +129,7 @@ func makeFolder(in int, name string) (int, error) {
 	return fd, nil
 }
 
-// make makes one entry. What is its own of a folder comes when everything is in it.
+// make makes one entry. A folder gets its attributes when everything is in it.
 func (r *restorer) make(in *place, number int, e *entry) error {
 	name := string(e.Name)
 	failed := func(err error) error {
@@ -184,7 +184,7 @@ func (r *restorer) make(in *place, number int, e *entry) error {
 	return failed(err)
 }
 
-// share gives a file that may have several names the one by which it is found again.
+// share gives a file that may have several names the extra name by which it is found again.
 func (r *restorer) share(in int, name string, number int, e *entry) error {
 	if !e.Shared {
 		return nil
@@ -192,7 +192,7 @@ func (r *restorer) share(in int, name string, number int, e *entry) error {
 	return unix.Linkat(in, name, r.shared, strconv.Itoa(number), 0)
 }
 
-// leave completes the folder that was being filled, and goes on in the one above it.
+// leave completes the current folder, and goes on in the one above it.
 func (r *restorer) leave() error {
 	done, above := r.top(), r.open[len(r.open)-2]
 	defer done.close()
@@ -210,9 +210,9 @@ func (r *restorer) leave() error {
 	return nil
 }
 
-// adorn gives what is open, or what has a name in an open folder, its owner, attributes, mode and
-// times. The order matters: a new owner takes setuid and capabilities away, and a mode may take away
-// our own rights.
+// adorn gives an open file, or a name in an open folder, its owner, attributes, mode and times. The
+// order matters: a new owner takes setuid and capabilities away, and a mode may take away our own
+// rights.
 func (r *restorer) adorn(fd int, name string, e *entry) error {
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if name == "" {
@@ -287,7 +287,7 @@ func (r *restorer) work() {
 	}
 }
 
-// write gives one file its content and what else is its own.
+// write gives one file its content and its attributes.
 func (r *restorer) write(w writing, d *decompressor) error {
 	e := r.manifest.Entries[w.number]
 	var end int64

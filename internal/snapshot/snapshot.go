@@ -3,9 +3,9 @@
 // the upper folder of an overlay.
 //
 // A copy has everything that an overlay's upper folder can hold: content with its holes, modes,
-// owners, times, hard links, extended attributes, links, pipes, and the whiteouts and opaque folders
-// by which it hides what is below. It is a manifest and packs of compressed blocks. What has not
-// changed since the copy before is neither read nor stored again.
+// owners, times, hard links, extended attributes, links, pipes, and the whiteouts and opaque
+// folders by which it hides what is below. It is a manifest and packs of compressed blocks. Files
+// that have not changed since the copy before are neither read nor stored again.
 //
 // The package assumes that nobody writes to the folders while it works, and trusts nothing else
 // about them. It knows nothing of rollouts, and does not mount overlays.
@@ -25,13 +25,13 @@ import (
 const (
 	// OverlayTrusted is for an overlay that root has mounted.
 	OverlayTrusted = "trusted.overlay."
-	// OverlayUser is for one that is mounted with userxattr, as in a user namespace.
+	// OverlayUser is for an overlay that is mounted with userxattr, as in a user namespace.
 	OverlayUser = "user.overlay."
 )
 
 // Store keeps the snapshots of some folders. One process at a time may use it.
 type Store struct {
-	// Dir is where the snapshots are. It is made when it is needed.
+	// Dir is the folder of the snapshots. It is made when it is needed.
 	Dir string
 	// Root is the folder in which the folders are.
 	Root string
@@ -40,10 +40,10 @@ type Store struct {
 	Overlay string
 }
 
-// Report says what a snapshot has cost.
+// Report says how much work a snapshot was.
 type Report struct {
-	// Entries are all files, folders and links; Read are the bytes that were read of files, and
-	// Stored those that were written.
+	// Entries counts all files, folders and links. Read counts the bytes that were read from files,
+	// and Stored the bytes that were written.
 	Entries int
 	Read    int64
 	Stored  int64
@@ -51,7 +51,8 @@ type Report struct {
 	LeftOut []string
 }
 
-// ErrChanged says that a file changed while it was read. Something of the agent must be running.
+// ErrChanged says that a file changed while it was read. A process of the agent must still be
+// running.
 var ErrChanged = errors.New("it changed while it was read")
 
 const (
@@ -69,7 +70,7 @@ func (s *Store) Has(name string) bool {
 	return err == nil
 }
 
-// Prune removes all snapshots but the named ones, and everything that only they needed.
+// Prune removes all snapshots but the named ones, and all packs that only the removed ones needed.
 func (s *Store) Prune(keep ...string) error {
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, os.ErrNotExist) {

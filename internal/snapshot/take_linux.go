@@ -15,8 +15,8 @@ import (
 	"github.com/evalrun/evalrun/internal/failpoint"
 )
 
-// Take makes a snapshot of the named folders, in the place of one of this name. It is there whole
-// and durable, or not at all. A folder that is missing is remembered as such.
+// Take makes a snapshot of the named folders, and replaces an older one of this name. It appears
+// whole and durable, or not at all. A missing folder is recorded as missing.
 func (s *Store) Take(name string, folders ...string) (*Report, error) {
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
@@ -27,7 +27,8 @@ func (s *Store) Take(name string, folders ...string) (*Report, error) {
 	before := s.loadIndex()
 	m := &manifest{Version: formatVersion, ID: uuid.NewString(), Folders: folders}
 	t := &taker{store: s, before: before, packs: newPacker(s.Dir, before.blocks()), manifest: m,
-		index: newIndex(name, m.ID), names: map[inode]int{}, uid: os.Geteuid(), gid: os.Getegid(), jobs: make(chan reading, 64)}
+		index: newIndex(name, m.ID), names: map[inode]int{}, uid: os.Geteuid(), gid: os.Getegid(),
+		jobs: make(chan reading, 64)}
 	if err := t.run(folders); err != nil {
 		return nil, errors.Join(err, t.packs.finish())
 	}
@@ -57,7 +58,7 @@ type taker struct {
 	packs    *packer
 	manifest *manifest
 	uid, gid int
-	// names are the entries of files that may have several names.
+	// names holds the entries of files that may have several names.
 	names map[inode]int
 	jobs  chan reading
 
@@ -96,7 +97,7 @@ func (t *taker) run(folders []string) error {
 	return errors.Join(err, t.failed)
 }
 
-// place is a folder that the walk is in.
+// place is a folder on the path of the walk.
 type place struct {
 	fd     int
 	number int
@@ -104,7 +105,7 @@ type place struct {
 	path   string
 }
 
-// mostOpen is how many folders of one path are held open. A path may be of any depth.
+// mostOpen is how many folders of one path are held open. A path may have any depth.
 const mostOpen = 64
 
 func (p *place) close() {
@@ -114,7 +115,7 @@ func (p *place) close() {
 	}
 }
 
-// add adds what has a name in a folder, and all that is in it.
+// add adds the entry of a name in a folder, and everything in it.
 func (t *taker) add(in *place, name string) error {
 	path := filepath.Join(in.path, name)
 	var stat unix.Stat_t
@@ -157,7 +158,7 @@ func (t *taker) add(in *place, name string) error {
 	return nil
 }
 
-// describe makes an entry of what stat says. Its type is empty for a device.
+// describe makes an entry from a stat. Its type is empty for a device.
 func (t *taker) describe(parent int, name string, stat *unix.Stat_t) *entry {
 	e := &entry{Parent: parent, Name: []byte(name), Mode: stat.Mode & 0o7777, Sec: stat.Mtim.Sec, Nsec: stat.Mtim.Nsec}
 	if uid := int(stat.Uid); uid != t.uid {
@@ -193,7 +194,7 @@ func (t *taker) leaveOut(path string) {
 	}
 }
 
-// folder adds a folder. Far below the root, the one in which it is closed meanwhile.
+// folder adds a folder. Far below the root, the parent folder is closed meanwhile.
 func (t *taker) folder(in *place, name string, number int, e *entry, stat *unix.Stat_t) error {
 	inside := &place{number: number, depth: in.depth + 1, path: filepath.Join(in.path, name)}
 	failed := func(err error) error { return &fs.PathError{Op: "read", Path: inside.path, Err: err} }
@@ -234,7 +235,7 @@ func (t *taker) folder(in *place, name string, number int, e *entry, stat *unix.
 	})
 }
 
-// openAbove opens the folder in which a folder is, if that is the one it is expected to be.
+// openAbove opens the parent of a folder, if it is the expected one.
 func openAbove(fd int, expected *unix.Stat_t) (int, error) {
 	above, err := unix.Openat(fd, "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -247,8 +248,8 @@ func openAbove(fd int, expected *unix.Stat_t) (int, error) {
 	return above, nil
 }
 
-// accessible calls f while the owner, if that is who we are, has rights that the agent may have
-// taken away.
+// accessible calls f while the owner has the rights that the agent may have taken away, if we are
+// the owner.
 func accessible(in *place, name string, stat *unix.Stat_t, rights uint32, f func() error) error {
 	if uid := os.Geteuid(); uid == 0 || int(stat.Uid) != uid || stat.Mode&rights == rights {
 		return f()
@@ -265,7 +266,7 @@ func accessible(in *place, name string, stat *unix.Stat_t, rights uint32, f func
 	return errors.Join(f(), change(stat.Mode))
 }
 
-// file adds a file. It is not opened if it is what it was at the snapshot before.
+// file adds a file. The file is not opened if it has not changed since the snapshot before.
 func (t *taker) file(in *place, name, path string, number int, e *entry, stat *unix.Stat_t) error {
 	if known := t.before.unchanged(stat); known != nil {
 		e.Xattrs = known.Xattrs
@@ -284,7 +285,7 @@ func (t *taker) file(in *place, name, path string, number int, e *entry, stat *u
 		if err != nil {
 			return &fs.PathError{Op: "open", Path: path, Err: err}
 		}
-		if e.Xattrs, err = listed(fd, ""); err == nil { // for which the rights are needed now
+		if e.Xattrs, err = listed(fd, ""); err == nil { // this needs the rights now
 			err = t.overlayMarks(e)
 		}
 		if err != nil {
@@ -314,7 +315,7 @@ func (t *taker) work() {
 	}
 }
 
-// read reads one file, and a second time if it changed meanwhile.
+// read reads one file, and again if it changed meanwhile.
 func (t *taker) read(r reading, buf []byte, c *compressor) error {
 	for range 2 {
 		var now unix.Stat_t
@@ -338,7 +339,7 @@ func (t *taker) read(r reading, buf []byte, c *compressor) error {
 	return &fs.PathError{Op: "read", Path: r.file.Name(), Err: ErrChanged}
 }
 
-// content stores what a file holds, without its holes.
+// content stores the content of a file, without its holes.
 func (t *taker) content(f *os.File, size int64, buf []byte, c *compressor) (data []piece, err error) {
 	var total int64
 	for at := int64(0); at < size; {
@@ -349,9 +350,9 @@ func (t *taker) content(f *os.File, size int64, buf []byte, c *compressor) (data
 		if begin >= size {
 			break
 		}
-		end = min(end, begin+blockSize-begin%blockSize) // so that a block is the same when only what is before it has changed
+		end = min(end, begin+blockSize-begin%blockSize) // a block stays the same if only the bytes before it change
 		n, err := f.ReadAt(buf[:end-begin], begin)
-		if int64(n) < end-begin { // cut off meanwhile, which read notices
+		if int64(n) < end-begin { // the file was cut off meanwhile, which read notices
 			return nil, &fs.PathError{Op: "read", Path: f.Name(), Err: errors.Join(ErrChanged, err)}
 		}
 		block, err := t.packs.add(buf[:n], c)
@@ -367,7 +368,7 @@ func (t *taker) content(f *os.File, size int64, buf []byte, c *compressor) (data
 	return data, nil
 }
 
-// extent is the next part of a file that is no hole; begin is size if there is none.
+// extent returns the next part of a file that is not a hole; begin is size if there is none.
 func extent(f *os.File, at, size int64) (begin, end int64, err error) {
 	begin, err = f.Seek(at, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) {
@@ -376,7 +377,7 @@ func extent(f *os.File, at, size int64) (begin, end int64, err error) {
 	if err == nil {
 		end, err = f.Seek(begin, unix.SEEK_HOLE)
 	}
-	if errors.Is(err, unix.EINVAL) { // a file system that knows no holes
+	if errors.Is(err, unix.EINVAL) { // the file system does not support holes
 		return at, size, nil
 	}
 	return begin, min(end, size), err

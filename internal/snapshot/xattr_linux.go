@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keptXattrs are the attributes that an agent or an image can have given to a file; those that end
-// with a period are prefixes. The others are labels by which this system guards itself.
+// keptXattrs lists the attributes that an agent or an image can have given to a file; those that
+// end with a period are prefixes. All other attributes are security labels of this system.
 var keptXattrs = []string{"user.", "trusted.", "security.capability", "system.posix_acl_access",
 	"system.posix_acl_default"}
 
@@ -23,8 +23,8 @@ const (
 	markMetacopy = "metacopy"
 )
 
-// forgottenMarks are what an overlay notes of the lower folder that it has at the moment; all of it
-// is optional.
+// forgottenMarks lists the marks by which an overlay refers to its current lower folder; all of
+// them are optional.
 var forgottenMarks = []string{"origin", "impure", "nlink", "uuid", "upper"}
 
 // overlayMarks takes the marks of an overlay out of the attributes of an entry.
@@ -47,10 +47,10 @@ func (t *taker) overlayMarks(e *entry) error {
 	return nil
 }
 
-// xattrPath is the path by which an entry of a folder is reached that cannot be opened.
+// xattrPath returns a path to an entry of a folder that cannot be opened.
 func xattrPath(fd int, name string) string { return "/proc/self/fd/" + strconv.Itoa(fd) + "/" + name }
 
-// listed returns the attributes of what is open, or of what has a name in an open folder.
+// listed returns the attributes of an open file, or of a name in an open folder.
 func listed(fd int, name string) ([]xattr, error) {
 	list := func(into []byte) (int, error) { return unix.Flistxattr(fd, into) }
 	get := func(attr string, into []byte) (int, error) { return unix.Fgetxattr(fd, attr, into) }
@@ -81,7 +81,7 @@ func listed(fd int, name string) ([]xattr, error) {
 	return out, nil
 }
 
-// whole reads what a call first gives the size of.
+// whole reads a value whose size the call returns first.
 func whole(read func(into []byte) (int, error)) ([]byte, error) {
 	n, err := read(nil)
 	if err != nil || n == 0 {
@@ -130,8 +130,8 @@ func namesIn(fd int) (names []string, err error) {
 	}
 }
 
-// setTimes sets the time of modification, and that of access with it, of what is open, or of what
-// has a name in an open folder; links are not followed.
+// setTimes sets the times of modification and access of an open file, or of a name in an open
+// folder. It does not follow links.
 func setTimes(fd int, name string, sec, nsec int64) error {
 	at := unix.Timespec{Sec: sec, Nsec: nsec}
 	times := []unix.Timespec{at, at}

@@ -1,7 +1,7 @@
 // Package taskcache keeps folders of git repositories in a folder of the user, so that published
-// tasks are fetched once and a second run needs no network. It knows git, addresses and locks; it
-// must not know runs and rollouts, and of tasks only the digest by which a folder is checked each
-// time.
+// tasks are fetched once and a second run needs no network. It knows git, addresses and locks. It
+// must not know runs and rollouts; of tasks it knows only the digest by which a folder is checked
+// each time.
 package taskcache
 
 import (
@@ -23,15 +23,15 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// Cache is the folder in which what was fetched is kept.
+// Cache is the folder in which fetched folders are kept.
 type Cache struct {
 	dir string
-	// say is told what takes long, one line each.
+	// say is called with a line for each step that takes long.
 	say func(line string)
 }
 
-// Dir is where tasks are kept if nothing else is said: $EVALRUN_TASKS, else evalrun/tasks in the
-// user's cache folder.
+// Dir returns the default folder of tasks: $EVALRUN_TASKS, else evalrun/tasks in the user's cache
+// folder.
 func Dir() (string, error) {
 	if dir := os.Getenv("EVALRUN_TASKS"); dir != "" {
 		return filepath.Abs(dir)
@@ -43,8 +43,8 @@ func Dir() (string, error) {
 	return filepath.Join(cache, "evalrun", "tasks"), nil
 }
 
-// Open opens a cache, which is made with the first folder. say, which may be nil, is told what takes
-// long.
+// Open opens a cache. It is made with the first folder. say, which may be nil, is called with each
+// step that takes long.
 func Open(dir string, say func(line string)) *Cache {
 	if say == nil {
 		say = func(string) {}
@@ -52,23 +52,23 @@ func Open(dir string, say func(line string)) *Cache {
 	return &Cache{dir, say}
 }
 
-// Fetched is a folder that is there.
+// Fetched is a folder in the cache.
 type Fetched struct {
 	// Folder has the commit's full id.
 	Folder
-	// Dir is where it is on this machine.
+	// Dir is its path on this machine.
 	Dir string
 }
 
-// record is what is kept of a folder beside it. A folder is there only if its digest is this one,
-// so that nothing is used that is half there or was changed.
+// record is the data that is kept beside a folder. A folder counts only if it has the record's
+// digest, so that no incomplete or changed folder is used.
 type record struct {
 	Source string `json:"source"`
 	Digest string `json:"digest"`
 }
 
-// Get returns the folders in their order, and fetches those that are not there. git is asked only
-// for these, and for commits that are no full ids.
+// Get returns the folders in their order, and fetches those that are missing. It runs git only for
+// these, and for commits that are not full ids.
 func (c *Cache) Get(ctx context.Context, folders []Folder) ([]Fetched, error) {
 	out := make([]Fetched, len(folders))
 	missing := map[string][]int{}
@@ -107,7 +107,8 @@ func (c *Cache) there(f *Fetched) bool {
 	return err == nil && digest == r.Digest
 }
 
-// folder is what has a folder and nothing else, so that all of it can be hidden from agents.
+// folder returns the directory that holds a folder and nothing else, so that all of it can be
+// hidden from agents.
 func (c *Cache) folder(f Folder) string { return filepath.Join(c.dir, "folders", key(f.String())) }
 
 func key(text string) string {
@@ -115,7 +116,7 @@ func key(text string) string {
 	return fmt.Sprintf("%x", sum[:12])
 }
 
-// fetch gets folders of one repository, while no other process does.
+// fetch fetches folders of one repository, while no other process does.
 func (c *Cache) fetch(ctx context.Context, address string, folders []*Fetched) (err error) {
 	for _, dir := range []string{"folders", "locks", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(c.dir, dir), 0o700); err != nil {
@@ -139,7 +140,7 @@ func (c *Cache) fetch(ctx context.Context, address string, folders []*Fetched) (
 	}
 	byCommit := map[string][]*Fetched{}
 	for _, f := range folders {
-		if !c.there(f) { // others may have fetched it meanwhile
+		if !c.there(f) { // another process may have fetched it meanwhile
 			byCommit[f.Commit] = append(byCommit[f.Commit], f)
 		}
 	}
@@ -164,8 +165,8 @@ func counted(folders []*Fetched) string {
 	return fmt.Sprintf("%d folders", len(folders))
 }
 
-// clear makes an empty repository to fetch into. What killed processes have left of the same one is
-// removed; nobody else uses it, because the lock is held.
+// clear makes an empty repository to fetch into. It removes the leftovers of killed processes;
+// nobody else uses them, because the lock is held.
 func (c *Cache) clear(address string) (*repository, error) {
 	tmp := filepath.Join(c.dir, "tmp")
 	entries, err := os.ReadDir(tmp)

@@ -14,14 +14,14 @@ type Folder struct {
 	// URL is the repository as git takes it: https://, http://, ssh://, git://, file:// or
 	// user@host:path.
 	URL string
-	// Commit is a commit's full id. Before [Cache.Get] it may be a branch or a tag, or empty for what
-	// the repository has checked out.
+	// Commit is a commit's full id. Before [Cache.Get] it may be a branch or a tag, or empty for
+	// the commit that the repository has checked out.
 	Commit string
 	// Path is slash-separated and relative to the top of the repository, "." for all of it.
 	Path string
 }
 
-// prefix tells the address of a folder from a path of this machine, as pip and npm write it.
+// prefix distinguishes the address of a folder from a path of this machine, as in pip and npm.
 const prefix = "git+"
 
 // IsURL reports whether text is the address of a folder in a git repository.
@@ -39,8 +39,8 @@ func Parse(text string) (Folder, error) {
 	return f, nil
 }
 
-// New checks a folder. What git or a shell of the other side would take for an option or a command
-// is refused, and so is a path that leads out of the repository.
+// New checks a folder. It refuses values that git or a shell of the other side would take for an
+// option or a command, and a path that leads out of the repository.
 func New(address, commit, folder string) (Folder, error) {
 	f := Folder{URL: address, Commit: commit, Path: folder}
 	if err := checkURL(address); err != nil {
@@ -64,7 +64,7 @@ func New(address, commit, folder string) (Folder, error) {
 	return f, nil
 }
 
-// String is the address that Parse reads.
+// String returns the address that Parse reads.
 func (f Folder) String() string {
 	out := prefix + f.URL
 	if f.Commit != "" || f.Path != "." {
@@ -79,7 +79,7 @@ func (f Folder) String() string {
 // Fixed reports whether the commit is named by its full id, so that the folder never changes.
 func (f Folder) Fixed() bool { return isID(f.Commit) }
 
-// name is what the folder is called: a task without a name of its own has this one.
+// name returns the name of the folder. A task without a name of its own gets this one.
 func (f Folder) name() string {
 	if f.Path != "." {
 		return path.Base(f.Path)
@@ -98,8 +98,8 @@ func isRef(name string) bool { return matches(`^[A-Za-z0-9][A-Za-z0-9._/+-]{0,19
 
 func matches(pattern, text string) bool { return regexp.MustCompile(pattern).MatchString(text) }
 
-// checkURL lets through the transports of git that only read a repository. Others run programs:
-// ext:: and fd:: by their nature, and names that begin with a hyphen as options.
+// checkURL accepts the transports of git that only read a repository. Others run programs: ext::
+// and fd:: by their nature, and names that begin with a hyphen as options.
 func checkURL(address string) error {
 	switch {
 	case address == "":

@@ -22,7 +22,7 @@ type gitCommand struct {
 	stdin io.Reader
 }
 
-// maxAnswer is how much git may answer, maxTime how long it may take.
+// maxAnswer is how much git may answer. maxTime is how long it may take.
 const (
 	maxAnswer = 64 << 20
 	maxTime   = 30 * time.Minute
@@ -44,7 +44,7 @@ func (g gitCommand) run(ctx context.Context, args ...string) (out []byte, err er
 func (g gitCommand) read(ctx context.Context, f func(io.Reader) error, args ...string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("git has not ended after %v", maxTime))
 	defer cancel()
-	// Nothing of what is fetched may have anything run.
+	// Fetched files must not cause any program to run.
 	fixed := []string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0",
 		"-c", "protocol.version=2", "-c", "maintenance.auto=false"}
 	cmd := exec.CommandContext(ctx, "git", slices.Concat(fixed, args)...)
@@ -86,14 +86,14 @@ func (g gitCommand) read(ctx context.Context, f func(io.Reader) error, args ...s
 	return nil
 }
 
-// local are the variables by which git finds a repository of its caller, such as that of a hook
+// local lists the variables by which git finds a repository of its caller, such as that of a hook
 // (git rev-parse --local-env-vars), without those that have settings.
 var local = []string{"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY",
 	"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_IMPLICIT_WORK_TREE", "GIT_GRAFT_FILE", "GIT_NO_REPLACE_OBJECTS",
 	"GIT_REPLACE_REF_BASE", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_EXEC_PATH"}
 
-// environ is the environment of git: the user's, because of proxies and credentials, but nothing is
-// asked on a terminal, and no transport runs a program.
+// environ returns the environment of git. It is the user's, because of proxies and credentials, but
+// git asks nothing on a terminal, and no transport runs a program.
 func environ(dir string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(one string) bool {
 		name, _, _ := strings.Cut(one, "=")
@@ -110,7 +110,7 @@ func environ(dir string) []string {
 	return env
 }
 
-// tail keeps the end of what git says.
+// tail keeps the end of git's messages.
 type tail struct{ bytes.Buffer }
 
 // Write keeps the last kilobytes.
@@ -123,7 +123,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// String is what git has said in one line, or else how it ended.
+// String returns git's message in one line, or else how git ended.
 func (t *tail) String(ended error) string {
 	if text := strings.TrimSpace(t.Buffer.String()); text != "" {
 		return redact.Line(strings.Join(strings.Split(text, "\n"), "; "))

@@ -5,10 +5,10 @@ import (
 	"syscall"
 )
 
-// attributes are those of git's process: without a terminal, so that nothing asks there, and ended
-// with this one. done is called when it has ended, on the same goroutine.
+// attributes returns the attributes of git's process: it has no terminal, so that nothing asks
+// there, and ends with this process. done is called when it has ended, on the same goroutine.
 func attributes() (attr *syscall.SysProcAttr, done func()) {
-	// The signal comes when the thread ends that has started the process, so it is kept.
+	// The signal comes when the thread that has started the process ends, so the thread is kept.
 	runtime.LockOSThread()
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}, runtime.UnlockOSThread
 }

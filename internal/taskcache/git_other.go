@@ -4,7 +4,8 @@ package taskcache
 
 import "syscall"
 
-// attributes are those of git's process: without a terminal, so that nothing asks there.
+// attributes returns the attributes of git's process: it has no terminal, so that nothing asks
+// there.
 func attributes() (attr *syscall.SysProcAttr, done func()) {
 	return &syscall.SysProcAttr{Setsid: true}, func() {}
 }

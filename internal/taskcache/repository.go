@@ -19,7 +19,7 @@ type repository struct {
 	url string
 	// dir is removed when the fetch is done.
 	dir string
-	// whole says that all commits of the other one are there.
+	// whole says that all commits of the other one were fetched.
 	whole bool
 }
 
@@ -48,7 +48,7 @@ func (r *repository) resolve(ctx context.Context, folders []*Fetched) error {
 	return nil
 }
 
-// pick chooses as git does: a tag, with the commit that it names, before a branch.
+// pick chooses as git does: a tag, with the commit that it names, has precedence over a branch.
 func pick(list []byte, ref string) string {
 	ids := map[string]string{}
 	for line := range strings.Lines(string(list)) {
@@ -66,8 +66,8 @@ func pick(list []byte, ref string) string {
 	return ""
 }
 
-// fetch brings a commit with the files of folders. It asks for no more than these; a server that
-// does not give so little is asked for all that it has.
+// fetch fetches a commit with the files of folders. It asks only for these; a server that cannot
+// send so little is asked for everything.
 func (r *repository) fetch(ctx context.Context, commit string, folders []*Fetched) error {
 	if !r.whole {
 		err := r.make(ctx)
@@ -77,7 +77,7 @@ func (r *repository) fetch(ctx context.Context, commit string, folders []*Fetche
 		if err == nil || ctx.Err() != nil || errors.As(err, new(pathError)) {
 			return err
 		}
-		// Some servers give no commit by its id, and some no file by itself.
+		// Some servers send no commit by its id, and some send no single file.
 		whole := r.make(ctx)
 		if whole == nil {
 			_, whole = r.git().run(ctx, "fetch", "--quiet", "--no-tags", "--recurse-submodules=no", "origin",
@@ -134,7 +134,7 @@ func (r *repository) fetchFiles(ctx context.Context, commit string, folders []*F
 	slices.Sort(ids)
 	git := r.git()
 	git.stdin = strings.NewReader(strings.Join(slices.Compact(ids), "\n") + "\n")
-	// As git itself does it when it needs a file that was left out.
+	// Git itself does the same when it needs a file that was left out.
 	_, err := git.run(ctx, "-c", "fetch.negotiationAlgorithm=noop", "fetch", "--quiet", "--no-tags",
 		"--no-write-fetch-head", "--recurse-submodules=no", "--filter=blob:none", "--stdin", "origin")
 	return err
@@ -147,13 +147,13 @@ type entry struct {
 	mode string
 }
 
-// pathError says what is wrong with a folder, however it is fetched.
+// pathError is a problem of a folder that no other way of fetching can solve.
 type pathError struct{ error }
 
 // maxEntries is how many files a folder may have.
 const maxEntries = 100_000
 
-// list lists what is in a folder.
+// list lists the content of a folder.
 func (r *repository) list(ctx context.Context, f *Fetched) (entries []entry, err error) {
 	tree := f.Commit + ":"
 	if f.Path != "." {
@@ -191,8 +191,8 @@ func (r *repository) list(ctx context.Context, f *Fetched) (entries []entry, err
 	return entries, nil
 }
 
-// check refuses what is no file of a task: parts of other repositories, and names that lead out of
-// the folder, which git itself would not make.
+// check refuses entries that cannot be a task's: parts of other repositories, and names that lead
+// out of the folder, which git itself would not make.
 func (e entry) check() error {
 	switch e.mode {
 	case "100644", "100755", "100664", "120000":

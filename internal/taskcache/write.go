@@ -14,10 +14,10 @@ import (
 	"strings"
 )
 
-// maxBytes is how much the files of a folder may take.
+// maxBytes is how many bytes the files of a folder may take.
 const maxBytes = 8 << 30
 
-// lfsHeader begins what Git LFS keeps in the place of a file.
+// lfsHeader begins the text that Git LFS keeps in the place of a file.
 const lfsHeader = "version https://git-lfs.github.com/spec/"
 
 // write writes a folder's files into dir, which is empty.
@@ -51,7 +51,7 @@ type writer struct {
 	links map[string]string
 }
 
-// all writes what git cat-file --batch prints: for each entry a line and the content.
+// all writes the output of git cat-file --batch: for each entry a line and the content.
 func (w *writer) all(entries []entry, out io.Reader) error {
 	in := bufio.NewReaderSize(out, 1<<16)
 	for _, e := range entries {
@@ -116,7 +116,7 @@ func (w *writer) one(e entry, content io.Reader, size int64) error {
 	return errors.Join(err, file.Close())
 }
 
-// link makes the links, when all files are there. Each must lead to something in the folder.
+// link makes the links, when all files exist. Each must lead to something in the folder.
 func (w *writer) link(dir string) error {
 	for name, target := range w.links {
 		if path.IsAbs(target) || strings.ContainsRune(target, 0) {

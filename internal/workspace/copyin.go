@@ -27,7 +27,7 @@ func CopyIn(source, below, rel string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // what was written is closed
+	defer func() { _ = root.Close() }() // the written files are closed
 	if rel = filepath.FromSlash(rel); rel == "" {
 		rel = "."
 	}

@@ -15,25 +15,25 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 )
 
-// maxExtracted is how many bytes are kept of what one artifact or a verifier has left.
+// maxExtracted is how many bytes of one artifact, or of a verifier's files, are kept.
 const maxExtracted = 1 << 30
 
 // maxFiles is how many files are kept of it.
 const maxFiles = 10_000
 
-// CopyOut copies what untrusted processes have left, up to a limit. It follows no link out of its
-// folder and keeps no link. What cannot be copied is noted and left out, so that no agent escapes
-// its verdict by what it leaves.
+// CopyOut copies files that untrusted processes have left, up to a limit. It follows no link out of
+// its folder and keeps no link. Files that cannot be copied are noted and left out, so that no
+// agent escapes its verdict by the files that it leaves.
 type CopyOut struct {
-	// exclude are patterns of paths that are not copied. filter, if not nil, is what contents pass.
+	// exclude has patterns of paths that are not copied. filter, if not nil, filters the contents.
 	exclude []string
 	filter  func(io.Writer) io.WriteCloser
 
 	left  int64
 	files int
-	// locked are functions that take rights away again which an agent had taken from us.
+	// locked holds functions that take away again the rights that unlock has given us.
 	locked []func()
-	// Notes say what was left out.
+	// Notes lists the files that were left out.
 	Notes []string
 	// Found says that there was something to copy.
 	Found bool
@@ -46,7 +46,7 @@ func NewCopyOut(exclude []string, filter func(io.Writer) io.WriteCloser) *CopyOu
 // maxNotes is how many notes one CopyOut makes.
 const maxNotes = 10
 
-// Note records that a part was left out, or with "." all of it.
+// Note records that a part was left out; "." means all of it.
 func (x *CopyOut) Note(part string, reason any) {
 	text := fmt.Sprint(reason)
 	if part != "." {
@@ -60,8 +60,8 @@ func (x *CopyOut) Note(part string, reason any) {
 	}
 }
 
-// Copy copies the file or folder at the path rel below a folder. The error is for what evalrun
-// itself could not do.
+// Copy copies the file or folder at the path rel below a folder. An error means that evalrun itself
+// has failed.
 func (x *CopyOut) Copy(below, rel, to string) error {
 	root, err := os.OpenRoot(below)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +103,7 @@ func (x *CopyOut) Copy(below, rel, to string) error {
 		return nil
 	}
 	defer func() { _ = folder.Close() }() // only read
-	defer x.lock()                        // while it is open
+	defer x.lock()                        // lock needs the open folder
 	return fs.WalkDir(folder.FS(), ".", func(p string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -127,14 +127,14 @@ func (x *CopyOut) Copy(below, rel, to string) error {
 	})
 }
 
-// What it takes to read a folder, and a file.
+// The rights that are needed to read a folder, and a file.
 const (
 	folderRights fs.FileMode = 0o500
 	fileRights   fs.FileMode = 0o400
 )
 
-// unlock gives us rights to a file or folder of ours for the time of the copy. What cannot be read
-// all the same is noted.
+// unlock gives us rights to a file or folder of ours for the time of the copy. If it still cannot
+// be read, a note is made.
 func (x *CopyOut) unlock(root *os.Root, name string, rights fs.FileMode) {
 	info, err := root.Stat(name)
 	if os.Geteuid() == 0 || err != nil || info.Mode()&rights == rights {
@@ -145,7 +145,7 @@ func (x *CopyOut) unlock(root *os.Root, name string, rights fs.FileMode) {
 	}
 }
 
-// lock takes the rights away again, those of what is inside first.
+// lock takes the rights away again, innermost first.
 func (x *CopyOut) lock() {
 	for _, f := range slices.Backward(x.locked) {
 		f()
@@ -153,7 +153,7 @@ func (x *CopyOut) lock() {
 	x.locked = nil
 }
 
-// reasonOf is an error without its path, which the note has already.
+// reasonOf returns the text of an error without its path, which the note has already.
 func reasonOf(err error) error {
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {

@@ -16,29 +16,29 @@ const (
 	FolderWorkspace = "workspace"
 	FolderHome      = "home"
 	FolderLogs      = "logs"
-	FolderFiles     = "files" // the root of the file tree: all that is in no other folder
+	FolderFiles     = "files" // the root of the file tree: everything that is in no other folder
 	FolderTmp       = "tmp"
 	FolderVarTmp    = "var-tmp"
 	FolderRun       = "run"
-	FolderTests     = "tests"    // there only while they run
-	FolderSolution  = "solution" // there only for the oracle
+	FolderTests     = "tests"    // the tests exist only while they run
+	FolderSolution  = "solution" // the solution exists only for the oracle
 	FolderVerifier  = "verifier" // the home of the verifier
-	FolderUpper     = "upper"    // over an image: all that was changed in its root
+	FolderUpper     = "upper"    // over an image: all changes of its root
 	FolderVolumes   = "volumes"  // the volumes of a compose file and of its images
-	folderWork      = "overlay"  // what the kernel needs for that
-	folderMerged    = "root"     // where the two are mounted, seen by no process out of the sandbox
+	folderWork      = "overlay"  // the kernel's own folder for the overlay
+	folderMerged    = "root"     // the mount point of image and changes; no process outside the sandbox sees it
 )
 
-// Kept are the folders that survive a suspension and are restored when a segment is repeated.
+// Kept lists the folders that survive a suspension and are restored when a segment is repeated.
 var Kept = []string{FolderWorkspace, FolderHome, FolderLogs, FolderFiles, FolderTmp, FolderVarTmp, FolderRun}
 
-// KeptOverImage are the folders that survive where the root is that of an image.
+// KeptOverImage lists the folders that survive if the root is that of an image.
 var KeptOverImage = []string{FolderWorkspace, FolderHome, FolderLogs, FolderUpper}
 
-// OverImage are the folders that mean something only on the machine on which an image is mounted.
+// OverImage lists the folders that are useful only on the machine on which an image is mounted.
 var OverImage = []string{FolderUpper, folderWork, folderMerged}
 
-// Where published tasks expect things in a sandbox.
+// The places where published tasks expect things in a sandbox.
 const (
 	InsideHome     = "/home/agent"
 	InsideLogs     = "/logs"
@@ -60,13 +60,13 @@ type Layout struct {
 	// OwnTree says that the sandbox has a file tree of its own. Whatever the agent writes then
 	// is kept for the verifier and the segments to come, except in the folders of the system.
 	OwnTree bool
-	// Image are the folders of the layers of an image, the uppermost first. If it is not nil the
-	// sandbox has its root, and everything that is in no other folder of the rollout is kept in
-	// FolderUpper.
+	// Image lists the folders of the layers of an image, the uppermost first. If it is not nil, the
+	// sandbox has the image's root, and everything that is in no other folder of the rollout is
+	// kept in FolderUpper.
 	Image []string
 }
 
-// Kept are the folders that survive a suspension and are restored when a segment is repeated.
+// Kept returns the folders that survive a suspension and are restored when a segment is repeated.
 func (l Layout) Kept() []string {
 	if l.Image != nil {
 		return KeptOverImage
@@ -74,7 +74,7 @@ func (l Layout) Kept() []string {
 	return Kept
 }
 
-// Layers are the root of a sandbox over an image; nil if there is none.
+// Layers returns the root of a sandbox over an image; nil if there is none.
 func (l Layout) Layers() *sandbox.Root {
 	if l.Image == nil {
 		return nil
@@ -82,14 +82,15 @@ func (l Layout) Layers() *sandbox.Root {
 	return &sandbox.Root{Lower: l.Image, Upper: l.Dir(FolderUpper), Work: l.Dir(folderWork), Merged: l.Dir(folderMerged)}
 }
 
-// Dir is a folder on this machine.
+// Dir returns the path of a folder on this machine.
 func (l Layout) Dir(name string) string { return filepath.Join(l.Root, name) }
 
-// Short is Dir by the short name of the root, if it has one. Homes are named so: the path of a Unix
-// socket, which programs make in their homes and temporary folders, has at most 108 characters.
+// Short is like Dir, with the short name of the root if it has one. Homes need it: programs make
+// Unix sockets in their homes and temporary folders, and the path of a socket has at most 108
+// characters.
 func (l Layout) Short(name string) string { return filepath.Join(cmp.Or(l.Link, l.Root), name) }
 
-// Home is the agent's home as the sandbox shows it.
+// Home returns the agent's home as the sandbox shows it.
 func (l Layout) Home() string {
 	if l.Workdir == InsideHome || l.Image != nil { // an image may have a user agent
 		return otherHome
@@ -106,17 +107,17 @@ func (l Layout) Create() error {
 		}
 	}
 	if l.Image != nil {
-		return os.Chmod(l.Dir(FolderUpper), 0o755) // it is the root of all users
+		return os.Chmod(l.Dir(FolderUpper), 0o755) // this is the root of all users
 	}
 	if !l.OwnTree {
 		return nil
 	}
-	below, rel := l.Locate("/root") // which every system has
+	below, rel := l.Locate("/root") // every system has /root
 	return os.MkdirAll(filepath.Join(below, rel), 0o700)
 }
 
-// Locate is where on this machine an inside path lies: a folder of the rollout, and the path in it.
-// The folder is empty if the path is in the root of an image.
+// Locate returns where on this machine an inside path lies: a folder of the rollout, and the path
+// in it. The folder is empty if the path is in the root of an image.
 func (l Layout) Locate(inside string) (below, rel string) {
 	known := l.shared()
 	if l.Image == nil {
@@ -158,8 +159,8 @@ func (l Layout) Mounts() (binds []sandbox.Bind, err error) {
 	return append(binds, more...), err
 }
 
-// shared are the folders that every process of the sandbox may write to. The working directory of a
-// task may be the place of another folder; then it takes precedence.
+// shared returns the folders to which every process of the sandbox may write. The working directory
+// of a task may be at the place of another folder; then it has precedence.
 func (l Layout) shared() []sandbox.Bind {
 	folders := []struct{ inside, name string }{{l.Workdir, FolderWorkspace}, {InsideLogs, FolderLogs}}
 	switch {
@@ -178,8 +179,8 @@ func (l Layout) shared() []sandbox.Bind {
 	return binds
 }
 
-// prepareLayers makes the folders of an overlay what they have to be before it is mounted, and those
-// of the logs writable for every user of the image.
+// prepareLayers prepares the folders of an overlay for its mount, and makes the folders of the logs
+// writable for every user of the image.
 func (l Layout) prepareLayers() error {
 	if err := Remove(l.Dir(folderWork)); err != nil {
 		return err
@@ -201,7 +202,7 @@ func (l Layout) prepareLayers() error {
 	return nil
 }
 
-// publicModes are the modes of folders that every user of a system may enter or write to.
+// publicModes has the modes of the folders that every user of a system may enter or write to.
 var publicModes = map[string]os.FileMode{"/": 0o755, "/tmp": 0o777 | os.ModeSticky, "/var/tmp": 0o777 | os.ModeSticky,
 	"/run": 0o755}
 

@@ -10,12 +10,12 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// ofTheSystem are the folders of this machine that every sandbox shows.
+// ofTheSystem lists the folders of this machine that every sandbox shows.
 var ofTheSystem = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"}
 
-// besideTheSystem binds what a task puts into folders of the system; everything else in the root is
-// visible anyway. The agent may have made folders and links in the root that this machine does not
-// have.
+// besideTheSystem binds the files that a task puts into folders of the system; everything else in
+// the root is visible anyway. The agent may have made folders and links in the root that this
+// machine does not have.
 func besideTheSystem(root string) (binds []sandbox.Bind, err error) {
 	for _, dir := range ofTheSystem {
 		info, err := os.Lstat(filepath.Join(root, dir))

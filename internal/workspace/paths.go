@@ -17,43 +17,43 @@ import (
 
 // The folders of a store. Everything in them but store.db and jobs can be read without evalrun.
 
-// RunDir is the folder of a run: results.json, events.jsonl and its rollouts.
+// RunDir returns the folder of a run: results.json, events.jsonl and its rollouts.
 func RunDir(storeDir, runID string) string { return filepath.Join(storeDir, "runs", runID) }
 
-// RolloutDir is the folder of a rollout.
+// RolloutDir returns the folder of a rollout.
 func RolloutDir(storeDir, runID, rolloutID string) string {
 	return filepath.Join(RunDir(storeDir, runID), "rollouts", rolloutID)
 }
 
-// SegmentDir is the folder of one attempt of a segment.
+// SegmentDir returns the folder of one attempt of a segment.
 func SegmentDir(storeDir, runID, rolloutID string, segment, attempt int) string {
 	return filepath.Join(RolloutDir(storeDir, runID, rolloutID), "segments",
 		strconv.Itoa(segment)+"."+strconv.Itoa(attempt))
 }
 
-// WorkDir is the folder of what a rollout's agent keeps: its workspace and, while a segment runs, a
-// copy of what it started from.
+// WorkDir returns the folder of the files that a rollout's agent keeps: its workspace and, while a
+// segment runs, a copy from the segment's start.
 func WorkDir(storeDir, rolloutID string) string { return filepath.Join(storeDir, "work", rolloutID) }
 
-// JobDir is the folder of a local job.
+// JobDir returns the folder of a local job.
 func JobDir(storeDir, triggerID string) string { return filepath.Join(storeDir, "jobs", triggerID) }
 
-// LinkTo makes a link of few characters that leads to a folder, and returns its path: in /tmp, with a
-// name made of a rollout's marker. One that a killed process has left is replaced.
+// LinkTo makes a link with a short path to a folder, and returns the path. It is in /tmp, with a
+// name made from a rollout's marker. A link that a killed process has left is replaced.
 func LinkTo(dir, marker string) (string, error) {
 	sum := sha256.Sum256([]byte(marker))
 	path := filepath.Join("/tmp", "evalrun-"+hex.EncodeToString(sum[:5]))
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink == 0 {
 		return "", fmt.Errorf("%s, which is to be a link to %s, is something else: remove it", path, dir)
 	}
-	// /tmp lets nobody remove what others have made
+	// in /tmp nobody can remove files of other users
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
 	return path, os.Symlink(dir, path)
 }
 
-// StateDir is where agents keep their folders that run in a sandbox without isolation:
+// StateDir returns where agents in a sandbox without isolation keep their folders:
 // $XDG_STATE_HOME/evalrun, else ~/.local/state/evalrun.
 func StateDir() string {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {

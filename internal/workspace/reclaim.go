@@ -22,9 +22,9 @@ func MakeEmpty(dir string) error {
 	return errors.Join(Remove(dir), os.Mkdir(dir, 0o700))
 }
 
-// TakeBack makes sure that folders are there and accessible, whatever an agent has done to them. It
-// puts an empty folder in the place of one that was removed or replaced. What was changed over an
-// image is left alone, so that tests see the modes that the agent has given it.
+// TakeBack makes sure that folders exist and are accessible, whatever an agent has done to them. It
+// puts an empty folder in the place of one that was removed or replaced. Changes over an image are
+// left alone, so that tests see the modes that the agent has set.
 func TakeBack(root string, folders []string) error {
 	for _, name := range folders {
 		if name == FolderUpper {
@@ -41,7 +41,7 @@ func TakeBack(root string, folders []string) error {
 	return nil
 }
 
-// Sync takes folders below a root back and makes them durable with everything in them.
+// Sync calls TakeBack for folders below a root, and makes them durable with everything in them.
 func Sync(root string, folders []string) error {
 	if err := TakeBack(root, folders); err != nil {
 		return err
@@ -55,8 +55,9 @@ func Sync(root string, folders []string) error {
 }
 
 // Reclaim makes everything below a folder readable for us, and its folders writable: an agent may
-// have taken our rights away. It leaves the modes of what is accessible alone, since a task's tests
-// may look at them. It reports no errors; whoever needs a file notices what could not be changed.
+// have taken our rights away. It leaves the modes of accessible files alone, since a task's tests
+// may look at them. It reports no errors; a later use of a file fails if its mode could not be
+// changed.
 func Reclaim(dir string) {
 	_ = filepath.WalkDir(dir, func(p string, entry fs.DirEntry, err error) error { // the function returns no error
 		if err != nil {
@@ -64,7 +65,7 @@ func Reclaim(dir string) {
 		}
 		var rights, needed fs.FileMode
 		switch {
-		case entry.IsDir(): // before what is in it is looked at
+		case entry.IsDir(): // the folder is changed before its content is read
 			rights, needed = unix.R_OK|unix.W_OK|unix.X_OK, 0o700
 		case entry.Type().IsRegular():
 			rights, needed = unix.R_OK, 0o600

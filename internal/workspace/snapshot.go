@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 )
 
-// Snapshot copies the named folders of a folder to a path at which nothing is. The copy appears
+// Snapshot copies the named folders of a folder to a path that does not exist yet. The copy appears
 // there whole and durable, or not at all.
 func Snapshot(from, to string, names []string) error {
 	tmp := to + ".tmp"
@@ -45,7 +45,7 @@ func Restore(saved, to string, names []string) error {
 	return nil
 }
 
-// Move moves a folder to where nothing is, also to another file system.
+// Move moves a folder to a path that does not exist yet, also on another file system.
 func Move(from, to string) error {
 	err := os.Rename(from, to)
 	if !errors.Is(err, syscall.EXDEV) {
@@ -54,7 +54,7 @@ func Move(from, to string) error {
 	return errors.Join(copyTree(from, to), Remove(from))
 }
 
-// copyTree copies one folder in the way of [Snapshot].
+// copyTree copies one folder for [Snapshot].
 func copyTree(from, to string) (err error) {
 	tmp := to + ".tmp"
 	if err := Remove(tmp); err != nil {
@@ -85,7 +85,7 @@ func copyTree(from, to string) (err error) {
 	return durable.Sync(filepath.Dir(to))
 }
 
-// copyEntry copies a file, a link, or a folder without what is in it. It leaves out sockets, pipes
+// copyEntry copies a file, a link, or a folder without its content. It leaves out sockets, pipes
 // and devices, since nothing is behind them any more.
 func copyEntry(from, to string, entry fs.DirEntry) error {
 	info, err := entry.Info()

@@ -13,14 +13,14 @@ import (
 func copyContent(out, in *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		data, err := in.Seek(at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) { // nothing but a hole is left
+		if errors.Is(err, unix.ENXIO) { // only a hole is left
 			break
 		}
 		end := size
 		if err == nil {
 			end, err = in.Seek(data, unix.SEEK_HOLE)
 		}
-		if err != nil { // a file system that knows no holes
+		if err != nil { // the file system does not support holes
 			data, end = at, size
 		}
 		if _, err := in.Seek(data, io.SeekStart); err != nil {
@@ -29,7 +29,7 @@ func copyContent(out, in *os.File, size int64) error {
 		if _, err := out.Seek(data, io.SeekStart); err != nil {
 			return err
 		}
-		// On file systems that can, io.CopyN shares the blocks (copy_file_range).
+		// io.CopyN shares the blocks on file systems that support it (copy_file_range).
 		if _, err := io.CopyN(out, in, end-data); err != nil {
 			return err
 		}

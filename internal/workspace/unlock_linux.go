@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unlock gives us the rights to look into a folder of ours that has lost them, and returns what
-// takes them away again. It goes by an open file, because the folder may become a link meanwhile.
+// unlock gives us the rights to read a folder of ours that has lost them, and returns a function
+// that takes them away again. It works on an open file, because the folder may become a link
+// meanwhile.
 func unlock(in int, name string) (lock func()) {
 	const rights = unix.S_IRUSR | unix.S_IXUSR
 	var st unix.Stat_t

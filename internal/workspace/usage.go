@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrTooDeep says that folders are nested so deep that what is in them is not measured.
+// ErrTooDeep says that folders are nested too deep to be measured.
 var ErrTooDeep = errors.New("folders are nested too deep to be measured")
 
-// deepest is how many folders Usage goes down; each of them is open meanwhile.
+// deepest is how many folders Usage descends. Each of them is open meanwhile.
 const deepest = 500
 
-// Usage is how many bytes of the disk folders take, while processes may be changing them. A file
-// with several names counts once, and a hole does not count. A folder of ours that an agent has
-// closed is opened while it is measured. What cannot be looked into all the same is passed over, as
-// is what is gone in between.
+// Usage returns how many bytes of the disk folders take, while processes may be changing them. A
+// file with several names counts once, and a hole does not count. A folder of ours that an agent
+// has closed is opened while it is measured. Folders that still cannot be read are skipped, and so
+// are files that disappear meanwhile.
 func Usage(dirs ...string) (int64, error) {
 	u := usage{seen: map[inode]bool{}}
 	for _, dir := range dirs {
@@ -30,7 +30,7 @@ type inode struct{ dev, ino uint64 }
 
 type usage struct {
 	bytes int64
-	// seen are the files with several names that were counted.
+	// seen holds the files with several names that were counted.
 	seen map[inode]bool
 	buf  [8 << 10]byte
 }
@@ -43,7 +43,7 @@ func (u *usage) add(in int, name string, depth int) error {
 	defer unlock(in, name)()
 	fd, err := unix.Openat(in, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-		return err // that is no reason to count less
+		return err // what cannot be measured must not make the sum smaller
 	} else if err != nil {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (u *usage) add(in int, name string, depth int) error {
 			}
 			u.seen[id] = true
 		}
-		u.bytes += st.Blocks * 512 // stat(2): of this size, whatever the file system's is
+		u.bytes += st.Blocks * 512 // stat(2): blocks have this size, whatever the file system's is
 		if folder {
 			if err := u.add(fd, name, depth+1); err != nil {
 				return err

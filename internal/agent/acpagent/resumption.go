@@ -34,7 +34,7 @@ type resumption struct {
 }
 
 // prompt returns the text that tells the agent what has arrived. Requests without an arrival are
-// pending again; the text is empty if nothing has arrived.
+// pending again; the text is empty if nothing has arrived and some are pending.
 func (r *resumption) prompt(ctx context.Context) (string, error) {
 	waited := r.conversation.record.Pending
 	r.conversation.record.Pending = nil

@@ -169,8 +169,8 @@ func (s *segment) openingFault(ctx context.Context, err error, authenticating bo
 	return f
 }
 
-// authentication returns the methods by which one can authenticate according to the agent, and what
-// the entry says about them.
+// authentication says which methods of authentication the agent announces, and which one the entry
+// names.
 func (s *segment) authentication() string {
 	var methods []string
 	for _, m := range s.authMethods {
