@@ -19,19 +19,19 @@ type asked struct {
 	j *Judges
 	p *provider
 	q eval.Question
-	// call is what results will show of it.
+	// call is the part of it that results will show.
 	call eval.JudgeCall
-	// base is the provider's URL, key its key.
+	// base is the provider's URL, and key its key.
 	base, key string
-	// request is the last body that was sent, response the last that came back.
+	// request is the last body that was sent. response is the last body that came back.
 	request, response json.RawMessage
-	// payer is whom the question is asked about; see [Judges.Of].
+	// payer names the one for whom the question is asked; see [Judges.Of].
 	payer string
 	// batched is nil unless the question may go to a batch.
 	batched *Batched
 }
 
-// ask answers a question from the cache, or else by its provider, and keeps what was said.
+// ask answers a question from the cache, or else by its provider, and keeps a transcript.
 func (j *ofRollout) ask(ctx context.Context, a *asked) (eval.Answer, error) {
 	arguments, err := a.answer(ctx)
 	if err == nil {
@@ -51,7 +51,7 @@ func (j *ofRollout) ask(ctx context.Context, a *asked) (eval.Answer, error) {
 	return eval.Answer{Arguments: arguments, Call: a.call}, err
 }
 
-// answer gives the arguments of the tool.
+// answer returns the arguments of the tool.
 func (a *asked) answer(ctx context.Context) (json.RawMessage, error) {
 	if err := a.expand(); err != nil {
 		return nil, err
@@ -84,27 +84,27 @@ func (a *asked) answer(ctx context.Context) (json.RawMessage, error) {
 	return arguments, a.j.store(a, arguments)
 }
 
-// useEntry says of the question what is known of its answer in the cache.
+// useEntry takes the details of the call over from the answer in the cache.
 func (a *asked) useEntry(entry *cacheEntry) {
 	a.response = entry.Response
 	if entry.PaidBy != "" && entry.PaidBy == a.paidBy() {
-		a.call = entry.Call // the process that asked it was killed before it had stored the verdict
+		a.call = entry.Call // the process that asked was killed before it had stored the verdict
 		return
 	}
 	a.call.ModelReturned, a.call.SystemFingerprint, a.call.RequestID = entry.Call.ModelReturned,
 		entry.Call.SystemFingerprint, entry.Call.RequestID
-	if a.call.Usage != nil { // an answer in a batch that was no verdict
+	if a.call.Usage != nil { // the answer in a batch was no verdict
 		a.call.PaidTwice = true
 		return
 	}
 	a.call.Cached = true
 	if a.call.Usage = entry.Call.Usage; a.call.Usage != nil {
-		a.call.Usage.Cost = new(float64) // it costs nothing again
+		a.call.Usage.Cost = new(float64) // it does not cost anything again
 	}
 }
 
-// paidBy tells a question apart from all others, equal ones included: it is the one that has paid for
-// an answer. It is empty if nobody says whose the question is.
+// paidBy returns an id that tells a question apart from all others, equal ones included. The cache
+// records with it which question has paid for an answer. It is empty if the question has no payer.
 func (a *asked) paidBy() string {
 	if a.payer == "" {
 		return ""
@@ -112,7 +112,7 @@ func (a *asked) paidBy() string {
 	return fmt.Sprintf("%s %s %d", a.payer, a.q.EvaluatorID, a.q.Sample)
 }
 
-// expand finds URL and key of the provider.
+// expand resolves URL and key of the provider.
 func (a *asked) expand() error {
 	values := agent.Options{Resolve: a.j.o.Resolve}
 	missing := func(name string) error {
@@ -152,7 +152,7 @@ func (a *asked) call1(ctx context.Context) (json.RawMessage, error) {
 	return nil, last
 }
 
-// judge says what is wrong with an answer; nil if it is a verdict. again says that the model may do
+// judge returns the error of an answer; nil if it is a verdict. again says that the model may do
 // better if it is asked once more.
 func (a *asked) judge(got *reply) (again bool, err error) {
 	a.call.ModelReturned, a.call.SystemFingerprint = got.model, got.fingerprint
@@ -178,7 +178,7 @@ func failure(category eval.JudgeCategory, format string, args ...any) error {
 	return &eval.JudgeError{Category: category, Message: fmt.Sprintf(format, args...)}
 }
 
-// short is the beginning of a text that somebody else has written.
+// short returns the beginning of a text that somebody else has written.
 func short(text string) string {
 	const most = 500
 	text = strings.ToValidUTF8(strings.TrimSpace(text), "")

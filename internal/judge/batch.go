@@ -16,19 +16,19 @@ import (
 
 // Batch is a batch of requests to one model.
 type Batch struct {
-	// ID is ours, External the provider's.
+	// ID is our id, and External the provider's.
 	ID, External    string
 	Provider, Model string
-	// Since is when it was first tried to start it, Size how many requests it has.
+	// Since is when the first try to start it was made. Size is how many requests it has.
 	Since time.Time
 	Size  int
-	// Others are the provider's ids of batches that are known not to be this one.
+	// Others has the provider's ids of batches that are known not to be this one.
 	Others []string
 }
 
-// BatchError is a call about a batch that has failed.
+// BatchError is the error of a failed call about a batch.
 type BatchError struct {
-	// Final says that it would fail again.
+	// Final says that the call would fail again.
 	Final   bool
 	After   time.Duration
 	Message string
@@ -37,16 +37,16 @@ type BatchError struct {
 // Error implements error.
 func (e *BatchError) Error() string { return e.Message }
 
-// BatchStatus is how far a batch is.
+// BatchStatus is the progress of a batch.
 type BatchStatus struct {
-	// Ended says that nothing more will come, and Why in one word how it has ended.
+	// Ended says that no more answers will come. Why says in one word how the batch has ended.
 	Ended bool
 	Why   string
-	// files are where the answers are.
+	// files has the places of the answers.
 	files []string
 }
 
-// batchAPI is how a provider wants batches.
+// batchAPI is the interface of a provider to batches.
 type batchAPI interface {
 	// start starts a batch and returns its id.
 	start(ctx context.Context, c *batchCall, b Batch, requests []Request) (string, error)
@@ -61,8 +61,8 @@ type batchAPI interface {
 var batchAPIs = map[API]batchAPI{APIChat: openaiBatches{"/v1/chat/completions"},
 	APIResponses: openaiBatches{"/v1/responses"}, APIMessages: anthropicBatches{}}
 
-// StartBatch starts a batch and returns the provider's id of it. With find it looks first whether an
-// earlier call has started it already. The error is a *[BatchError].
+// StartBatch starts a batch and returns the provider's id of it. With find it first looks for a
+// batch that an earlier call has started. The error is a *[BatchError].
 func (j *Judges) StartBatch(ctx context.Context, b Batch, requests []Request, find bool) (id string, err error) {
 	c, err := j.batchCall(b.Provider)
 	if err != nil {
@@ -85,7 +85,7 @@ func (j *Judges) FindBatch(ctx context.Context, b Batch) (id string, err error) 
 	return c.api.find(ctx, c, b)
 }
 
-// CheckBatch asks once how far a batch is.
+// CheckBatch asks once for the progress of a batch.
 func (j *Judges) CheckBatch(ctx context.Context, b Batch) (BatchStatus, error) {
 	c, err := j.batchCall(b.Provider)
 	if err != nil {
@@ -94,8 +94,8 @@ func (j *Judges) CheckBatch(ctx context.Context, b Batch) (BatchStatus, error) {
 	return c.api.check(ctx, c, b.External)
 }
 
-// BatchAnswers calls f with the custom id of each request of an ended batch that has an answer, or an error
-// in place of one, and with what its trigger is to be given.
+// BatchAnswers calls f for each request of an ended batch that has an answer, or an error in place
+// of one. f gets the custom id of the request and the payload for its trigger.
 func (j *Judges) BatchAnswers(ctx context.Context, b Batch, s BatchStatus,
 	f func(customID string, payload json.RawMessage) error) error {
 	c, err := j.batchCall(b.Provider)
@@ -110,7 +110,7 @@ func (j *Judges) BatchAnswers(ctx context.Context, b Batch, s BatchStatus,
 		err = eachLine(body, func(line []byte) error {
 			customID, answer, err := c.api.answer(line)
 			if err != nil {
-				return nil // whoever lacks an answer is told that at the end
+				return nil // the requests without an answer are handled at the end
 			}
 			answer.Batch = b.External
 			payload, err := json.Marshal(answer)
@@ -135,7 +135,8 @@ func (j *Judges) CancelBatch(ctx context.Context, b Batch) error {
 	return c.json(ctx, http.MethodPost, c.api.cancelPath(b.External), nil, nil)
 }
 
-// eachLine calls f with every line that is not empty. A line that is longer than any answer ends it.
+// eachLine calls f with every line that is not empty. It stops at a line that is longer than any
+// answer.
 func eachLine(r io.Reader, f func(line []byte) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), mostAnswer)
@@ -152,7 +153,7 @@ func eachLine(r io.Reader, f func(line []byte) error) error {
 	return nil
 }
 
-// batchCall is a provider with its key, to be asked about batches.
+// batchCall makes calls about batches to a provider, with its key.
 type batchCall struct {
 	asked
 	api batchAPI
@@ -196,7 +197,7 @@ func (c *batchCall) open(ctx context.Context, method, path, contentType string, 
 	}
 	defer cancel()
 	defer func() { _ = response.Body.Close() }()                            // only read
-	c.response, _ = io.ReadAll(io.LimitReader(response.Body, mostAnswer))   // what it says only explains the status
+	c.response, _ = io.ReadAll(io.LimitReader(response.Body, mostAnswer))   // the body only explains the status
 	out := &BatchError{Message: c.failed(response.StatusCode, nil).Message} // "the provider … refuses the request"
 	out.Final = !retry.Temporary(response.StatusCode)
 	out.After, _ = retry.After(response.Header, c.j.o.Now())

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// anthropicBatches are Anthropic's: all requests in one, and one file of results. A batch bears
-// nothing of ours.
+// anthropicBatches is Anthropic's interface: all requests in one body, and one file of results. A
+// batch cannot carry an id of ours.
 type anthropicBatches struct{}
 
 const anthropicPath = "/v1/messages/batches"
@@ -43,9 +43,9 @@ func (anthropicBatches) start(ctx context.Context, c *batchCall, _ Batch, reques
 	return made.ID, nil
 }
 
-// find takes a batch that was made since the first try, has as many requests, and is not known to be
-// another. If there are several nobody can tell; then it is started again, which costs money and
-// nothing else, since results are matched by their keys.
+// find returns a batch that was made since the first try, has as many requests, and is not known to
+// be another. If there are several, nobody can tell which it is, and the batch is started again.
+// That only costs money, since results are matched by their keys.
 func (anthropicBatches) find(ctx context.Context, c *batchCall, b Batch) (string, error) {
 	found, after := []string{}, ""
 	for {

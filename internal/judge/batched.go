@@ -13,31 +13,31 @@ import (
 	"github.com/evalrun/evalrun/eval"
 )
 
-// Batched are the judges of a rollout whose questions go to batches of their providers: a question
-// has no answer at first, and is asked again when its batch is done.
+// Batched asks the judges of a rollout in batches of their providers: a question has no answer at
+// first, and is asked again when its batch is done.
 type Batched struct {
 	ofRollout
 	delivered func(evaluatorID string) map[string]eval.Delivery
 
 	mu sync.Mutex
-	// requests are the questions that have got no answer, by evaluator.
+	// requests holds the questions without an answer, by evaluator.
 	requests map[string][]Request
 }
 
-// Request is a question as it goes into a batch.
+// Request is a question as it is put into a batch.
 type Request struct {
-	// Key tells it apart from all others, wherever they are asked.
+	// Key is unique among all questions, wherever they are asked.
 	Key string
-	// CustomID is that of its question: equal questions are sent as one.
+	// CustomID identifies the question: equal questions are sent as one.
 	CustomID        string
 	Provider, Model string
 	API             API
 	Body            json.RawMessage
 }
 
-// InBatches are the judges of one rollout, as those of [Judges.Of]. delivered gives what has arrived
-// for an evaluator, by the keys of its requests; an evaluator for which something has arrived waits
-// no more.
+// InBatches returns the judges of one rollout, like [Judges.Of]. delivered returns the deliveries
+// for an evaluator, by the keys of its requests. An evaluator with a delivery does not wait any
+// more.
 func (j *Judges) InBatches(agent, dir, rolloutID string,
 	delivered func(evaluatorID string) map[string]eval.Delivery) *Batched {
 	return &Batched{ofRollout: ofRollout{j, agent, dir, rolloutID}, delivered: delivered, requests: map[string][]Request{}}
@@ -53,7 +53,7 @@ func (b *Batched) Ask(ctx context.Context, q eval.Question) (eval.Answer, error)
 	return b.ask(ctx, a)
 }
 
-// Requests are the questions of an evaluator that wait for a batch, in the order of their keys.
+// Requests returns the questions of an evaluator that wait for a batch, in the order of their keys.
 func (b *Batched) Requests(evaluatorID string) []Request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,16 +65,18 @@ func (b *Batched) Requests(evaluatorID string) []Request {
 // gathers reports whether a question is to wait for a batch.
 func (b *Batched) gathers(q eval.Question) bool { return len(b.delivered(q.EvaluatorID)) == 0 }
 
-// keyLength is that of keys and custom ids. Both providers take letters and digits, and 64 of them.
+// keyLength is the length of keys and custom ids. Both providers accept 64 letters and digits.
 const keyLength = 40
 
-// key is what a rollout waits for: the answer to one question of one evaluator.
+// key returns the key of the answer for which a rollout waits: that to one question of one
+// evaluator.
 func (b *Batched) key(q eval.Question) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", b.payer, q.EvaluatorID, q.Sample))
 	return hex.EncodeToString(sum[:])[:keyLength]
 }
 
-// customID is the same for questions of which the cache would answer one with the other's answer.
+// customID is the same for two questions if the cache would answer one with the answer to the
+// other.
 func (b *Batched) customID(a *asked) string {
 	if b.o.Config.NoCache {
 		return b.key(a.q)
@@ -103,20 +105,21 @@ func (b *Batched) add(ctx context.Context, a *asked) error {
 	return eval.ErrLater
 }
 
-// batchAnswer is what has come of a request in a batch: the payload of its trigger.
+// batchAnswer is the result of a request in a batch: the payload of its trigger.
 type batchAnswer struct {
-	// Batch is the provider's id of it.
+	// Batch is the provider's id of the batch.
 	Batch     string `json:"batch"`
 	RequestID string `json:"requestId,omitempty"`
-	// Body is the answer as the provider gives it when it is asked directly. If there is none, Error
-	// says why.
+	// Body is the answer in the form in which the provider answers directly. If there is none,
+	// Error says why.
 	Body  json.RawMessage `json:"body,omitempty"`
 	Error string          `json:"error,omitempty"`
 	// Merged says that the answer has been paid for by an equal request.
 	Merged bool `json:"merged,omitempty"`
 }
 
-// Merged is the payload of a request that was sent as one with another, whose payload is given.
+// Merged returns the payload of a request that was sent as one with another, given the other's
+// payload.
 func Merged(payload json.RawMessage) (json.RawMessage, error) {
 	var answer batchAnswer
 	if err := json.Unmarshal(payload, &answer); err != nil {
@@ -126,15 +129,15 @@ func Merged(payload json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(answer)
 }
 
-// Unanswered is the payload of a request that has no answer, for a reason.
+// Unanswered returns the payload of a request that has no answer, with the reason.
 func Unanswered(batch, why string) json.RawMessage {
-	data, _ := json.Marshal(batchAnswer{Batch: batch, Error: why}) // nothing in it fails
+	data, _ := json.Marshal(batchAnswer{Batch: batch, Error: why}) // marshalling it cannot fail
 	return data
 }
 
-// arrived gives the answer to a question that has come out of a batch. decided is false if the
-// question is to be asked directly: nothing has arrived for it, or nothing that a model could not do
-// better if it is asked once more.
+// arrived returns the answer to a question that has come from a batch. decided is false if the
+// question must be asked directly: no answer has arrived for it, or the model may do better if it
+// is asked once more.
 func (b *Batched) arrived(a *asked) (arguments json.RawMessage, decided bool, err error) {
 	d, ok := b.delivered(a.q.EvaluatorID)[b.key(a.q)]
 	switch {
@@ -145,7 +148,7 @@ func (b *Batched) arrived(a *asked) (arguments json.RawMessage, decided bool, er
 	}
 	var answer batchAnswer
 	if err := json.Unmarshal(d.Payload, &answer); err != nil {
-		return nil, false, nil // somebody else has delivered it
+		return nil, false, nil // the payload was delivered by somebody else
 	}
 	if !answer.Merged {
 		a.call.Batch = short(answer.Batch)
@@ -159,9 +162,9 @@ func (b *Batched) arrived(a *asked) (arguments json.RawMessage, decided bool, er
 	if err != nil {
 		return nil, true, err
 	}
-	a.call.Dropped = a.p.dropped(a.q.Model).names // with which a request of this process was made
+	a.call.Dropped = a.p.dropped(a.q.Model).names // a request of this process was made with these
 	again, err := a.judge(&got)
-	if again && answer.Merged { // what was used is counted where it is paid for
+	if again && answer.Merged { // the usage is counted for the request that pays
 		a.call.Cached, a.call.Usage = false, nil
 	}
 	if again {

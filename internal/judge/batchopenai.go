@@ -9,11 +9,11 @@ import (
 	"net/url"
 )
 
-// openaiBatches are OpenAI's: a file of requests, all to one endpoint, and files of answers. A batch
-// bears our id in its metadata, so that it can be found again.
+// openaiBatches is OpenAI's interface: a file of requests, all to one endpoint, and files of
+// answers. A batch has our id in its metadata, so that it can be found again.
 type openaiBatches struct{ endpoint string }
 
-// metadataKey is where a batch has our id.
+// metadataKey is the key of our id in a batch's metadata.
 const metadataKey = "evalrun"
 
 type openaiBatch struct {
@@ -28,7 +28,7 @@ type openaiBatch struct {
 func (o openaiBatches) start(ctx context.Context, c *batchCall, b Batch, requests []Request) (string, error) {
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)
-	_ = form.WriteField("purpose", "batch") // a buffer takes everything, here and below
+	_ = form.WriteField("purpose", "batch") // a buffer accepts everything, here and below
 	file, _ := form.CreateFormFile("file", "evalrun-"+b.ID+".jsonl")
 	lines := json.NewEncoder(file)
 	for _, r := range requests {
@@ -61,7 +61,7 @@ func (o openaiBatches) start(ctx context.Context, c *batchCall, b Batch, request
 	return made.ID, nil
 }
 
-// find goes through the newest batches until those that are older than the first try.
+// find searches the batches from the newest to those older than the first try.
 func (openaiBatches) find(ctx context.Context, c *batchCall, b Batch) (string, error) {
 	after := ""
 	for {

@@ -8,18 +8,18 @@ import (
 	"github.com/evalrun/evalrun/eval"
 )
 
-// Spent is what calls of judges have cost.
+// Spent adds up what calls of judges have cost.
 type Spent struct {
 	Calls  int
 	Tokens int64
 	Cost   float64
 }
 
-// Add adds what a question has cost.
+// Add adds the cost of a question.
 func (s *Spent) Add(c eval.JudgeCall) {
 	s.Calls += c.Attempts
 	if c.Batch != "" {
-		s.Calls++ // before it was asked directly, if it was
+		s.Calls++ // the call in a batch counts too
 	}
 	if c.Cached {
 		return
@@ -44,7 +44,7 @@ type budget struct {
 	mu    sync.Mutex
 	read  bool
 	spent Spent
-	// waiting are the custom ids of the questions for which a call in a batch has been reserved.
+	// waiting holds the custom ids of the questions for which a call in a batch has been reserved.
 	waiting map[string]bool
 }
 
@@ -106,7 +106,7 @@ func (b *budget) takeLocked(ctx context.Context, priced bool) error {
 	return nil
 }
 
-// used adds what a request that was reserved has used.
+// used adds the usage of a reserved request.
 func (b *budget) used(u eval.Usage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,10 +15,10 @@ import (
 	"github.com/evalrun/evalrun/internal/failpoint"
 )
 
-// cacheEntry is an answer as it is kept for whoever asks the same again.
+// cacheEntry is an answer that is kept for equal questions.
 type cacheEntry struct {
 	Arguments json.RawMessage `json:"arguments"`
-	// Call is how it was given, to the question PaidBy.
+	// Call describes the call that gave the answer, to the question PaidBy.
 	Call   eval.JudgeCall `json:"call"`
 	PaidBy string         `json:"paidBy,omitempty"`
 	// Response is the whole answer, without secrets.
@@ -26,8 +26,8 @@ type cacheEntry struct {
 	Time     time.Time       `json:"time"`
 }
 
-// cacheKey names an answer: it is the same for questions that are alike to the last bit. The key of
-// the provider is not in it, its host is.
+// cacheKey returns the name of an answer. It is the same only for questions that are equal to the
+// last bit. It covers the provider's host, but not its key.
 func cacheKey(a *asked) string {
 	data, _ := json.Marshal(struct { // nothing in it fails
 		Version        string `json:"v"`
@@ -53,7 +53,7 @@ func (j *Judges) cacheFile(a *asked) string {
 }
 
 // cached finds the answer to a question that was asked before; nil if there is none. While the same
-// question is being asked it waits for that answer. done lets the next one go on.
+// question is being asked, it waits for that answer. done lets the next caller go on.
 func (j *Judges) cached(ctx context.Context, a *asked) (entry *cacheEntry, done func(), err error) {
 	if j.o.Config.NoCache {
 		return nil, func() {}, nil
@@ -84,7 +84,8 @@ func (j *Judges) cached(ctx context.Context, a *asked) (entry *cacheEntry, done 
 	return readCache(file, a.q.Check), done, nil
 }
 
-// readCache reads an answer. What cannot be read, or is no answer to the question, is none.
+// readCache reads an answer. It returns nil if there is none, it cannot be read, or it does not
+// answer the question.
 func readCache(file string, check func(json.RawMessage) error) *cacheEntry {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -97,7 +98,8 @@ func readCache(file string, check func(json.RawMessage) error) *cacheEntry {
 	return &entry
 }
 
-// store keeps an answer before anybody is told of it: whoever is killed after this has paid once.
+// store writes an answer before it is returned, so that a process that is killed later need not pay
+// again.
 func (j *Judges) store(a *asked, arguments json.RawMessage) error {
 	if j.o.Config.NoCache {
 		return nil
@@ -114,7 +116,7 @@ func (j *Judges) store(a *asked, arguments json.RawMessage) error {
 	return nil
 }
 
-// orText is a JSON value as it is, and anything else as a JSON string.
+// orText returns a JSON value unchanged, and anything else as a JSON string.
 func orText(raw []byte) json.RawMessage {
 	if json.Valid(raw) {
 		return raw

@@ -13,19 +13,19 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Config is the eval set's key "judges" as it is stored with the plan: what models there are, and
-// what they may cost. It holds the names of variables and no key.
+// Config is the eval set's key "judges" as it is stored with the plan: the models, and what they
+// may cost. It holds names of variables, but no API key.
 type Config struct {
 	Providers map[string]Provider `json:"providers,omitempty"`
-	// Models says which provider has a model, by names and patterns as those of eval.BestPattern.
+	// Models maps names and patterns of models, as in eval.BestPattern, to the providers that have
+	// them.
 	Models map[string]string `json:"models,omitempty"`
-	// Model is for judges that are to be asked the agent's own where the agent has none that
-	// evalrun knows.
+	// Model is asked instead of the agent's own model if evalrun does not know that one.
 	Model  string      `json:"model,omitempty"`
 	Prices eval.Prices `json:"prices,omitempty"`
 	Budget Budget      `json:"budget,omitzero"`
 	Batch  Batching    `json:"batch,omitzero"`
-	// NoCache asks again what has been asked before.
+	// NoCache asks questions again that were asked before.
 	NoCache bool `json:"noCache,omitempty"`
 }
 
@@ -46,9 +46,9 @@ type Provider struct {
 	// endpoint without a Key is asked without one.
 	BaseURL string `json:"baseUrl"`
 	Key     string `json:"key,omitempty"`
-	// Concurrency is how many calls may be under way at once.
+	// Concurrency is how many calls may be in flight at once.
 	Concurrency int `json:"concurrency"`
-	// RequestsPerMinute is 0 if nothing but Concurrency limits them.
+	// RequestsPerMinute limits requests; 0 means that only Concurrency limits them.
 	RequestsPerMinute int `json:"requestsPerMinute,omitempty"`
 }
 
@@ -64,22 +64,21 @@ type Batching struct {
 	Enabled bool `json:"enabled,omitempty"`
 	// MaxWait is how long a batch waits for more questions while the run goes on.
 	MaxWait time.Duration `json:"maxWaitNs,omitempty"`
-	// Interval is the first pause between two looks at a batch, and MaxInterval the longest.
+	// Interval is the first pause between two checks of a batch, and MaxInterval the longest.
 	Interval    time.Duration `json:"intervalNs,omitempty"`
 	MaxInterval time.Duration `json:"maxIntervalNs,omitempty"`
-	// PriceFactor is what a token costs in a batch, as a part of its price.
+	// PriceFactor is the price of a token in a batch, as a fraction of its usual price.
 	PriceFactor float64 `json:"priceFactor,omitempty"`
 }
 
-// defaultBatching is what holds where a set does not say otherwise. Both providers take half the
-// price.
+// defaultBatching has the values of sets that name no others. Both providers charge half the price.
 var defaultBatching = Batching{MaxWait: 2 * time.Minute, Interval: 30 * time.Second, MaxInterval: 5 * time.Minute,
 	PriceFactor: 0.5}
 
 const defaultConcurrency = 8
 
-// Default is the configuration of an eval set without the key "judges": what the environment alone
-// says.
+// Default returns the configuration of an eval set without the key "judges", which comes from the
+// environment alone.
 func Default() Config {
 	return Config{
 		Providers: map[string]Provider{
@@ -98,7 +97,7 @@ var defaultURL = map[API]string{
 	APIMessages:  "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}",
 }
 
-// ParseConfig reads the value of the key "judges"; n may be nil. What it does not say is as in
+// ParseConfig reads the value of the key "judges"; n may be nil. Missing settings are as in
 // [Default].
 func ParseConfig(r *input.Reader, n *input.Node) Config {
 	c := Default()
@@ -187,7 +186,7 @@ func parseModel(r *input.Reader, c Config, m input.Member) {
 	}
 }
 
-// Variables are the variables that the providers name, sorted.
+// Variables returns the variables that the providers name, sorted.
 func (c Config) Variables() (names []string) {
 	for _, p := range c.Providers {
 		names = append(append(names, agent.VariablesIn(p.Key)...), agent.VariablesIn(p.BaseURL)...)
@@ -196,7 +195,7 @@ func (c Config) Variables() (names []string) {
 	return slices.Compact(names)
 }
 
-// BaseURLs are the variables that the providers' URLs are made of.
+// BaseURLs returns the variables in the providers' URLs.
 func (c Config) BaseURLs() (names []string) {
 	for _, p := range c.Providers {
 		names = append(names, agent.VariablesIn(p.BaseURL)...)
@@ -204,7 +203,7 @@ func (c Config) BaseURLs() (names []string) {
 	return names
 }
 
-// Concurrency is how many calls may be under way at once, of all providers together.
+// Concurrency returns how many calls of all providers together may be in flight at once.
 func (c Config) Concurrency() (n int) {
 	for _, p := range c.Providers {
 		n += p.Concurrency
@@ -212,8 +211,8 @@ func (c Config) Concurrency() (n int) {
 	return n
 }
 
-// resolve finds the model that is meant by the name in an evaluator's configuration, if the agent
-// has the model agents.
+// resolve returns the model that a name in an evaluator's configuration means. agents is the
+// agent's own model.
 func (c Config) resolve(model, agents string) (string, error) {
 	if model != "" && model != eval.SameAsAgent {
 		return model, nil
@@ -244,7 +243,7 @@ func (c Config) Missing(model, agents string, resolve func(string) (string, bool
 	return ""
 }
 
-// Keys are the variables without which a judge cannot be asked.
+// Keys returns the variables without which a judge cannot be asked.
 func (c Config) Keys(model, agents string) []string {
 	name, err := c.resolve(model, agents)
 	if err != nil {

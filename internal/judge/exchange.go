@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// tries is how often a request is made that fails and may be repeated.
+	// tries is how often a failing request is made that may be repeated.
 	tries = 5
 	// firstPause is doubled for each further try, up to mostPause.
 	firstPause = time.Second
 	mostPause  = time.Minute
-	// mostAnswer is how long an answer may be.
+	// mostAnswer is how many bytes an answer may have.
 	mostAnswer = 8 << 20
 )
 
-// exchange makes a request until it is answered, and repeats it as often as that may help.
+// exchange makes a request and repeats it until it is answered, as long as that may help.
 func (a *asked) exchange(ctx context.Context) (reply, error) {
 	for try := 1; ; try++ {
 		status, header, err := a.send(ctx)
@@ -62,7 +62,7 @@ func (a *asked) exchange(ctx context.Context) (reply, error) {
 		}
 		wait := pauseBefore(try, header, a.j.o.Now())
 		if end, ok := ctx.Deadline(); ok && wait > time.Until(end) {
-			return reply{}, failed // there will be no time
+			return reply{}, failed // there is no time for another try
 		}
 		if err := a.j.o.Pause(ctx, wait); err != nil {
 			return reply{}, ended(ctx, err)
@@ -116,11 +116,11 @@ func (a *asked) send(ctx context.Context) (status int, header http.Header, err e
 	return response.StatusCode, response.Header, nil
 }
 
-// read reads an answer, and counts what it has used.
+// read reads an answer, and counts its usage.
 func (a *asked) read() (reply, error) {
 	got, err := formats[a.p.config.API].read(a.response)
 	if err != nil {
-		return reply{}, nil // garbage, which is asked for again as any answer without a call is
+		return reply{}, nil // garbage is treated as an answer without a call: the question is asked again
 	}
 	if got.usage != nil {
 		got.usage.Model = a.q.Model
@@ -172,7 +172,7 @@ func (a *asked) sent(name string) bool {
 	return ok
 }
 
-// failed says what a request has come to.
+// failed returns the error of a failed request.
 func (a *asked) failed(status int, err error) *eval.JudgeError {
 	said := a.said()
 	if err != nil {
@@ -195,8 +195,8 @@ func (a *asked) failed(status int, err error) *eval.JudgeError {
 	return &eval.JudgeError{Category: category, Message: "the provider " + a.p.name + " " + what + ": " + said}
 }
 
-// usedUp reports whether the provider says that an account has no money left, which asking again does
-// not change. Its status is that of too many requests.
+// usedUp reports whether the provider says that an account has no money left, so that another try
+// is useless. Its status is that of too many requests.
 func (a *asked) usedUp() bool {
 	var in struct {
 		Error struct {
@@ -204,14 +204,14 @@ func (a *asked) usedUp() bool {
 			Type string `json:"type"`
 		} `json:"error"`
 	}
-	_ = json.Unmarshal(a.response, &in) // what is none says nothing
+	_ = json.Unmarshal(a.response, &in) // a body that is not JSON says nothing
 	return in.Error.Code == insufficientQuota || in.Error.Type == insufficientQuota
 }
 
-// insufficientQuota is OpenAI's word for that.
+// insufficientQuota is OpenAI's code for that.
 const insufficientQuota = "insufficient_quota"
 
-// said is the message of the provider's error.
+// said returns the message of the provider's error.
 func (a *asked) said() string {
 	var in struct {
 		Error struct {
@@ -224,7 +224,7 @@ func (a *asked) said() string {
 	return short(string(a.response))
 }
 
-// ended is the error of a question whose context has ended.
+// ended returns the error of a question whose context has ended.
 func ended(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return failure(eval.JudgeTimeout, "the judge has not answered within limits.evaluatorTimeout")
@@ -232,8 +232,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// pauseBefore is how long to wait before the next try: what the provider asks for, else a random
-// part of a time that doubles.
+// pauseBefore returns how long to wait before the next try: as long as the provider asks for, else
+// a random part of a time that doubles.
 func pauseBefore(try int, header http.Header, now time.Time) time.Duration {
 	if after, asked := retry.After(header, now); asked {
 		return after

@@ -2,8 +2,8 @@
 // the run's budget, repeats failed calls, caches answers, and stores questions and answers beside
 // the rollout.
 //
-// It knows three wire formats and nothing of the questions: these, and the check of their answers,
-// come from package eval. A judge that fails gives a category and never a score.
+// It knows three wire formats, but nothing about the questions. Package eval makes these and checks
+// their answers. A judge that fails gives a category and never a score.
 package judge
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
-// Options are what the judges of a run need.
+// Options holds what the judges of a run need.
 type Options struct {
 	Config Config
 	// CacheDir is the folder of answers that were given before, for all runs of a store.
 	CacheDir string
-	// AgentModels are the models of the plan's agents by name, of those that evalrun knows.
+	// AgentModels maps the plan's agents by name to their models, as far as evalrun knows them.
 	AgentModels map[string]string
-	// Resolve gives the value of a ${VAR}.
+	// Resolve returns the value of a ${VAR}.
 	Resolve func(name string) (string, bool)
-	// Redact takes secrets out of what is sent and written; nil if there are none.
+	// Redact takes secrets out of everything that is sent and written; nil if there are none.
 	Redact *redact.Redactor
 	// Client makes the requests; nil means one of its own.
 	Client *http.Client
-	// Spent tells what the run has spent before this process; nil means nothing. It is asked once,
-	// if there is a budget.
+	// Spent returns what the run has spent before this process; nil means nothing. It is called
+	// once, if there is a budget.
 	Spent func(ctx context.Context) (Spent, error)
 	// Pause waits; nil means by the clock. It ends early with the context, whose error it returns.
 	Pause func(ctx context.Context, d time.Duration) error
@@ -48,7 +48,7 @@ type Judges struct {
 	budget    *budget
 
 	mu sync.Mutex
-	// asking are the questions of the cache that are being asked, so that the same one is not asked
+	// asking holds the questions that are being asked for the cache, so that no question is asked
 	// twice at once.
 	asking map[string]chan struct{}
 }
@@ -66,7 +66,8 @@ func New(o Options) *Judges {
 	if o.Client != nil {
 		*j.client = *o.Client
 	}
-	// Nobody else is sent the key, which is in a header of its own, or the question.
+	// Redirects are not followed: neither the key, which is in a header of its own, nor the
+	// question may go to anybody else.
 	j.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for name, config := range o.Config.Providers {
 		j.providers[name] = newProvider(name, config, &j.o)
@@ -85,10 +86,10 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Of are the judges of one rollout of an agent. Dir is the folder where what is asked and said is
-// kept. Payer names the rollout, and if it is scored again which time: whoever asks the same for the
-// same payer once more was killed before, so that its results have the cost of the first time. It may
-// be empty.
+// Of returns the judges of one rollout of an agent. Dir is the folder in which the transcripts are
+// kept. Payer names the rollout and, if it is scored again, the rescoring. If the same payer asks
+// the same again, it was killed before, so its results get the cost of the first time. Payer may be
+// empty.
 func (j *Judges) Of(agent, dir, payer string) eval.Judge { return &ofRollout{j, agent, dir, payer} }
 
 type ofRollout struct {
@@ -108,7 +109,8 @@ func (j *ofRollout) Ask(ctx context.Context, q eval.Question) (eval.Answer, erro
 // Redact implements [eval.Judge].
 func (j *ofRollout) Redact(text string) string { return j.o.Redact.String(text) }
 
-// prepare finds who is asked, and takes secrets out of what a third party is going to read.
+// prepare finds the provider and the model, and takes secrets out of the texts that a third party
+// will read.
 func (j *ofRollout) prepare(q eval.Question) (*asked, error) {
 	model, err := j.o.Config.resolve(q.Model, j.o.AgentModels[j.agent])
 	if err != nil {

@@ -9,33 +9,34 @@ import (
 	"github.com/evalrun/evalrun/eval"
 )
 
-// calmDown is how long a provider is asked less after it has said that it is asked too much.
+// calmDown is how long a provider gets fewer requests after it has reported too many.
 const calmDown = time.Minute
 
-// provider is an endpoint with what has been learned of it in this process.
+// provider is an endpoint with what this process has learned about it.
 type provider struct {
 	name   string
 	config Provider
 	o      *Options
 
 	mu sync.Mutex
-	// busy counts the calls under way, waiting are those that wait for a place.
+	// busy counts the calls in flight. waiting holds the calls that wait for a slot.
 	busy    int
 	waiting []chan struct{}
 	// halvedUntil is when the provider may be asked as before. nextStart is when the next call may
 	// begin, if their number a minute is limited.
 	halvedUntil, nextStart time.Time
-	// refused is why nothing is asked any more, refusedModels the same by model.
+	// refused is the error for which the provider is not asked any more. refusedModels has such
+	// errors by model.
 	refused       *eval.JudgeError
 	refusedModels map[string]*eval.JudgeError
-	// learned is by model what it does not take.
+	// learned has the parameters that a model does not take, by model.
 	learned map[string]dropped
 }
 
 // dropped are the parameters that a model does not take.
 type dropped struct {
-	// names are those that are left out. tool_choice means that the answer is asked for as JSON by
-	// its schema, and no tool is offered.
+	// names lists the parameters that are left out. tool_choice means that the answer is requested
+	// as JSON of a schema, and no tool is offered.
 	names []string
 	// oldLimit means that the limit of the answer is called max_tokens.
 	oldLimit bool
@@ -48,7 +49,7 @@ func newProvider(name string, config Provider, o *Options) *provider {
 		learned: map[string]dropped{}}
 }
 
-// enter waits for a place and for the time at which the next call may begin.
+// enter waits for a slot and for the time at which the next call may begin.
 func (p *provider) enter(ctx context.Context) error {
 	for {
 		p.mu.Lock()
@@ -75,7 +76,7 @@ func (p *provider) enter(ctx context.Context) error {
 			if i := slices.Index(p.waiting, free); i >= 0 {
 				p.waiting = slices.Delete(p.waiting, i, i+1)
 			} else {
-				p.wakeNext() // the place that it was told of is for another
+				p.wakeNext() // another call can have the slot that it was given
 			}
 			p.mu.Unlock()
 			return ctx.Err()
@@ -83,7 +84,7 @@ func (p *provider) enter(ctx context.Context) error {
 	}
 }
 
-// limit is how many calls may be under way now. p.mu is held.
+// limit returns how many calls may be in flight now. p.mu is held.
 func (p *provider) limit() int {
 	if p.o.Now().Before(p.halvedUntil) {
 		return max(1, p.config.Concurrency/2)
@@ -91,8 +92,8 @@ func (p *provider) limit() int {
 	return p.config.Concurrency
 }
 
-// reserve takes the next time at which a call may begin, and says how long that is from now. p.mu
-// is held.
+// reserve takes the next time at which a call may begin, and returns how long that is from now.
+// p.mu is held.
 func (p *provider) reserve() time.Duration {
 	if p.config.RequestsPerMinute == 0 {
 		return 0
@@ -115,7 +116,7 @@ func (p *provider) leave() {
 	}
 }
 
-// wakeNext lets the next call try for a place. p.mu is held.
+// wakeNext lets the next call try for a slot. p.mu is held.
 func (p *provider) wakeNext() {
 	if len(p.waiting) > 0 {
 		close(p.waiting[0])
@@ -123,14 +124,15 @@ func (p *provider) wakeNext() {
 	}
 }
 
-// overloaded makes the provider be asked less for a while.
+// overloaded reduces the calls of the provider for a while.
 func (p *provider) overloaded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.halvedUntil = p.o.Now().Add(calmDown)
 }
 
-// known is why the provider is not asked for a model any more, nil if it is.
+// known returns the error for which the provider is not asked for a model any more; nil if it may
+// be asked.
 func (p *provider) known(model string) *eval.JudgeError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +154,7 @@ func (p *provider) remember(model string, err *eval.JudgeError) {
 	}
 }
 
-// refuse says why nothing is asked any more.
+// refuse records the error for which the provider is not asked any more.
 func (p *provider) refuse(err *eval.JudgeError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,7 +167,7 @@ func (p *provider) dropped(model string) dropped {
 	return p.learned[model]
 }
 
-// learn keeps what a model does not take.
+// learn records a parameter that a model does not take.
 func (p *provider) learn(model string, d dropped) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

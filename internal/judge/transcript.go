@@ -11,11 +11,11 @@ import (
 	"github.com/evalrun/evalrun/eval"
 )
 
-// transcript is what is kept of a question beside its rollout, for people.
+// transcript is the record of a question that is kept beside its rollout, for people.
 type transcript struct {
 	Call eval.JudgeCall `json:"call"`
-	// Request is the body that was sent, null if the answer was cached; then System and Prompt are
-	// what would have been sent.
+	// Request is the body that was sent; null if the answer was cached. Then System and Prompt have
+	// the texts that would have been sent.
 	Request   json.RawMessage `json:"request"`
 	System    string          `json:"system,omitempty"`
 	Prompt    string          `json:"prompt,omitempty"`
@@ -24,7 +24,7 @@ type transcript struct {
 	Error     string          `json:"error,omitempty"`
 }
 
-// keep writes what was asked and said, without secrets.
+// keep writes the transcript of question and answer, without secrets.
 func (j *ofRollout) keep(a *asked, arguments json.RawMessage, err error) error {
 	if j.dir == "" {
 		return nil
@@ -46,8 +46,8 @@ func (j *ofRollout) keep(a *asked, arguments json.RawMessage, err error) error {
 	return write(filepath.Join(j.dir, fileName(a.q)), j.o.Redact.JSON(data))
 }
 
-// fileName is the name of a question's file: the evaluator's id, which may be any text, and the
-// number of the question.
+// fileName returns the name of a question's file. It is made from the evaluator's id, which may be
+// any text, and the number of the question.
 func fileName(q eval.Question) string {
 	const most = 100
 	name := url.PathEscape(q.EvaluatorID)

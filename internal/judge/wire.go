@@ -14,25 +14,26 @@ import (
 	"github.com/evalrun/evalrun/eval"
 )
 
-// format is a wire format: what is posted where, and what an answer means.
+// format is a wire format. It says what is posted where, and what an answer means.
 type format struct {
 	path    string
 	headers func(h http.Header, key string)
-	// body is the request. Parameters that are in drop are left out.
+	// body makes the request. It leaves out the parameters in drop.
 	body func(q eval.Question, drop dropped) map[string]any
 	read func(body []byte) (reply, error)
 }
 
-// reply is an answer of a provider, in the words of none of them.
+// reply is an answer of a provider, independent of the wire format.
 type reply struct {
 	model, fingerprint string
-	// calls are the tools that were called, and text is what was said beside them.
+	// calls holds the tool calls. text is the text beside them.
 	calls []call
 	text  string
-	// arguments are those of the tool that was asked for, or the JSON that stands in its place; nil if
-	// there are none. [reply.choose] sets them.
+	// arguments are the arguments of the requested tool, or the JSON in its place; nil if there are
+	// none. [reply.choose] sets them.
 	arguments json.RawMessage
-	// refusal is why the model would not answer, truncated that it was cut off at its limit.
+	// refusal is why the model would not answer. truncated says that the answer was cut off at its
+	// limit.
 	refusal   string
 	truncated bool
 	usage     *eval.Usage
@@ -44,10 +45,9 @@ type call struct {
 	arguments json.RawMessage
 }
 
-// choose takes the arguments of the tool that was asked for. Where the tool was forced nothing but a
-// call of it counts: a text may be the agent's output, read out again. Where a model takes no tools,
-// the answer is its text, which then has to be JSON from end to end. The error says what contradicts
-// itself.
+// choose takes the arguments of the requested tool. If the tool was forced, only a call of it
+// counts, since a text may repeat the agent's output. If a model takes no tools, the answer is its
+// text, which must be JSON from end to end. The error describes a contradiction.
 func (r *reply) choose(tool string, forced bool) error {
 	var found []json.RawMessage
 	for _, c := range r.calls {
@@ -72,10 +72,10 @@ func (r *reply) choose(tool string, forced bool) error {
 	return nil
 }
 
-// agree reports whether two verdicts are the same but for what justifies them.
+// agree reports whether two verdicts are the same apart from their justifications.
 func agree(a, b json.RawMessage) bool {
 	verdict := func(raw json.RawMessage) (v map[string]any) {
-		_ = json.Unmarshal(raw, &v) // what is no object is no verdict, which is checked later
+		_ = json.Unmarshal(raw, &v) // a value that is not an object is no verdict, which is checked later
 		delete(v, "justification")
 		return v
 	}
@@ -106,8 +106,8 @@ const messagesLimit = 8000
 
 type object = map[string]any
 
-// The parameters that a model may not take. What it says of another name of the limit counts for
-// all names.
+// The parameters that a model may not take. An error about one name of the limit counts for all its
+// names.
 const (
 	paramTemperature = "temperature"
 	paramSeed        = "seed"
@@ -189,7 +189,7 @@ func common(body object, q eval.Question, drop dropped) {
 	}
 }
 
-// strict is a schema that allows no other keys, as strict JSON schemas must.
+// strict returns a schema that allows no other keys, as strict JSON schemas must.
 func strict(schema json.RawMessage) any {
 	var o object
 	if json.Unmarshal(schema, &o) != nil {
@@ -343,8 +343,8 @@ func readMessages(body []byte) (out reply, err error) {
 	return out, nil
 }
 
-// asJSON is a text if it is a JSON object from end to end, as it is where no tool could be forced.
-// Nothing is searched for in a text: an agent's output may be quoted there.
+// asJSON returns a text if it is a JSON object from end to end, which is expected where no tool
+// could be forced. It does not search within a text, since an agent's output may be quoted there.
 func asJSON(text string) json.RawMessage {
 	raw := bytes.TrimSpace([]byte(text))
 	if !strings.HasPrefix(string(raw), "{") || !json.Valid(raw) {

@@ -16,7 +16,7 @@ import (
 )
 
 // Restore restores the folders of a snapshot for a process that is going to change them. It does
-// nothing if Restore was not called since the snapshot was taken or restored. If it fails, or is
+// nothing if the folders are known to be untouched since the snapshot was taken. If it fails, or is
 // ended in the middle, the folders are unusable until they are restored.
 func (s *Store) Restore(name string) error {
 	untouched := s.isUntouched(name)

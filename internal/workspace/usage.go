@@ -43,7 +43,7 @@ func (u *usage) add(in int, name string, depth int) error {
 	defer unlock(in, name)()
 	fd, err := unix.Openat(in, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-		return err // what cannot be measured must not make the sum smaller
+		return err // a lack of file descriptors must not make the sum smaller
 	} else if err != nil {
 		return nil
 	}
