@@ -212,7 +212,7 @@ func (c Config) Concurrency() (n int) {
 }
 
 // resolve returns the model that a name in an evaluator's configuration means. agents is the
-// agent's own model.
+// agent's own model, if evalrun knows it.
 func (c Config) resolve(model, agents string) (string, error) {
 	if model != "" && model != eval.SameAsAgent {
 		return model, nil

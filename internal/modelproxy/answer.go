@@ -8,12 +8,12 @@ import (
 )
 
 // answer reads an answer as it passes: one JSON document, several in an array (Gemini without
-// alt=sse), or server-sent events. It keeps what tells the usage and the end, whatever the size.
-// The four formats are read by one set of rules, for their names differ.
+// alt=sse), or server-sent events. It keeps the parts about usage and end, whatever the size. One
+// set of rules reads all four formats, since their names differ.
 type answer struct {
-	// head is the beginning of the body, for errors that are no JSON.
+	// head is the beginning of the body, for errors that are not JSON.
 	head []byte
-	// doc is what is read of the document, or of the event that is being read.
+	// doc holds the members of the document, or of the current event.
 	doc    fields
 	stream bool
 	begun  bool
@@ -21,16 +21,16 @@ type answer struct {
 
 	usage   usage
 	metered bool
-	// finished is set when the model's answer has come to its end, complete when nothing more that
-	// matters can follow. fault is the text of an error that was reported.
+	// finished is set when the model's answer has ended, and complete when nothing more that
+	// matters can follow. fault is the text of a reported error.
 	finished, complete bool
 	fault              string
 }
 
-// line is where in an event stream we are.
+// line is the position in an event stream.
 type line struct {
-	// name is the beginning of the line, until the colon or at most 5 bytes; named is set when it
-	// is known, data when it is "data".
+	// name is the beginning of the line, up to the colon or at most 5 bytes. named is set when it
+	// is known, and data when it is "data".
 	name        []byte
 	named, data bool
 	// payload is the beginning of the event's data, for errors.
@@ -38,11 +38,11 @@ type line struct {
 	cr      bool
 }
 
-// done is what ends a stream of chat completions. The usage comes before it, but after the finish
-// reason.
+// done ends a stream of chat completions. The usage comes before it, but after the finish reason.
 const done = "[DONE]"
 
-// wantedOfRequests and wantedOfAnswers are the members that are read, and how many bytes of each.
+// wantedOfRequests and wantedOfAnswers have the members that are read, with the number of bytes
+// that are kept of each.
 var (
 	wantedOfRequests = map[string]int{"model": 1 << 10, "tools": 64}
 	wantedOfAnswers  = map[string]int{
@@ -62,7 +62,7 @@ func (a *answer) write(p []byte) {
 		if len(p) == 0 {
 			return
 		}
-		// Not every server says which of the two it sends.
+		// Not every server says whether it sends JSON or events.
 		a.begun, a.stream = true, p[0] != '{' && p[0] != '['
 	}
 	if a.stream {
@@ -120,14 +120,14 @@ func (a *answer) text(p []byte) {
 	a.doc.write(p)
 }
 
-// event takes what an event says.
+// event takes in the content of an event.
 func (a *answer) event() {
 	if len(a.line.payload) == 0 {
 		return
 	}
 	if strings.TrimSpace(string(a.line.payload)) == done {
 		a.finished, a.complete = true, true
-	} else if a.doc.ended { // else it was cut off
+	} else if a.doc.ended { // otherwise the event was cut off
 		a.readMembers()
 		switch a.doc.text("type") {
 		case "message_stop", "response.completed", "response.incomplete":
@@ -141,7 +141,7 @@ func (a *answer) event() {
 	a.doc.reset()
 }
 
-// end takes what is left when the body is over.
+// end takes in the rest when the body has ended.
 func (a *answer) end() {
 	if a.stream {
 		a.event()
@@ -167,7 +167,7 @@ func (a *answer) readMembers() {
 	}
 }
 
-// errorText is what a person should read of an error.
+// errorText returns the text of an error that people should read.
 func errorText(raw []byte) string {
 	var e struct {
 		Message string          `json:"message"`
@@ -187,8 +187,8 @@ func errorText(raw []byte) string {
 	return strings.TrimSpace(string(raw))
 }
 
-// usage is what the formats call their counts. Names that occur in several mean the same in them;
-// what an answer says later replaces what it said before, and what it does not repeat stays.
+// usage has the counts under the names of all formats. Names that occur in several mean the same in
+// them. Later values of an answer replace earlier ones, and values that are not repeated stay.
 type usage struct {
 	// OpenAI, chat completions. Input and output include the details.
 	PromptTokens        int64 `json:"prompt_tokens"`

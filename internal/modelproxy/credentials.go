@@ -35,7 +35,7 @@ func (p *Proxy) authenticate(r *http.Request) *Session {
 	return nil
 }
 
-// substitute puts the provider's key where the token was, and takes out whatever else stands in
+// substitute puts the provider's key in the place of the token. It removes all other values of
 // these headers, and every header that repeats the token.
 func (s *Session) substitute(h http.Header, rawQuery string) (newQuery string) {
 	for _, name := range keyHeaders {
@@ -57,7 +57,7 @@ func (s *Session) substitute(h http.Header, rawQuery string) (newQuery string) {
 	for name, value := range s.upstream.Headers {
 		h.Set(name, value)
 	}
-	var params []string // the others stay as they are, and where they are
+	var params []string // the other parameters stay unchanged and in place
 	for param := range strings.SplitSeq(rawQuery, "&") {
 		if value, ok := keyParam(param); ok && value == s.token {
 			if s.upstream.Key == "" {
@@ -70,7 +70,7 @@ func (s *Session) substitute(h http.Header, rawQuery string) (newQuery string) {
 	return strings.Join(params, "&")
 }
 
-// credential is what a header holds as key.
+// credential returns the key in a header.
 func credential(name, value string) string {
 	if name == "Authorization" {
 		if len(value) < len(bearer) || !strings.EqualFold(value[:len(bearer)], bearer) {
@@ -81,7 +81,7 @@ func credential(name, value string) string {
 	return strings.TrimSpace(value)
 }
 
-// keyParam is the value of a query parameter if it is the one for keys.
+// keyParam returns the value of a query parameter if it is the one for keys.
 func keyParam(param string) (value string, ok bool) {
 	name, escaped, _ := strings.Cut(param, "=")
 	if name != keyQuery {

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// maxError is how many bytes of an error's text a call shows.
+	// maxError is how many bytes of an error's text a call keeps.
 	maxError = 2 << 10
-	// maxRead is how many are read, so that a secret which is cut there has no beginning left among
-	// those that are shown.
+	// maxRead is how many bytes are read. It is larger, so that a secret which is cut off at its
+	// end cannot begin within the bytes that are kept.
 	maxRead = 2 * maxError
 )
 
@@ -26,15 +26,15 @@ type exchange struct {
 	started time.Time
 
 	mu sync.Mutex
-	// call is nil if the request is none, such as one for a list of models. asked and answer are
-	// what was read of its two sides.
+	// call is nil if the request is not a call, such as one for a list of models. asked and answer
+	// hold what was read of request and answer.
 	call   *Call
 	asked  fields
 	answer answer
-	// begun is set when the first byte of the answer has come, gone when the client has gone,
+	// begun is set when the first byte of the answer has come, gone when the client has gone, and
 	// settled when the call has been counted.
 	begun, gone, settled bool
-	// watched says that what the request offers is to be told.
+	// watched says that the request's offer must be reported.
 	watched bool
 }
 
@@ -56,7 +56,7 @@ func newExchange(s *Session, r *http.Request) *exchange {
 	return x
 }
 
-// recognise says which wire format a request is a call in, and for Gemini which model it names.
+// recognise returns the wire format of a call and, for Gemini, the model that it names.
 func recognise(r *http.Request, provider string) (api, model string, ok bool) {
 	if r.Method != http.MethodPost {
 		return "", "", false
@@ -146,8 +146,8 @@ func (x *exchange) end() {
 	x.settle("")
 }
 
-// settle counts a call, once. That the client has gone away is no failure of the model, unless it
-// had failed before.
+// settle counts a call, once. A client that has gone away is no failure of the model, unless the
+// call had failed before.
 func (x *exchange) settle(fault string) {
 	if x.settled || x.call == nil {
 		return
@@ -159,7 +159,7 @@ func (x *exchange) settle(fault string) {
 	}
 	c.LatencyMs = time.Since(x.started).Milliseconds()
 	c.Model = x.session.redactor.String(cmp.Or(c.Model, x.asked.text("model")))
-	// A request that was not read to its end, or could not be, may offer some.
+	// A request that was not read to its end, or could not be read, may offer some.
 	c.Tools = !x.asked.ended || x.asked.isFilled("tools")
 	c.Tokens, c.Unmetered = x.answer.tokens()
 	if c.Status >= 400 {

@@ -6,27 +6,27 @@ import (
 )
 
 const (
-	// maxDepth is how deep a text may be nested. What lies deeper makes it one that cannot be read.
+	// maxDepth is how deep a text may be nested. A text that is nested deeper cannot be read.
 	maxDepth = 1000
 	// maxPath is how long the name of a wanted member can be.
 	maxPath = 64
 )
 
-// fields picks a few members out of a JSON text that passes in pieces, and forgets the rest: bodies
-// may be huge, and what is wanted of them often stands at their end. A member is named by the keys
-// that lead to it, joined by dots; arrays on the way add nothing. Of several with one name the last
-// that is not null counts. It expects JSON but does not check it: nonsense gives nonsense, in
-// bounded memory.
+// fields picks a few members out of a JSON text that passes in pieces, and drops the rest: bodies
+// may be huge, and the wanted members are often at the end. A member is named by the keys that lead
+// to it, joined by dots; arrays on the way add nothing. If several members have one name, the last
+// that is not null counts. The text is not validated: invalid JSON gives invalid values, in bounded
+// memory.
 type fields struct {
-	// wanted says how many bytes to keep of each.
+	// wanted says how many bytes to keep of each member.
 	wanted map[string]int
-	// ended is set when the outermost object or array has been closed. What comes after it is not
+	// ended is set when the outermost object or array has been closed. Anything after it is not
 	// read.
 	ended bool
 
 	values map[string][]byte
-	// open are the brackets that are open. path is the name of the member that is being read, and
-	// starts where the key of each open object begins in it.
+	// open holds the open brackets. path is the name of the current member. starts has the
+	// positions in path where the key of each open object begins.
 	open   []byte
 	path   []byte
 	starts []int
@@ -34,15 +34,15 @@ type fields struct {
 	inString, escaped bool
 	// inKey is set in a key, expectKey where one may begin, expectValue after its colon.
 	inKey, expectKey, expectValue bool
-	// name is the member that is being kept, empty if none is; kept is what there is of it, and
-	// depth where it began.
+	// name is the member that is being kept; empty if none is. kept is its value so far, and depth
+	// is the depth at which it began.
 	name  string
 	limit int
 	kept  []byte
 	depth int
 }
 
-// reset makes it ready for another text.
+// reset prepares for another text.
 func (f *fields) reset() {
 	clear(f.values)
 	f.open, f.path, f.starts, f.kept = f.open[:0], f.path[:0], f.starts[:0], f.kept[:0]
@@ -50,7 +50,8 @@ func (f *fields) reset() {
 		false, false, false, false, false, false, ""
 }
 
-// value returns a member, or nil if there was none, it was null, or is longer than what was kept.
+// value returns a member. It is nil if the member was missing, was null, or is longer than the part
+// that was kept.
 func (f *fields) value(name string) json.RawMessage {
 	if v := f.values[name]; json.Valid(v) {
 		return v
@@ -61,7 +62,7 @@ func (f *fields) value(name string) json.RawMessage {
 // text returns a member that is a string.
 func (f *fields) text(name string) string {
 	var s string
-	_ = json.Unmarshal(f.values[name], &s) // what is none is empty
+	_ = json.Unmarshal(f.values[name], &s) // a value that is not a string is empty
 	return s
 }
 
@@ -138,7 +139,7 @@ func (f *fields) string(p []byte) int {
 
 // begin is called where a value or a key may begin.
 func (f *fields) begin() {
-	if f.inKey { // the key of the member before makes room
+	if f.inKey { // this key replaces the key of the member before
 		start := f.starts[len(f.starts)-1]
 		f.path = f.path[:start]
 		if start > 0 && start < maxPath {
@@ -161,7 +162,7 @@ func (f *fields) begin() {
 func (f *fields) close(c byte) {
 	f.finish()
 	if len(f.open) == 0 || f.open[len(f.open)-1] != c-2 { // { and } are two apart in ASCII, as are [ and ]
-		f.open = append(f.open, make([]byte, maxDepth+1)...) // no JSON: read no further
+		f.open = append(f.open, make([]byte, maxDepth+1)...) // this is not JSON: read no further
 		return
 	}
 	f.open = f.open[:len(f.open)-1]

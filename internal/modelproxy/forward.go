@@ -20,7 +20,7 @@ type exchangeKey struct{}
 
 func exchangeOf(r *http.Request) *exchange { return r.Context().Value(exchangeKey{}).(*exchange) }
 
-// newReverse makes what forwards the requests of all sessions.
+// newReverse makes the reverse proxy that forwards the requests of all sessions.
 func newReverse(transport http.RoundTripper) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:      transport,
@@ -32,19 +32,19 @@ func newReverse(transport http.RoundTripper) *httputil.ReverseProxy {
 	}
 }
 
-// rewrite makes of the agent's request the one for the provider.
+// rewrite turns the agent's request into the request to the provider.
 func rewrite(r *httputil.ProxyRequest) {
 	x := exchangeOf(r.In)
 	target, out := x.session.target, r.Out
 	out.URL.Scheme, out.URL.Host, out.Host = target.Scheme, target.Host, target.Host
-	// As they were sent: a model's name may hold an escaped slash.
+	// The paths stay escaped as they were sent: a model's name may hold an escaped slash.
 	out.URL.RawPath = strings.TrimSuffix(target.EscapedPath(), "/") + r.In.URL.EscapedPath()
 	out.URL.Path, _ = url.PathUnescape(out.URL.RawPath) // both halves were parsed before
 	query := x.session.substitute(out.Header, r.In.URL.RawQuery)
 	out.URL.RawQuery = strings.Trim(target.RawQuery+"&"+query, "&")
-	// What is compressed cannot be read in passing.
+	// A compressed answer cannot be read in passing.
 	out.Header.Del("Accept-Encoding")
-	// A client that asks for another protocol must do without.
+	// A client's wish for another protocol is not forwarded.
 	out.Header.Del("Upgrade")
 	out.Header.Del("Connection")
 	if x.call != nil && out.Body != nil {
@@ -52,14 +52,14 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// isBelow reports whether a path stays below what it is appended to.
+// isBelow reports whether a path stays below the path to which it is appended.
 func isBelow(path string) bool {
 	return strings.HasPrefix(path, "/") && !slices.ContainsFunc(strings.Split(path, "/"), func(segment string) bool {
 		return segment == "." || segment == ".."
 	})
 }
 
-// redirect is an answer that would lead the agent past the proxy.
+// redirect is the error for an answer that would lead the agent past the proxy.
 type redirect struct{ from, to string }
 
 // Error implements error.
@@ -67,7 +67,7 @@ func (r redirect) Error() string {
 	return fmt.Sprintf("%s answers with a redirect to %s; configure the URL that it leads to", r.from, r.to)
 }
 
-// receive looks at the header of an answer, and sees to it that the body is read in passing.
+// receive reads the header of an answer, and wraps the body so that it is read in passing.
 func receive(resp *http.Response) error {
 	x := exchangeOf(resp.Request)
 	x.answered(resp.StatusCode)
@@ -85,7 +85,7 @@ func receive(resp *http.Response) error {
 	}
 	encoded := resp.Header.Get("Content-Encoding") != ""
 	if resp.StatusCode >= 400 && !encoded && resp.Body != http.NoBody && x.session.redactor != nil {
-		// Some servers repeat the key that they do not like.
+		// Some servers repeat a key that they reject.
 		resp.Body = newCleanBody(resp.Body, x.session.redactor)
 		resp.Header.Del("Content-Length")
 		resp.ContentLength = -1
@@ -99,7 +99,7 @@ func receive(resp *http.Response) error {
 	return nil
 }
 
-// unanswered answers in the provider's place.
+// unanswered answers in the place of a provider that has not answered.
 func unanswered(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r)
 	message := x.session.redactor.String(err.Error())
@@ -127,10 +127,10 @@ func (b *requestBody) Read(p []byte) (int, error) {
 type responseBody struct {
 	io.ReadCloser
 	x *exchange
-	// left is what is still to come, below 0 if that is unknown. The last byte ends a call before
-	// it is passed on, so that a client that has read its answer finds it counted.
+	// left is how many bytes are still to come; below 0 if that is unknown. The last byte ends a
+	// call before it is passed on, so that a client that has read its answer finds it counted.
 	left int64
-	// opaque is for a body that cannot be read.
+	// opaque marks a body that cannot be read in passing.
 	opaque bool
 }
 

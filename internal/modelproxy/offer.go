@@ -7,31 +7,31 @@ import (
 	"strings"
 )
 
-// Offer is what a request lets its model call.
+// Offer has the tools that a request lets its model call.
 type Offer struct {
 	Tools []OfferedTool
-	// Text is what the agent itself tells the model: its tools with all that describes them, and
-	// its instructions. It has nothing of what the user or the model has said.
+	// Text is the agent's own text for the model: its tools with their descriptions, and its
+	// instructions. It has nothing that the user or the model has said.
 	Text string
-	// Unread is set if the request could not be read whole, so that it may offer more.
+	// Unread says that the request could not be read whole, so it may offer more.
 	Unread bool
 }
 
-// OfferedTool is a tool as a request names it. One in a namespace has the names of both, joined by
-// "__"; one that has no name has that of its type.
+// OfferedTool is a tool as a request names it. A tool in a namespace has both names, joined by
+// "__". A tool without a name has the name of its type.
 type OfferedTool struct {
 	Name, Description string
 }
 
-// wantedOfOffers are the members in which the four formats tell a model what it is and can do. Of
-// messages the beginning is enough: instructions come first.
+// wantedOfOffers has the members in which the four formats tell a model its role and its tools. The
+// beginning of the messages is enough, since instructions come first.
 var wantedOfOffers = map[string]int{
 	"model": 1 << 10, "tools": 4 << 20, "system": 1 << 20, "instructions": 1 << 20, "systemInstruction": 1 << 20,
 	"system_instruction": 1 << 20,
 	"messages":           1 << 20, "input": 1 << 20,
 }
 
-// offer is what was read of a request, as an offer.
+// offer returns the offer in the members that were read of a request.
 func (f *fields) offer() Offer {
 	o := Offer{Unread: !f.ended}
 	var text strings.Builder
@@ -55,7 +55,7 @@ func (f *fields) offer() Offer {
 	return o
 }
 
-// add adds a tool, or those of a list that stands in its place.
+// add adds a tool, or the tools of a list in its place.
 func (o *Offer) add(raw json.RawMessage, namespace string) {
 	type tool struct {
 		Type        string            `json:"type"`
@@ -93,7 +93,7 @@ func collectText(to *strings.Builder, raw []byte) {
 	for {
 		token, err := dec.Token()
 		if err != nil {
-			return // the end, or where it was cut
+			return // the text ends or was cut off here
 		}
 		if s, ok := token.(string); ok {
 			to.WriteString(s)
@@ -102,8 +102,8 @@ func collectText(to *strings.Builder, raw []byte) {
 	}
 }
 
-// collectInstructions adds what a list of messages, of which the end may be missing, says in the
-// agent's own name. It reports false if not even the first can be read.
+// collectInstructions adds the agent's own messages from a list of messages, whose end may be
+// missing. It returns false if not even the first message can be read.
 func collectInstructions(to *strings.Builder, list []byte) (ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(list))
 	_, _ = dec.Token() // the bracket
@@ -116,7 +116,7 @@ func collectInstructions(to *strings.Builder, list []byte) (ok bool) {
 		var message struct {
 			Role string `json:"role"`
 		}
-		// no object has no role
+		// a message that is not an object has no role
 		if _ = json.Unmarshal(raw, &message); message.Role == "system" || message.Role == "developer" {
 			collectText(to, raw)
 		}

@@ -30,15 +30,14 @@ import (
 	"time"
 )
 
-// headerTimeout is how long a client may take to send a request's header. Nothing else is limited:
-// a model may think for an hour.
+// headerTimeout is how long a client may take to send a request's header. There is no other time
+// limit: a model may think for an hour.
 const headerTimeout = 30 * time.Second
 
-// Options are what a proxy may be given.
+// Options are the options of a proxy.
 type Options struct {
-	// Transport is what requests to providers go through. Nil means one like http.DefaultTransport,
-	// which obeys HTTPS_PROXY. It must not decompress answers by itself if they are to pass as they
-	// are.
+	// Transport makes the requests to providers. Nil means one like http.DefaultTransport, which
+	// obeys HTTPS_PROXY. It must not decompress answers by itself if they are to pass unchanged.
 	Transport http.RoundTripper
 }
 
@@ -48,17 +47,17 @@ type Proxy struct {
 	listener net.Listener
 	reverse  *httputil.ReverseProxy
 	serving  sync.WaitGroup
-	// own is the transport that the proxy made itself, nil if it was given one.
+	// own is the transport that the proxy has made; nil if it was given one.
 	own *http.Transport
 
 	mu     sync.Mutex
 	closed bool
-	// sessions are found by a digest of their tokens, so that the time of a look-up says nothing
-	// about how much of a token was right.
+	// sessions maps digests of tokens to sessions. With a digest the time of a look-up does not
+	// reveal how much of a token was right.
 	sessions map[[sha256.Size]byte]*Session
 }
 
-// errClosed is why nothing can be opened or served any more.
+// errClosed is the error of a closed proxy or session.
 var errClosed = errors.New("the model proxy is closed")
 
 // New starts a proxy. It must be closed.
@@ -70,7 +69,7 @@ func New(o Options) (*Proxy, error) {
 	p := &Proxy{listener: listener, sessions: map[[sha256.Size]byte]*Session{}}
 	if o.Transport == nil {
 		p.own = http.DefaultTransport.(*http.Transport).Clone()
-		p.own.DisableCompression = true  // else it asks for gzip where the agent did not, and unpacks it
+		p.own.DisableCompression = true  // otherwise it asks for gzip where the agent did not, and unpacks it
 		p.own.MaxIdleConnsPerHost = 1000 // many rollouts, one provider
 		p.own.MaxIdleConns = 0
 		o.Transport = p.own
@@ -82,7 +81,7 @@ func New(o Options) (*Proxy, error) {
 }
 
 func newServer(serve http.HandlerFunc) *http.Server {
-	// What a server logs of broken connections is in the calls.
+	// The calls record broken connections, so the server does not log them.
 	return &http.Server{Handler: serve, ReadHeaderTimeout: headerTimeout, ErrorLog: log.New(io.Discard, "", 0)}
 }
 
@@ -107,7 +106,8 @@ func (p *Proxy) Open(u Upstream) (*Session, error) {
 	return s, nil
 }
 
-// Close closes all sessions and ends what runs. The usage of the sessions can still be read.
+// Close closes all sessions and ends the running requests. The usage of the sessions can still be
+// read.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -144,7 +144,8 @@ func (p *Proxy) forget(s *Session) {
 
 func digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
 
-// serve serves one request, of the session only if that is given: a unix socket is one session's.
+// serve serves one request. If only is given, the request must belong to that session, since a unix
+// socket belongs to one session.
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, only *Session) {
 	s := p.authenticate(r)
 	switch {
@@ -165,7 +166,8 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, only *Session) {
 	}
 	defer s.exit()
 	if err := s.refused(); err != nil {
-		refuse(w, http.StatusPaymentRequired, "billing_error", err.Error()) // clients do not repeat it
+		// clients do not repeat a request with this status
+		refuse(w, http.StatusPaymentRequired, "billing_error", err.Error())
 		return
 	}
 
@@ -173,9 +175,10 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, only *Session) {
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	control := http.NewResponseController(w)
-	// Else the server closes the request when the answer begins, while it may still be on its way
-	// to the provider: the transport takes that for a broken request and cuts the answer off.
-	_ = control.EnableFullDuplex() // HTTP/1 has it
+	// Otherwise the server closes the request when the answer begins, while the request may still
+	// be on its way to the provider. The transport would take that for a broken request and cut the
+	// answer off.
+	_ = control.EnableFullDuplex() // HTTP/1 supports it
 	defer context.AfterFunc(s.cut, func() {
 		_ = control.SetReadDeadline(time.Unix(1, 0)) // connections of this server have deadlines
 		_ = control.SetWriteDeadline(time.Unix(1, 0))
@@ -189,7 +192,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, only *Session) {
 func refuse(w http.ResponseWriter, status int, kind, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// An answer that cannot be written has no reader.
+	// If the answer cannot be written, nobody reads it.
 	_ = json.NewEncoder(w).Encode(map[string]any{"type": "error", "error": map[string]any{
 		"type": kind, "code": status, "message": "evalrun's model proxy: " + message,
 	}})

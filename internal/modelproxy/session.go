@@ -33,19 +33,20 @@ const (
 type Upstream struct {
 	// API is OpenAI, Anthropic or Gemini; if it is empty the path of each request tells.
 	API string
-	// URL is the base URL that the agent would be given without the proxy. What the agent asks for
-	// is appended to it.
+	// URL is the base URL that the agent would be given without the proxy. The path of the agent's
+	// request is appended to it.
 	URL string
-	// Key takes the place of the session's token in a request, wherever that is. Without a key the
-	// token is taken out.
+	// Key replaces the session's token in a request, wherever the token is. Without a key the token
+	// is removed.
 	Key string
-	// Headers are set on every request, over the agent's own. Their values are taken for secrets.
+	// Headers are set on every request and override the agent's own. Their values are treated as
+	// secrets.
 	Headers map[string]string
 	// Counted, if not nil, is called with each call that has ended, before its last byte is passed
 	// on and never for two at once. After an error all further calls are refused with it.
 	Counted func(Call) error
-	// Offered, if not nil, is called with what each call of a turn offers its model, never for two
-	// at once, until it returns false.
+	// Offered, if not nil, is called with the offer of each call of a turn, never for two at once,
+	// until it returns false.
 	Offered func(Offer) (more bool)
 }
 
@@ -60,7 +61,7 @@ func (u Upstream) parse() (*url.URL, error) {
 	case err != nil:
 		var parsing *url.Error
 		if errors.As(err, &parsing) {
-			err = parsing.Err // without the URL, which may hold a password
+			err = parsing.Err // the error without the URL, which may hold a password
 		}
 		return nil, fmt.Errorf("model URL: %w", err)
 	case target.Scheme != "http" && target.Scheme != "https" || target.Host == "":
@@ -90,8 +91,8 @@ type Session struct {
 	token    string
 	redactor *redact.Redactor
 
-	// ctx is done when the session is closed, and ends the requests that run. cut is done a little
-	// later, and cuts the connections of those that have not ended: of clients that neither read
+	// ctx is done when the session is closed, and ends the running requests. cut is done a little
+	// later, and cuts the connections of requests that have not ended, whose clients neither read
 	// nor write.
 	ctx, cut       context.Context
 	cancel, cutOff context.CancelFunc
@@ -101,28 +102,29 @@ type Session struct {
 
 	mu      sync.Mutex
 	revoked bool
-	// inFlight counts the requests that run.
+	// inFlight counts the running requests.
 	inFlight int
 	turn     bool
 	sockets  []*http.Server
 	serving  sync.WaitGroup
 	ledger   ledger
-	// refusal is why no further call is made; nil if one may be.
+	// refusal is the error with which further calls are refused; nil if they are allowed.
 	refusal error
 
-	// offering is held while Upstream.Offered is called. offersEnded says that it wants no more.
+	// offering is held while Upstream.Offered is called. offersEnded says that Offered wants no
+	// more calls.
 	offering    sync.Mutex
 	offersEnded bool
 }
 
-// URL is the base URL for the agent, without a path and a slash at its end.
+// URL returns the base URL for the agent, without a path and a slash at its end.
 func (s *Session) URL() string { return "http://" + s.proxy.listener.Addr().String() }
 
-// Token is the API key for the agent.
+// Token returns the API key for the agent.
 func (s *Session) Token() string { return s.token }
 
-// ServeUnix serves this session, and no other, on a unix socket until the session is closed. A
-// socket that is left at that path is replaced.
+// ServeUnix serves this session, and no other, on a unix socket until the session is closed. It
+// replaces a socket that was left at that path.
 func (s *Session) ServeUnix(path string) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
 		if err := os.Remove(path); err != nil {
@@ -136,7 +138,7 @@ func (s *Session) ServeUnix(path string) error {
 		}
 		return fmt.Errorf("model proxy: %w", err)
 	}
-	// Whoever connects before this needs the token all the same.
+	// A client that connects before this needs the token all the same.
 	if err := os.Chmod(path, 0o600); err != nil {
 		return fmt.Errorf("model proxy: %w", errors.Join(err, listener.Close()))
 	}
@@ -152,15 +154,15 @@ func (s *Session) ServeUnix(path string) error {
 }
 
 // Turn says whether a turn of the agent is running: calls that begin outside turns are side calls.
-// Until it is called for the first time a turn is taken to be running. It should end as soon as the
-// agent says so: what an agent begins with tools before that looks like a call of its loop.
+// Until it is called for the first time, a turn counts as running. The turn should end as soon as
+// the agent says so: a call with tools before that looks like a call of its loop.
 func (s *Session) Turn(active bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.turn = active
 }
 
-// Close revokes the token, ends the requests that run and returns what was used in all. Later calls
+// Close revokes the token, ends the running requests and returns the whole usage. Later calls
 // return the same.
 func (s *Session) Close() (Usage, error) {
 	s.closing.Do(func() {
@@ -208,14 +210,14 @@ func (s *Session) count(c Call) {
 	}
 }
 
-// wantsOffers reports whether somebody wants to know what calls offer.
+// wantsOffers reports whether the offers of calls must be reported.
 func (s *Session) wantsOffers() bool {
 	s.offering.Lock()
 	defer s.offering.Unlock()
 	return s.upstream.Offered != nil && !s.offersEnded
 }
 
-// offered tells what a call offers.
+// offered reports the offer of a call.
 func (s *Session) offered(o Offer) {
 	s.offering.Lock()
 	defer s.offering.Unlock()
@@ -224,7 +226,7 @@ func (s *Session) offered(o Offer) {
 	}
 }
 
-// refused is why no further call is made; nil if one may be.
+// refused returns the error with which further calls are refused; nil if they are allowed.
 func (s *Session) refused() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +247,7 @@ func (s *Session) Busy() bool {
 	return s.inFlight > 0
 }
 
-// host names the upstream in messages.
+// host returns the name of the upstream for messages.
 func (s *Session) host() string {
 	return strings.TrimSuffix(s.target.Scheme+"://"+s.target.Host+s.target.Path, "/")
 }

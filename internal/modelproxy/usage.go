@@ -10,7 +10,8 @@ import (
 // maxCalls is how many calls a session keeps one by one. All are counted.
 const maxCalls = 10_000
 
-// Tokens are what a provider says that calls have used, counted alike for all providers.
+// Tokens counts the tokens that calls have used according to the provider, in the same way for all
+// providers.
 type Tokens struct {
 	// InputTokens are all tokens of the input, those read from and written to a cache included.
 	InputTokens       int64 `json:"inputTokens"`
@@ -29,7 +30,7 @@ func (t *Tokens) add(more Tokens) {
 	t.ReasoningTokens += more.ReasoningTokens
 }
 
-// Usage is what a session has used so far, in calls that have ended.
+// Usage is the usage of a session so far, in calls that have ended.
 //
 // The calls of the agent's own loop are counted apart from those that agents make beside it:
 // titles, classifiers, suggestions, memory. A call is main if it began in a turn and offers the
@@ -50,13 +51,13 @@ type Tally struct {
 	Calls int `json:"calls"`
 	// Aborted counts the calls that the agent gave up before they were answered.
 	Aborted int `json:"aborted"`
-	// Unmetered counts the calls that were answered without saying what they used: their tokens are
-	// missing below.
+	// Unmetered counts the calls whose answers did not say what they used. Their tokens are missing
+	// below.
 	Unmetered int `json:"unmetered"`
 	// Errors counts failed calls by HTTP status, or by ErrorUnreachable or ErrorStream.
 	Errors map[string]int `json:"errors"`
 	Tokens
-	// LatencyMs is the time from request to end of all calls together, FirstByteMs that from
+	// LatencyMs is the time from request to end of all calls together. FirstByteMs is the time from
 	// request to the first byte of the answer.
 	LatencyMs   int64 `json:"latencyMs"`
 	FirstByteMs int64 `json:"firstByteMs"`
@@ -64,7 +65,7 @@ type Tally struct {
 	Models map[string]int `json:"models"`
 }
 
-// The keys of Tally.Errors that are no HTTP status.
+// The keys of Tally.Errors that are not an HTTP status.
 const (
 	// ErrorUnreachable is for calls that got no answer.
 	ErrorUnreachable = "unreachable"
@@ -108,21 +109,21 @@ func (t *Tally) merge(other Tally) {
 
 func newTally() Tally { return Tally{Errors: map[string]int{}, Models: map[string]int{}} }
 
-// Call is one call of a model, for a log. It holds no secret and nothing of what was said, but for
-// the text of an error.
+// Call is one call of a model, for a log. It holds no secret and nothing of the conversation,
+// except for the text of an error.
 type Call struct {
 	Time time.Time `json:"time"`
 	// API is the wire format: openai-chat, openai-responses, anthropic-messages or gemini.
 	API   string `json:"api"`
 	Model string `json:"model"`
 	Path  string `json:"path"`
-	// Status is what the provider answered, 0 if it did not.
+	// Status is the status of the provider's answer; 0 if there was none.
 	Status      int   `json:"status"`
 	LatencyMs   int64 `json:"latencyMs"`
 	FirstByteMs int64 `json:"firstByteMs"`
 	Tokens
-	// Tools is whether the call offers tools to the model, Turn whether it began in a turn; Side
-	// follows, see Usage.
+	// Tools says whether the call offers tools to the model. Turn says whether it began in a turn.
+	// Side follows from these, see Usage.
 	Tools     bool `json:"tools"`
 	Turn      bool `json:"turn"`
 	Side      bool `json:"side"`
@@ -145,8 +146,8 @@ func (c Call) errorKey() string {
 // Failure is a model that failed.
 type Failure struct {
 	Model string
-	// Status is that of the last call, 0 if there was no answer; 200 if the answer broke off or
-	// reported an error.
+	// Status is the status of the last call: 0 if there was no answer, 200 if the answer broke off
+	// or reported an error.
 	Status  int
 	Message string
 }
@@ -163,8 +164,8 @@ func (f *Failure) Error() string {
 	return text + ": " + f.Message
 }
 
-// class is what is known of a call when it begins. Which one is main is known only in the end: see
-// Usage.
+// class is what is known about a call when it begins. Which class is main is known only at the end:
+// see Usage.
 type class int
 
 const (
@@ -187,9 +188,10 @@ func (c Call) class() class {
 // ledger counts the calls of a session.
 type ledger struct {
 	tallies [classes]Tally
-	// failures are how the last call of each class ended that was not given up; nil if well.
+	// failures has the error of the last call of each class that was not given up; nil if it
+	// succeeded.
 	failures [classes]*Failure
-	// calls are the last ones; next is where the oldest is when there are maxCalls.
+	// calls holds the last calls. next is the place of the oldest when there are maxCalls.
 	calls []Call
 	next  int
 }
@@ -201,7 +203,7 @@ func (l *ledger) add(c Call) {
 	}
 	l.tallies[k].add(c)
 	switch {
-	case c.Aborted: // says nothing about the model
+	case c.Aborted: // an aborted call says nothing about the model
 	case c.Error != "":
 		l.failures[k] = &Failure{Model: c.Model, Status: c.Status, Message: c.Error}
 	default:
@@ -222,7 +224,7 @@ func (l *ledger) main() class {
 	return withTools
 }
 
-// Usage returns what was used in calls that have ended.
+// Usage returns the usage of the calls that have ended.
 func (s *Session) Usage() Usage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,7 +263,7 @@ func (s *Session) Failure() error {
 	return nil
 }
 
-// Plus is the sum of two usages, of which neither is changed.
+// Plus returns the sum of two usages and changes neither.
 func (u Usage) Plus(more Usage) Usage {
 	sum := Usage{Main: newTally(), Side: newTally()}
 	for _, one := range []Usage{u, more} {

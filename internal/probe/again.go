@@ -15,7 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/peers/fakemodel"
 )
 
-// way is how a session is gone on with in a new process.
+// way is a way to go on with a session in a new process.
 type way struct {
 	fact   string
 	offers func(acp.Capabilities) bool
@@ -84,14 +84,14 @@ func continueSession(w way) func(context.Context, *rig, *Check) error {
 // lost is a session whose process is gone.
 type lost struct {
 	session string
-	// codeword was said in its first turn, a tool of server called. log is what the server had seen
-	// by the end.
+	// codeword was said in its first turn, in which a tool of server was called. log is the
+	// server's log at the end.
 	codeword string
 	server   *server
 	log      []fakemcp.Entry
 }
 
-// lose has a turn and kills the process.
+// lose runs a turn and kills the process.
 func (a *process) lose(ctx context.Context) (l lost, err error) {
 	l.codeword = "petunia-" + rand.Text()
 	t, _ := a.remote()
@@ -117,8 +117,8 @@ func (a *process) lose(ctx context.Context) (l lost, err error) {
 	return l, err
 }
 
-// addSecondTurn has a turn in the new process, and tells what the model is shown and which server
-// is called.
+// addSecondTurn runs a turn in the new process, and adds facts about what the model is shown and
+// which server is called.
 func (c *Check) addSecondTurn(ctx context.Context, a *process, l lost, after *server) error {
 	turn, err := a.prompt(ctx, l.session, call(after.tool, "{}")+" [[SAY the second turn is over]]")
 	if err != nil {
@@ -157,7 +157,7 @@ func arrived(log []fakemcp.Entry) (n int) {
 	return n
 }
 
-// refusal is an error of the agent with what it says beside the message.
+// refusal returns the text of an agent's error, with the data beside its message.
 func refusal(err error) string {
 	var refused *acp.AgentError
 	if errors.As(err, &refused) && len(refused.Data) > 0 {
@@ -188,8 +188,8 @@ func (a *process) said() (n int) {
 	return n
 }
 
-// addReplay tells when the history was replayed: n updates before the answer, and all in all so
-// many before the prompt.
+// addReplay adds a fact about when the history was replayed: n counts the updates before the
+// answer, and all counts those before the prompt.
 func (c *Check) addReplay(n, all int) {
 	switch {
 	case n > 0:
@@ -221,7 +221,7 @@ func called(tool string) func(fakemodel.Request) bool {
 	}
 }
 
-// addHistory tells whether the first request of a turn has the whole history.
+// addHistory adds a fact: whether the first request of a turn has the whole history.
 func (c *Check) addHistory(t *turn, parts []fragment) {
 	requests := t.requests()
 	if len(requests) == 0 {

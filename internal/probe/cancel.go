@@ -64,7 +64,7 @@ func askCancelTool(ctx context.Context, r *rig, c *Check) error {
 	return nil
 }
 
-// addClosed tells how the tool calls look that the agent has announced.
+// addClosed adds a fact about the final state of the tool calls that the agent has announced.
 func (c *Check) addClosed(a *process) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -125,7 +125,7 @@ func askCancelModel(ctx context.Context, r *rig, c *Check) error {
 	return nil
 }
 
-// running is a turn that is going on.
+// running is a turn in progress.
 type running struct {
 	*turn
 	session string
@@ -169,7 +169,7 @@ func (r *running) cancel(ctx context.Context, c *Check) error {
 	if err := r.a.conn.Cancel(ctx, r.session); err != nil {
 		return err
 	}
-	<-r.ended // at the latest when ctx ends
+	<-r.ended // the turn ends at the latest with ctx
 	took := time.Since(cancelled)
 	var agentError *acp.AgentError
 	switch {
@@ -187,5 +187,5 @@ func (r *running) cancel(ctx context.Context, c *Check) error {
 	return nil
 }
 
-// quote puts a text on lines that an agent which carries directives out itself passes over.
+// quote puts a text on lines that are skipped by an agent which carries out directives itself.
 func quote(text string) string { return "> " + strings.ReplaceAll(text, "\n", "\n> ") + "\n" }

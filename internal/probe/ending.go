@@ -17,12 +17,12 @@ import (
 const (
 	// exitPatience is how long an agent may take to end once its stdin is closed.
 	exitPatience = 2 * time.Second
-	// orphanTime is how long what an agent has started may take to die after it.
+	// orphanTime is how long processes of an agent may take to die after it.
 	orphanTime = 500 * time.Millisecond
 )
 
-// shellTools are the names under which agents offer the model a shell, and the argument that takes
-// the command. Some refuse an argument that they do not know.
+// shellTools has the names under which agents offer the model a shell, and the argument that takes
+// the command. Some refuse an unknown argument.
 var shellTools = []struct{ name, argument string }{
 	{"^([Bb]ash|shell|run_shell_command)$", "command"},
 	{"^exec_command$", "cmd"}, // codex
@@ -48,7 +48,7 @@ func askExit(ctx context.Context, r *rig, c *Check) error {
 		if err != nil {
 			return err
 		}
-		// With a connection to a server: that keeps some programs from ending.
+		// The agent has a connection to a server, which keeps some programs from ending.
 		if _, err := a.prompt(ctx, session, call(s.tool, "{}")+" [[SAY a turn]]"); err != nil {
 			return err
 		}

@@ -25,22 +25,22 @@ import (
 // DefaultTimeout is how long a check may take.
 const DefaultTimeout = 60 * time.Second
 
-// Options say what is probed, and where.
+// Options say which agent is probed, and where.
 type Options struct {
 	// Entry is an agent of type ACP. Its model's URL and key are not used.
 	Entry agent.Entry
-	// BaseDir is what the entry's cwd is relative to.
+	// BaseDir is the folder to which the entry's cwd is relative.
 	BaseDir string
-	// Isolation is that of the agent's space; it has this machine's network.
+	// Isolation is the isolation of the agent's sandbox, which has this machine's network.
 	Isolation string
 	// Executable is this program: its main calls sandbox.InitMain, and tools.StdioMain for the
 	// arguments after [StdioCommand].
 	Executable string
-	// Version is evalrun's own, which the agent is told.
+	// Version is evalrun's own version, which the agent is told.
 	Version string
-	// Only are the names of the checks to make; empty for all of [Names].
+	// Only has the names of the checks to make; empty means all of [Names].
 	Only []string
-	// Timeout of each check; 0 means DefaultTimeout.
+	// Timeout is the timeout of each check; 0 means DefaultTimeout.
 	Timeout time.Duration
 	// Done, if not nil, is called after each check.
 	Done func(Check)
@@ -49,19 +49,19 @@ type Options struct {
 // StdioCommand is the command of [Options.Executable] that is an MCP server on stdin and stdout.
 const StdioCommand = "probe-mcp-server"
 
-// Report is what was found out.
+// Report holds the results of a probe.
 type Report struct {
 	Agent Agent `json:"agent"`
-	// Isolation is what the agent ran in.
+	// Isolation is the isolation in which the agent ran.
 	Isolation string    `json:"isolation"`
 	StartedAt time.Time `json:"startedAt"`
 	TookMs    int64     `json:"tookMs"`
 	Checks    []Check   `json:"checks"`
 }
 
-// Agent is who was probed.
+// Agent is the agent that was probed.
 type Agent struct {
-	// Entry is the name of the entry, Name and Version what the agent says of itself.
+	// Entry is the name of the entry. Name and Version are what the agent reports about itself.
 	Entry   string `json:"entry"`
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -74,14 +74,14 @@ type Check struct {
 	Name string `json:"name"`
 	// Verdict is Yes, No or Failed, or a few words where these would say too little.
 	Verdict string `json:"verdict"`
-	// TookMs is how long the whole check took, with the start of the agent.
+	// TookMs is how long the whole check took, including the start of the agent.
 	TookMs int64 `json:"tookMs"`
-	// Detail says why the verdict is no, or what the check failed with.
+	// Detail says why the verdict is no, or why the check failed.
 	Detail string `json:"detail,omitempty"`
 	Facts  []Fact `json:"facts"`
 }
 
-// Fact is one thing that was seen.
+// Fact is one observation.
 type Fact struct {
 	Name    string `json:"name"`
 	Verdict string `json:"verdict"`
@@ -95,13 +95,13 @@ type Fact struct {
 const (
 	Yes    = "yes"
 	No     = "no"
-	NA     = "n/a"    // it cannot be told of this agent
+	NA     = "n/a"    // the fact cannot be found out for this agent
 	Failed = "failed" // the check could not be made
 
 	notAdvertised = "not advertised"
 )
 
-// StartError is why an agent cannot be probed: it does not start, or does not answer initialize.
+// StartError says why an agent cannot be probed: it does not start, or does not answer initialize.
 type StartError struct{ Err error }
 
 func (e *StartError) Error() string { return "the agent cannot be probed: " + e.Err.Error() }
@@ -116,7 +116,7 @@ type question struct {
 	answer func(ctx context.Context, r *rig, c *Check) error
 }
 
-// questions are all checks, in the order in which they are made.
+// questions lists all checks, in the order in which they are made.
 var questions = []question{
 	{"initialize", askInitialize},
 	{"stdio", transport(onStdio)},
@@ -133,7 +133,7 @@ var questions = []question{
 	{"orphans", askOrphans},
 }
 
-// Names are the names of the checks, in their order.
+// Names returns the names of the checks, in their order.
 func Names() []string {
 	var names []string
 	for _, q := range questions {
@@ -145,9 +145,9 @@ func Names() []string {
 // Supports reports whether an agent can be probed: whether it speaks the Agent Client Protocol.
 func Supports(e agent.Entry) bool { return acpagent.SettingsOf(e) != nil }
 
-// Run makes the checks, one after another: they measure times. It begins with initialize whatever
-// was asked for; the error is a [*StartError] if that fails, and the cause of ctx if it ends. What
-// was found out by then is in the report.
+// Run makes the checks, one after another: they measure times. It always begins with initialize.
+// The error is a [*StartError] if that fails, and the cause of ctx if ctx ends. The report has the
+// results up to then.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	for _, name := range o.Only {
 		if !slices.Contains(Names(), name) {
@@ -165,7 +165,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // what an agent has left there is in nobody's way
+	defer func() { _ = os.RemoveAll(dir) }() // files that an agent has left there harm nobody
 	report := &Report{Agent: Agent{Entry: o.Entry.Name}, Isolation: o.Isolation, StartedAt: time.Now().UTC()}
 	for _, q := range questions {
 		if q.name != "initialize" && len(o.Only) > 0 && !slices.Contains(o.Only, q.name) {
@@ -206,7 +206,7 @@ func (o *Options) ask(ctx context.Context, dir string, q question, about *Agent)
 	return c, err
 }
 
-// add adds a fact; took is how long it took, negative where that is no matter.
+// add adds a fact. took is how long it took; it is negative if that does not matter.
 func (c *Check) add(name, verdict string, took time.Duration, format string, args ...any) {
 	f := Fact{Name: name, Verdict: verdict, Detail: fmt.Sprintf(format, args...)}
 	if took >= 0 {
@@ -229,7 +229,7 @@ func (c *Check) Fact(name string) string {
 	return ""
 }
 
-// whether is Yes or No.
+// whether returns Yes or No.
 func whether(b bool) string {
 	if b {
 		return Yes
@@ -237,11 +237,11 @@ func whether(b bool) string {
 	return No
 }
 
-// models are names that agents take who know the models of their provider.
+// models has names that are accepted by agents which know the models of their provider.
 var models = map[string]string{"anthropic": "claude-sonnet-4-5", "gemini": "gemini-2.5-pro"}
 
-// scriptedModel is the model of an entry as the scripted one: nothing is left of where its own is,
-// and it has a name.
+// scriptedModel returns an entry's model as the scripted one: without its own URL and key, and with
+// a name.
 func scriptedModel(own *agent.Model) *agent.Model {
 	m := agent.Model{Name: "gpt-5"}
 	if own != nil {

@@ -26,14 +26,14 @@ const (
 	// toolsPatience is how long an agent may take to ask a server for its tools; a prompt before
 	// that would measure something else.
 	toolsPatience = 10 * time.Second
-	// modelPatience is how long an agent may take to call its model. The fixture of an agent has
-	// none.
+	// modelPatience is how long an agent may take to call its model. The fixture of an agent has no
+	// model.
 	modelPatience = 5 * time.Second
 	// tellPatience is how long an agent may take to tell others of a cancel.
 	tellPatience = 2 * time.Second
 )
 
-// rig is everything that one check needs around the agent.
+// rig has everything that one check needs around the agent.
 type rig struct {
 	o     *Options
 	about *Agent
@@ -76,7 +76,7 @@ func (r *rig) close() error {
 	return errors.Join(append(errs, r.model.Close())...)
 }
 
-// explain adds to an error what the agent logged last.
+// explain adds the end of the agent's log to an error.
 func (r *rig) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -90,7 +90,7 @@ func (r *rig) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// process is one process of the agent, and what came from it.
+// process is one process of the agent, with its messages.
 type process struct {
 	r           *rig
 	marker      string
@@ -195,7 +195,7 @@ func (a *process) configure(ctx context.Context, sessionID string) error {
 	return nil
 }
 
-// turn is a prompt and what the model was asked because of it.
+// turn is a prompt with the requests that it has caused to the model.
 type turn struct {
 	a *process
 	// word is in the prompt and nowhere else.
@@ -204,8 +204,8 @@ type turn struct {
 	took   time.Duration
 }
 
-// prompt has a turn. The agent is given the text with a word by which the model's requests are
-// known.
+// prompt runs a turn. The agent gets the text with a word by which the requests to the model are
+// recognised.
 func (a *process) prompt(ctx context.Context, sessionID, text string) (*turn, error) {
 	t := &turn{a: a, word: rand.Text()}
 	return t, t.run(ctx, sessionID, text)
@@ -218,14 +218,15 @@ func (t *turn) run(ctx context.Context, sessionID, text string) (err error) {
 	return err
 }
 
-// requests are those of the agent's own loop for this turn. Agents ask for a title and the like as
-// well, and offer no tools there.
+// requests returns the requests of the agent's own loop for this turn. Agents also ask for a title
+// and the like, but offer no tools there.
 func (t *turn) requests() []fakemodel.Request {
 	all := t.a.r.model.Requests()
 	if loop := slices.DeleteFunc(slices.Clone(all), func(r fakemodel.Request) bool { return !t.asks(r) }); len(loop) > 0 {
 		return loop
 	}
-	return slices.DeleteFunc(all, func(r fakemodel.Request) bool { return !t.mentions(r) }) // an agent without any tools
+	// the agent has no tools at all
+	return slices.DeleteFunc(all, func(r fakemodel.Request) bool { return !t.mentions(r) })
 }
 
 // asks reports whether a request is one of the agent's loop for this turn, and offers tools.
@@ -245,7 +246,7 @@ func (a *process) Update(u acp.Update) {
 	a.calls.Apply(u)
 }
 
-// RequestPermission implements [acp.Handler]: everything is allowed.
+// RequestPermission implements [acp.Handler]. It allows everything.
 func (a *process) RequestPermission(_ context.Context, req acp.PermissionRequest) (acp.PermissionOutcome, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -253,7 +254,7 @@ func (a *process) RequestPermission(_ context.Context, req acp.PermissionRequest
 	return acp.Allow(req.Options), nil
 }
 
-// tail keeps the end of what is written.
+// tail keeps the end of the text that is written to it.
 type tail struct {
 	mu  sync.Mutex
 	end []byte

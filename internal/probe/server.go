@@ -19,15 +19,16 @@ import (
 // server is an MCP server of the probe as the agent is told about it, and its log.
 type server struct {
 	declared acp.MCPServer
-	// tool is the name of the tool that returns the marker, call the directive that has it called.
+	// tool is the name of the tool that returns the marker. call is the directive that makes the
+	// model call it.
 	tool   string
 	marker string
 	log    func() ([]fakemcp.Entry, error)
 	wait   func(ctx context.Context, until func([]fakemcp.Entry) bool) error
 }
 
-// call is the directive that has a tool called, for the scripted model and for an agent that
-// carries directives out itself.
+// call returns the directive that makes a tool be called, for the scripted model and for an agent
+// that carries out directives itself.
 func call(tool, args string) string { return fmt.Sprintf("[[CALL %s.%s %s]]", serverName, tool, args) }
 
 const (
@@ -36,7 +37,8 @@ const (
 	onSSE   = acp.TransportSSE
 )
 
-// remote is a transport of a server that outlives the agent; false if the agent takes none.
+// remote returns a transport for a server that outlives the agent; false if the agent supports
+// none.
 func (a *process) remote() (acp.Transport, bool) {
 	for _, t := range []acp.Transport{onHTTP, onSSE} {
 		if a.initialized.Capabilities.Accepts(t) {
@@ -46,7 +48,7 @@ func (a *process) remote() (acp.Transport, bool) {
 	return onStdio, false
 }
 
-// serve starts a server; over HTTP and SSE its first answer takes delay.
+// serve starts a server. Over HTTP and SSE its first answer takes delay.
 func (r *rig) serve(t acp.Transport, delay time.Duration) (*server, error) {
 	s := &server{tool: fakemcp.ToolPrefix + string(t)}
 	if t == onStdio {
@@ -82,7 +84,7 @@ func (r *rig) stdio(s *server) {
 	s.log = func() ([]fakemcp.Entry, error) {
 		log, err := fakemcp.ReadLog(file)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil // it was not started
+			return nil, nil // the server was not started
 		}
 		return log, err
 	}
@@ -125,7 +127,7 @@ func (s *server) awaitTools(ctx context.Context) error {
 	return err
 }
 
-// has is a condition: an entry like this is in the log.
+// has returns a condition that the log has such an entry.
 func has(method, tool string, answered bool) func([]fakemcp.Entry) bool {
 	return func(log []fakemcp.Entry) bool {
 		return slices.ContainsFunc(log, func(e fakemcp.Entry) bool {
@@ -134,7 +136,7 @@ func has(method, tool string, answered bool) func([]fakemcp.Entry) bool {
 	}
 }
 
-// offered is what the client said when it connected: the version of MCP, and who it is. Since
+// offered returns what the client said when it connected: its version of MCP, and who it is. Since
 // 2026-07-28 that is in the _meta of each request.
 func offered(log []fakemcp.Entry) string {
 	for _, e := range log {

@@ -43,7 +43,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// line is a text that is shown on a line, in part if it is long.
+// line returns a text as it is shown on one line, shortened if it is long.
 func line(s string) string {
 	if s = redact.Line(s); len(s) > maxDetail {
 		return strings.ToValidUTF8(s[:maxDetail], "") + "…"

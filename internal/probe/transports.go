@@ -127,7 +127,7 @@ func transport(t acp.Transport) func(context.Context, *rig, *Check) error {
 	}
 }
 
-// missing names those of the facts of which the verdict is no.
+// missing names the facts whose verdict is no.
 func (c *Check) missing(names ...string) string {
 	names = slices.DeleteFunc(names, func(name string) bool { return c.Fact(name) != No })
 	if len(names) == 0 {
@@ -141,7 +141,7 @@ func admitted(log []fakemcp.Entry) bool {
 	return slices.ContainsFunc(log, func(e fakemcp.Entry) bool { return e.Method != fakemcp.MethodRefused })
 }
 
-// addSeen tells whether the model was offered a server's tool, and under which name.
+// addSeen adds a fact: whether the model was offered a server's tool, and under which name.
 func (c *Check) addSeen(t *turn, s *server) {
 	requests := t.requests()
 	if len(requests) == 0 {
@@ -156,7 +156,7 @@ func (c *Check) addSeen(t *turn, s *server) {
 	c.add(FactSeen, Yes, timeless, "as %s", name)
 }
 
-// toolIn is the name under which a request offers a tool, and how many it offers.
+// toolIn returns the name under which a request offers a tool, and how many tools it offers.
 func toolIn(r fakemodel.Request, tool string) (name string, offered int) {
 	if i := slices.IndexFunc(r.Tools, func(name string) bool { return strings.HasSuffix(name, tool) }); i >= 0 {
 		name = r.Tools[i]
@@ -164,7 +164,7 @@ func toolIn(r fakemodel.Request, tool string) (name string, offered int) {
 	return name, len(r.Tools)
 }
 
-// asks are the options that the agent has offered when it asked for permission.
+// asks returns the options that the agent offered when it asked for permission.
 func (a *process) asks() (options []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -176,12 +176,12 @@ func (a *process) asks() (options []string) {
 	return options
 }
 
-// addArrived tells whether a tool was called, by the server's own log.
+// addArrived adds a fact from the server's own log: whether a tool was called.
 func (c *Check) addArrived(log []fakemcp.Entry, tool string) {
 	c.add(FactArrived, whether(has("tools/call", tool, true)(log)), timeless, "the server was asked for %s", methods(log))
 }
 
-// methods are what a server was asked for.
+// methods returns the methods that were called at a server.
 func methods(log []fakemcp.Entry) string {
 	var names []string
 	for _, e := range log {
@@ -195,7 +195,7 @@ func methods(log []fakemcp.Entry) string {
 	return strings.Join(names, ", ")
 }
 
-// addShown tells whether what the tool returned came to the model.
+// addShown adds a fact: whether the result of the tool reached the model.
 func (c *Check) addShown(t *turn, marker string) {
 	requests := t.requests()
 	if len(requests) == 0 {
@@ -302,8 +302,8 @@ func askDeadServer(ctx context.Context, r *rig, c *Check) error {
 	return nil
 }
 
-// complaint is what the agent has reported of a server that it cannot use: a tool call that failed, or
-// an update that names the server.
+// complaint returns the agent's report about a server that it cannot use: a failed tool call, or an
+// update that names the server.
 func (a *process) complaint() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
