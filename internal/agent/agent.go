@@ -21,8 +21,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// Agent runs segments. Implementations are safe for concurrent use. A segment's own processes are gone
-// when Run returns; what serves several segments is gone when Close returns.
+// Agent runs segments. Implementations are safe for concurrent use. A segment's own processes are
+// gone when Run returns; processes that serve several segments are gone when Close returns.
 type Agent interface {
 	// Run runs one segment to its end. A failure of the agent is a Fault in the outcome; an error
 	// means that evalrun itself has failed (a full disk). When ctx is done the agent is ended and

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Options are what a proxy may be given.
+// Options are the options of a proxy.
 type Options struct {
 	// Resolve returns the addresses of a host name; nil asks this machine's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)

@@ -93,12 +93,13 @@ type action struct {
 	done bool
 	// pause is how long it waits, at most poll.
 	pause time.Duration
-	// idle says that nothing can be done before due, or ever if that is zero, unless the store changes.
+	// idle says that nothing can be done before due, or ever if due is zero, unless the store
+	// changes.
 	idle bool
 	due  time.Time
 }
 
-// rests reports whether there is still nothing to do. It asks the store for nothing, so that waiting
+// rests reports whether there is still nothing to do. It does not ask the store, so that waiting
 // costs nothing.
 func (r *Runner) rests(due time.Time, changed <-chan struct{}) bool {
 	select {

@@ -63,8 +63,8 @@ func newEventLog(o *Options, runs *runCache, failFast func(context.Context, stor
 		written: map[string]bool{}, errs: map[string]error{}}
 }
 
-// WriteEvents brings the events.jsonl of a run up to date, for a process that has changed the run and
-// runs nothing. red takes secrets out of it.
+// WriteEvents brings the events.jsonl of a run up to date, for a process that has changed the run
+// and runs nothing. red removes secrets from the file.
 func WriteEvents(ctx context.Context, s Store, runID string, red *redact.Redactor) error {
 	o := &Options{Store: s}
 	runs := newRunCache(o)
@@ -246,7 +246,7 @@ func (l *eventLog) note(runID string, err error) {
 	l.errs[runID] = err
 }
 
-// flushRun brings a run's file up to date and hands on what the caller has not seen.
+// flushRun brings a run's file up to date and hands on the events that the caller has not seen.
 func (l *eventLog) flushRun(ctx context.Context, runID string, seen int64, last bool) (
 	reached int64, finished bool, err error) {
 	if removed, err := l.isRemoved(ctx, runID); removed || err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// Store is what a Runner needs of the store whose rollouts it works on.
+// Store is the part of the store that a Runner needs.
 type Store interface {
 	rollout.Store
 	store.Mailbox
@@ -29,7 +29,7 @@ type Store interface {
 	Wake() <-chan store.WakeUp
 }
 
-// Options are what a Runner needs.
+// Options are the options of a Runner.
 type Options struct {
 	Store Store
 	// RunID restricts the runner to one run; empty means every run of the store.

@@ -44,7 +44,7 @@ type runCache struct {
 	gateway *gateway.Gateway
 	// http is the client for requests to judges, and to MCP servers while no agent runs.
 	http *http.Client
-	// judging is what judgesAtOnce returns.
+	// judging is the value that judgesAtOnce returns.
 	judging int
 }
 

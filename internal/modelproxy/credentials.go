@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// keyHeaders are the headers in which clients send their key: OpenAI's, Anthropic's, Gemini's, Azure's.
-// Gemini also takes it as the query parameter keyQuery.
+// keyHeaders has the headers in which clients send their key: OpenAI's, Anthropic's, Gemini's,
+// Azure's. Gemini also takes it as the query parameter keyQuery.
 var keyHeaders = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-Key"}
 
 const (

@@ -99,7 +99,8 @@ type process struct {
 	initialized acp.InitializeResult
 	// started is how long it took from the start of the program to its answer to initialize.
 	started time.Duration
-	// onEnd, if not nil, is called when the process has ended, before what it left behind is ended.
+	// onEnd, if not nil, is called when the process has ended, before the processes that it left
+	// behind are ended.
 	onEnd  func()
 	turns  sync.WaitGroup
 	ending sync.Once

@@ -12,7 +12,8 @@ import (
 // maxPages is how much of an agent's list of sessions is read.
 const maxPages = 100
 
-// askSessions asks whether an agent lists, forks and deletes a session, as far as it says that it can.
+// askSessions asks whether an agent lists, forks and deletes a session, as far as it says that it
+// supports that.
 func askSessions(ctx context.Context, r *rig, c *Check) error {
 	a, err := r.start(ctx)
 	if err != nil {

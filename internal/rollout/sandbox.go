@@ -20,32 +20,32 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// sandboxSpec says what the sandboxes of one rollout have in common: folders, servers and
-// variables. The rollout need not be one of a task.
+// sandboxSpec has the common parts of the sandboxes of one rollout: folders, servers and variables.
+// The rollout need not have a task.
 type sandboxSpec struct {
 	folders   workspace.Layout
 	isolation string
 	task      *tasks.Task
 	lookup    tasks.Lookup
-	// servers are the MCP servers, declared the same with their ${VAR}s.
+	// servers are the MCP servers. declared are the same servers with their ${VAR}s.
 	servers  []tasks.MCPServer
 	declared []tasks.MCPServer
-	// hidden are folders of this machine that nothing in a sandbox may see.
+	// hidden lists folders of this machine that no process in a sandbox may see.
 	hidden []string
-	// resolved are the variables of environment.env, after those of the image.
+	// resolved has the variables of environment.env, after those of the image.
 	resolved []string
-	// marker is that of the rollout.
+	// marker is the marker of the rollout.
 	marker string
-	// image is that of the task, nil if it has none. executable is the evalrun program.
+	// image is the image of the task; nil if it has none. executable is the evalrun program.
 	image      *image.Image
 	executable string
-	// compose is the compose file of the task, nil if it has none. services are its services, nil
+	// compose is the compose file of the task; nil if it has none. services are its services; nil
 	// while they do not run.
 	compose  *container.Compose
 	services *container.Services
 }
 
-// release lets go of what the sandboxes need.
+// release releases the resources of the sandboxes.
 func (s *sandboxSpec) release() {
 	if s.folders.Link != "" {
 		_ = os.Remove(s.folders.Link) // the next segment replaces it
@@ -56,8 +56,8 @@ func (s *sandboxSpec) release() {
 	}
 }
 
-// newSandboxSpec makes the spec of the claimed rollout, which the caller releases. begins says that
-// the rollout begins; its folders are not there yet.
+// newSandboxSpec makes the spec of the claimed rollout. The caller must release it. begins says
+// that the rollout begins, so its folders do not exist yet.
 func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec, err error) {
 	plan := &h.run.Plan
 	s := &sandboxSpec{isolation: h.isolation(), marker: h.marker(), lookup: plan.Lookup(h.host.Resolve),
@@ -67,7 +67,7 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec,
 			s.release()
 		}
 	}()
-	if s.isolation == sandbox.IsolationProcess { // else the sandbox shows the folders at short places
+	if s.isolation == sandbox.IsolationProcess { // otherwise the sandbox shows the folders under short paths
 		if s.folders.Link, err = workspace.LinkTo(s.folders.Root, s.marker); err != nil {
 			return nil, setupFault(err)
 		}
@@ -107,7 +107,7 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec,
 		if err := (rolloutImages{h}).open(ctx, s, begins); err != nil {
 			return nil, err
 		}
-	} else if task.HasImage() { // planned by an evalrun that could leave the image out
+	} else if task.HasImage() { // the plan is of an evalrun that could leave the image out
 		return nil, setupFault(errors.New(
 			"the run was planned to run the task without its image, which is not possible any more; plan a new run"))
 	}
@@ -120,8 +120,8 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec,
 	return s, s.resolve()
 }
 
-// fetchAgain brings a task back whose folder is not there any more: the cache was emptied, or the
-// store is on another machine.
+// fetchAgain fetches a task whose folder is gone: the cache was emptied, or the store is on another
+// machine.
 func fetchAgain(ctx context.Context, ref *eval.Task) (string, error) {
 	folder, err := taskcache.Parse(ref.Source)
 	if err != nil {
@@ -168,8 +168,8 @@ func (s *sandboxSpec) present() error {
 	return nil
 }
 
-// config is the sandbox that all processes of the rollout share. They see the agent's home, and
-// only the agent is later allowed to write to it.
+// config returns the sandbox configuration that all processes of the rollout share. They see the
+// agent's home; later only the agent is allowed to write to it.
 func (s *sandboxSpec) config(network tasks.Network, user string) (sandbox.Config, error) {
 	c := sandbox.Config{Isolation: s.isolation, Network: s.networked(network), Hidden: s.hidden, Limits: s.limits()}
 	if s.folders.OwnTree {
@@ -188,14 +188,14 @@ func (s *sandboxSpec) config(network tasks.Network, user string) (sandbox.Config
 	return c, err
 }
 
-// networked reports whether processes get this machine's network. The task's own setting holds for
-// a phase that has none.
+// networked reports whether processes get this machine's network. A phase without a setting has the
+// task's.
 func (s *sandboxSpec) networked(network tasks.Network) bool {
 	mode := s.networkOf(network).NetworkMode
 	return mode != tasks.NetworkNone && mode != tasks.NetworkAllowlist
 }
 
-// environ are the variables of the task, and those that say where the folders are.
+// environ returns the variables of the task, and those that say where the folders are.
 func (s *sandboxSpec) environ(cfg *sandbox.Config) []string {
 	out := slices.Clone(s.resolved)
 	return append(out, "EVALRUN_APP_DIR="+cfg.Path(s.folders.Workdir), "EVALRUN_LOGS_DIR="+cfg.Path(workspace.InsideLogs),

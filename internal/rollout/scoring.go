@@ -13,16 +13,16 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// evaluatorWait is what an evaluator waits for.
+// evaluatorWait is an evaluator with the interrupts or requests for which it waits.
 type evaluatorWait struct {
 	evaluatorID string
 	interrupts  []wait.Interrupt
-	// requests are what a judge asks in batches of its providers.
+	// requests are the questions of a judge that go into batches of its providers.
 	requests []judge.Request
 }
 
-// wait notes what an evaluator waits for. An evaluator that cannot wait so has failed, which the
-// result says.
+// wait notes what an evaluator waits for. If it cannot wait for that, it has failed, and wait
+// returns its result.
 func (s *scoring) wait(def eval.Definition, raw json.RawMessage) []eval.Result {
 	interrupts, err := wait.ParseInterrupts(raw)
 	if limit := s.held.run.Plan.Set.Limits.Suspensions; err == nil && s.held.claim.Scorings >= limit {
@@ -36,11 +36,11 @@ func (s *scoring) wait(def eval.Definition, raw json.RawMessage) []eval.Result {
 	return nil
 }
 
-// batchPayload says what a trigger waits for whose request goes to a batch.
+// batchPayload is the payload of a trigger whose request goes to a batch.
 type batchPayload struct {
 	Provider string `json:"provider"`
 	Model    string `json:"model"`
-	// Question is the same where the same is asked, which is paid for once.
+	// Question is the same for equal requests, which are paid for once.
 	Question string `json:"question"`
 }
 
@@ -63,8 +63,8 @@ func batchTrigger(r judge.Request, batching judge.Batching) (n store.NewTrigger,
 	return n, err
 }
 
-// deliveries are what has arrived for an evaluator, by the ids of its interrupts. Of siblings it is
-// what came first.
+// deliveries returns the deliveries for an evaluator, by the ids of its interrupts. Of siblings it
+// has the one that came first.
 func (s *scoring) deliveries(evaluatorID string) map[string]eval.Delivery {
 	out := map[string]eval.Delivery{}
 	for _, t := range s.held.claim.Deliveries {
@@ -83,8 +83,8 @@ func (s *scoring) deliveries(evaluatorID string) map[string]eval.Delivery {
 	return out
 }
 
-// waitForScores puts the rollout to wait for its evaluators. The process keeps nothing of it: what
-// the others have said is stored in the same transaction.
+// waitForScores makes the rollout wait for its evaluators. The process keeps nothing of it: the
+// results of the others are stored in the same transaction.
 func (r *Rollout) waitForScores(ctx context.Context, s *scoring) error {
 	wait := store.ScoreWait{Results: s.last, Timeout: r.held.run.Plan.ScoreTimeout(time.Now())}
 	for _, w := range s.waits {

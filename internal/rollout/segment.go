@@ -44,7 +44,7 @@ func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 	if r.budget, seg.Earlier, err = r.held.newBudget(ctx); err != nil {
 		return agent.Outcome{}, err
 	}
-	if f := r.budget.Exceeded(nil); f != nil { // an attempt before was broken off
+	if f := r.budget.Exceeded(nil); f != nil { // an earlier attempt was broken off
 		return agent.Outcome{Fault: f}, nil
 	}
 	seg.Budget = r.budget
@@ -55,7 +55,7 @@ func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 		return agent.Outcome{}, err
 	}
 	var spec *sandboxSpec
-	if r.held.entry.Needs().Sandbox { // an image may take minutes, for which no slot is held
+	if r.held.entry.Needs().Sandbox { // fetching an image may take minutes, during which no slot is held
 		if spec, err = r.held.newSandboxSpec(ctx, seg.Number == 1); err != nil {
 			return faultOrError(err)
 		}
@@ -65,7 +65,7 @@ func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 	if err := r.slot.Acquire(ctx); err != nil {
 		return agent.Outcome{}, err
 	}
-	if err := r.held.stillHeld(); err != nil { // an agent of ours would work in the next holder's folders
+	if err := r.held.stillHeld(); err != nil { // our agent would work in the next holder's folders
 		return agent.Outcome{}, err
 	}
 	r.started = time.Now()
@@ -76,7 +76,7 @@ func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 	return a.Run(ctx, seg)
 }
 
-// limitTime gives the segment what the limits leave for it.
+// limitTime sets the time that the limits leave for the segment.
 func (r *Rollout) limitTime(seg *agent.Segment) *fault.Fault {
 	limits := r.held.run.Plan.Set.Limits
 	seg.LimitTo(limits.SegmentTimeout, limits.SegmentTimeout, "limits.segmentTimeout")
@@ -91,8 +91,8 @@ func (r *Rollout) limitTime(seg *agent.Segment) *fault.Fault {
 	return nil
 }
 
-// timeSpent reports whether nothing is left of limits.timeout, so that another attempt would only
-// time out again. Calls that were held open for the agent are waiting, not working time.
+// timeSpent reports whether limits.timeout is used up, so that another attempt would only time out
+// again. The time of calls that were held open is waiting time, not working time.
 func (r *Rollout) timeSpent(held time.Duration) bool {
 	worked := r.held.claim.Clocks.Working
 	if !r.started.IsZero() {
@@ -102,9 +102,9 @@ func (r *Rollout) timeSpent(held time.Duration) bool {
 	return limit > 0 && worked >= limit
 }
 
-// workspaceFault is the outcome if the agent has left something in its workspace that cannot be
-// kept: what evalrun may not read, folders that are nested deeper than a path can be long, or files
-// that something still changes. Any other error is evalrun's own.
+// workspaceFault returns the outcome if the workspace cannot be kept: it has files that evalrun may
+// not read, folders that are nested too deep for a path, or files that still change. Any other
+// error is evalrun's own.
 func workspaceFault(err error) (agent.Outcome, error) {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, snapshot.ErrChanged) {
 		return agent.Outcome{Fault: fault.New(fault.Unresumable,
@@ -113,7 +113,7 @@ func workspaceFault(err error) (agent.Outcome, error) {
 	return faultOrError(err)
 }
 
-// faultOrError tells what is wrong with the task or the agent from what is wrong with us.
+// faultOrError separates faults of the task or the agent from errors of evalrun.
 func faultOrError(err error) (agent.Outcome, error) {
 	var f *fault.Fault
 	if errors.As(err, &f) {

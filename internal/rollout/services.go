@@ -10,8 +10,8 @@ import (
 )
 
 // startServices starts the services of the task's compose file, unless they run. They run until the
-// agent is suspended or has failed, else until its tests have ended, and use the folders of the
-// rollout for their volumes: nothing else of them is kept over a suspension.
+// agent is suspended or has failed, otherwise until its tests have ended. Their volumes are in the
+// folders of the rollout; nothing else of them survives a suspension.
 func (s *sandboxSpec) startServices(ctx context.Context, h *held) error {
 	if s.compose == nil {
 		return nil
@@ -29,7 +29,7 @@ func (s *sandboxSpec) startServices(ctx context.Context, h *held) error {
 		if err := (rolloutImages{h}).keepServices(s.compose.Built()); err != nil {
 			return err
 		}
-		h.services = services // also if some of them cannot be started
+		h.services = services // this is set even if some of them cannot be started
 		rolloutImages{h}.told("starting the services of " + container.ComposeFile)
 		if err := services.Up(ctx); err != nil {
 			if ctx.Err() != nil {
@@ -42,8 +42,8 @@ func (s *sandboxSpec) startServices(ctx context.Context, h *held) error {
 	return nil
 }
 
-// startServicesAgain starts the services for tests whose agent was run by another process, and says
-// what that means.
+// startServicesAgain starts the services for tests whose agent another process has run. The notes
+// say what that means.
 func (s *sandboxSpec) startServicesAgain(ctx context.Context, h *held) (notes []string, err error) {
 	if s.compose != nil && h.services == nil {
 		notes = []string{"the services of " + container.ComposeFile +
@@ -52,8 +52,8 @@ func (s *sandboxSpec) startServicesAgain(ctx context.Context, h *held) (notes []
 	return notes, s.startServices(ctx, h)
 }
 
-// keptOffTheNetwork reports whether some of those that use the services must not reach the network.
-// By way of the services' own network they could.
+// keptOffTheNetwork reports whether some process that uses the services must not reach the network.
+// It could do so through the services' own network.
 func (s *sandboxSpec) keptOffTheNetwork() bool {
 	for _, stage := range s.task.Stages() {
 		for _, n := range []tasks.Network{stage.Agent.Network, stage.Verifier.Reaches()} {

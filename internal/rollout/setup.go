@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// setup is what runs before the agent. Servers start each time, since they end with its process;
-// commands run once.
+// setup returns the setup that runs before the agent. Servers start each time, since they end with
+// its process; commands run once.
 func (s *sandboxSpec) setup(cfg *sandbox.Config, stage *tasks.Stage, first bool) (*sandbox.Setup, error) {
 	out := &sandbox.Setup{Services: s.entrypoint()}
 	for _, server := range s.servers {
@@ -84,7 +84,7 @@ func (s *sandboxSpec) setup(cfg *sandbox.Config, stage *tasks.Stage, first bool)
 // directory before the step.
 const stepSetup = "setup.sh"
 
-// addressOf is host and port of a URL, empty if it has none.
+// addressOf returns host and port of a URL; empty if it has none.
 func addressOf(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.Hostname() == "" {

@@ -5,8 +5,8 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// copySkills is the command that gives an agent the skills of its task, which are a folder of its
-// environment; nil if the task has none.
+// copySkills returns the command that copies the skills of a task, which are in a folder of its
+// environment, for the agent; nil if the task has none.
 func (s *sandboxSpec) copySkills(entry agent.Entry, cfg *sandbox.Config) *sandbox.SetupCommand {
 	folder := entry.Skills()
 	if s.task == nil || s.task.Config.Environment.SkillsDir == "" || folder == "" {

@@ -33,9 +33,9 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 	if sb.Sockets, err = socketFolder(h.marker()); err != nil {
 		return agent.Outcome{}, err
 	}
-	defer func() { _ = os.RemoveAll(sb.Sockets) }() // nothing but sockets
+	defer func() { _ = os.RemoveAll(sb.Sockets) }() // it has only sockets
 	seg.Sandbox, seg.History = sb, s.history
-	if len(s.info.Usage) > 0 { // of the steps before
+	if len(s.info.Usage) > 0 { // this is the usage of the steps before
 		budget := *seg.Budget
 		budget.Spent = slices.Concat(budget.Spent, s.info.Usage)
 		seg.Budget = &budget
@@ -51,7 +51,7 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 	seg.Gateway = h.behindGateway(spec.servers)
 	if limit := stage.Agent.TimeoutSec.Duration(); limit > 0 {
 		left := limit
-		if stage.Name == "" { // nobody has kept how long a step has worked
+		if stage.Name == "" { // the working time of a step is not recorded
 			left = max(limit-h.claim.Clocks.Working, time.Millisecond)
 		}
 		seg.LimitTo(left, limit, "agent.timeout_sec")
@@ -68,7 +68,7 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 		if err := s.addSolution(stage, sb, &seg); err != nil {
 			return faultOrError(err)
 		}
-		// if a crash leaves it, no later sandbox shows it
+		// If a crash leaves the solution, no later sandbox shows it.
 		defer func() { _ = workspace.Remove(spec.folders.Dir(workspace.FolderSolution)) }()
 	}
 	for _, name := range h.run.Plan.Env {
@@ -89,8 +89,8 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 	return out, err
 }
 
-// agentSandbox is where the agent of a stage runs. begins says that the stage begins and is not
-// resumed.
+// agentSandbox returns the sandbox in which the agent of a stage runs. begins says that the stage
+// begins and is not resumed.
 func (s *stageRunner) agentSandbox(stage *tasks.Stage, begins bool) (*agent.Sandbox, error) {
 	spec := s.spec
 	cfg, err := spec.config(stage.Agent.Network, stage.Agent.User)
@@ -112,12 +112,12 @@ func (s *stageRunner) agentSandbox(stage *tasks.Stage, begins bool) (*agent.Sand
 			sandbox.Bind{Host: spec.folders.Dir(workspace.FolderHome), Inside: home, Writable: true})
 		p.Config.Own = []string{home}
 	default:
-		p.Home = "" // that of the user
+		p.Home = "" // the agent has the home of its user
 	}
 	if p.Setup, err = spec.setup(&cfg, stage, begins); err != nil || !begins {
 		return p, err
 	}
-	// after the task's own commands, which may make them
+	// The skills are copied after the task's own commands, which may make them.
 	if skills := spec.copySkills(s.held.entry, &p.Config); skills != nil {
 		if p.Setup == nil {
 			p.Setup = &sandbox.Setup{}
@@ -132,7 +132,8 @@ func (s *stageRunner) addSolution(stage *tasks.Stage, sb *agent.Sandbox, seg *ag
 	if stage.Solution == "" {
 		return nil
 	}
-	if s.spec.folders.Workdir == workspace.InsideSolution && s.spec.image == nil { // then it lies among the other files
+	// the solution then lies among the other files
+	if s.spec.folders.Workdir == workspace.InsideSolution && s.spec.image == nil {
 		if err := workspace.CopyIn(stage.Solution, s.spec.folders.Dir(workspace.FolderWorkspace), ""); err != nil {
 			return err
 		}
@@ -154,8 +155,8 @@ func (s *stageRunner) addSolution(stage *tasks.Stage, sb *agent.Sandbox, seg *ag
 	return nil
 }
 
-// socketFolder makes the folder for the sockets of the rollout with a marker, in place of one that a
-// killed process has left. It is not in the store, since the paths of sockets must be short.
+// socketFolder makes the folder for the sockets of the rollout with a marker. It replaces one that
+// a killed process has left. It is not in the store, since the paths of sockets must be short.
 func socketFolder(marker string) (string, error) {
 	sum := sha256.Sum256([]byte(marker))
 	prefix := "evalrun-" + hex.EncodeToString(sum[:8]) + "-"
@@ -169,7 +170,7 @@ func socketFolder(marker string) (string, error) {
 	return os.MkdirTemp("", prefix)
 }
 
-// promptOf makes a prompt of an evaluation's input: its member prompt or instruction, its only
+// promptOf makes a prompt from an evaluation's input: its member prompt or instruction, its only
 // text, or all of it.
 func promptOf(in json.RawMessage) string {
 	var members map[string]json.RawMessage

@@ -39,7 +39,7 @@ func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Seg
 	s := &stageRunner{held: r.held, agent: a, spec: spec, disk: r.held.newDiskLimit(spec), segment: seg, history: history,
 		info: record.Info{Isolation: spec.isolation, Steps: done}}
 	out, err = s.run(ctx, stages[min(len(done), len(stages)):])
-	if out.Output == nil { // else the tests need them
+	if out.Output == nil { // otherwise the tests need them
 		err = errors.Join(err, r.held.endServices(context.WithoutCancel(ctx)))
 	}
 	if out.Info != nil && spec.task != nil {
@@ -52,28 +52,27 @@ func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Seg
 }
 
 // stageRunner runs an agent in a sandbox: once, or for a task of several steps once for each step
-// with the step's verifier after it. A step that was suspended is gone on with; its verifier runs
-// at its end.
+// with the step's verifier after it. A suspended step is resumed, and its verifier runs at its end.
 type stageRunner struct {
 	held    *held
 	agent   agent.Agent
 	spec    *sandboxSpec
 	segment agent.Segment
 	disk    diskLimit
-	// history are the folders of the segments that the next stage resumes from.
+	// history lists the folders of the segments from which the next stage resumes.
 	history []string
-	// info, files and limit are what the stages so far have brought.
+	// info, files and limit are the results of the stages so far.
 	info  record.Info
 	files []string
 	limit *fault.Fault
 }
 
-// run runs the stages that are left.
+// run runs the remaining stages.
 func (s *stageRunner) run(ctx context.Context, stages []tasks.Stage) (agent.Outcome, error) {
 	began, budget := time.Now(), s.segment.Timeout
 	for i := range stages {
 		stage := &stages[i]
-		if budget > 0 { // of all steps together
+		if budget > 0 { // the budget is for all steps together
 			s.segment.Timeout = budget - time.Since(began) + time.Duration(s.info.HeldMs)*time.Millisecond
 			if s.segment.Timeout <= 0 {
 				return s.faulted(fault.Newf(fault.Timeout, "no time was left for step %s (limits.timeout)", stage.Name)), nil
@@ -105,8 +104,7 @@ func (s *stageRunner) run(ctx context.Context, stages []tasks.Stage) (agent.Outc
 	return agent.Outcome{}, fmt.Errorf("the task has no step left after %d", len(s.info.Steps)) // not reached
 }
 
-// add adds what a stage has brought to what the ones before have, and puts all of it into the
-// outcome.
+// add adds the results of a stage to those of the stages before, and puts them into the outcome.
 func (s *stageRunner) add(stage *tasks.Stage, out *agent.Outcome) {
 	s.history = nil
 	for _, f := range out.Files {
@@ -116,11 +114,11 @@ func (s *stageRunner) add(stage *tasks.Stage, out *agent.Outcome) {
 	if s.limit == nil {
 		s.limit = out.Limit
 	}
-	s.info.Limit = s.limit // also if a later step kept to its own
+	s.info.Limit = s.limit // the limit stays even if a later step kept to its own
 	out.Files, out.Info = s.files, &s.info
 }
 
-// faulted is the outcome of all stages if one of them cannot be run.
+// faulted returns the outcome of all stages if one of them cannot be run.
 func (s *stageRunner) faulted(f *fault.Fault) agent.Outcome {
 	return agent.Outcome{Fault: f, Info: &s.info, Files: s.files}
 }
@@ -140,7 +138,7 @@ func causeOf(ctx context.Context) *fault.Fault {
 	return fault.New(fault.Interrupted, "the agent was ended")
 }
 
-// stepFolder is where a step's files are in the folder of a segment.
+// stepFolder returns the folder of a step's files in the folder of a segment.
 func stepFolder(stage *tasks.Stage) string {
 	if stage.Name == "" {
 		return ""

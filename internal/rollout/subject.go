@@ -13,12 +13,12 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// folderJudges is where a rollout's folder has what its judges were asked and have said.
+// folderJudges is the subfolder of a rollout with the questions to its judges and their answers.
 const folderJudges = "judges"
 
 func (h *held) judgeDir() string { return filepath.Join(h.dir(), folderJudges) }
 
-// payer says for whom judges are paid: for the rollout's end, or for one of its rescorings.
+// payer returns the one for whom judges are paid: the rollout's end, or one of its rescorings.
 func (h *held) payer() string {
 	if h.rescoring == 0 {
 		return h.claim.RolloutID
@@ -26,7 +26,7 @@ func (h *held) payer() string {
 	return fmt.Sprintf("%s#%d", h.claim.RolloutID, h.rescoring)
 }
 
-// subject is what the evaluators see of the rollout, whether its agent has just finished or it is
+// subject returns the evaluators' view of the rollout, whether its agent has just finished or it is
 // scored again.
 func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.Subject, error) {
 	c := h.claim
@@ -58,10 +58,10 @@ func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.S
 	return out, nil
 }
 
-// defaultEvaluatorTimeout holds where limits.evaluatorTimeout is not given.
+// defaultEvaluatorTimeout applies if limits.evaluatorTimeout is not given.
 const defaultEvaluatorTimeout = 5 * time.Minute
 
-// ask asks an evaluator for its verdict, or for the rest of it if what it has waited for is here.
+// ask asks an evaluator for its verdict, or for the rest of it if its deliveries have arrived.
 func (run *Run) ask(ctx context.Context, e eval.Evaluator, subject eval.Subject,
 	deliveries map[string]eval.Delivery) eval.Verdict {
 	limit := run.Plan.Set.Limits.EvaluatorTimeout

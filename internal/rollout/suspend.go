@@ -26,7 +26,7 @@ func (r *Rollout) newTriggers(interrupts []wait.Interrupt) (out []store.NewTrigg
 			if spec.ResumeAt != nil {
 				n.NextCheck = *spec.ResumeAt
 			}
-			if n.Source == wait.SourceMCP { // its server has to be asked for it
+			if n.Source == wait.SourceMCP { // the server has to be asked for the job
 				if spec.Watch, err = mcpsource.Watch(spec.CallID, r.declaration(spec.Server),
 					r.held.entry.AsksPeople()); err != nil {
 					return nil, err
@@ -47,7 +47,7 @@ func (r *Rollout) newTriggers(interrupts []wait.Interrupt) (out []store.NewTrigg
 	return out, nil
 }
 
-// declaration is an MCP server of the sandbox as it is declared.
+// declaration returns an MCP server of the sandbox as it is declared.
 func (r *Rollout) declaration(server string) tasks.MCPServer {
 	for _, s := range r.declared {
 		if s.Name == server {

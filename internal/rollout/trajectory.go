@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// joinTrajectory makes one trajectory of those of all segments, in the rollout's folder. It is
-// always made anew from the segments, so nothing is lost if a process ends before it gets here.
+// joinTrajectory joins the trajectories of all segments into one in the rollout's folder. It always
+// starts from the segments, so nothing is lost if a process ends before.
 func (h *held) joinTrajectory(ctx context.Context) error {
 	segments, err := h.host.Store.Segments(ctx, h.claim.RolloutID)
 	if err != nil {
@@ -23,7 +23,7 @@ func (h *held) joinTrajectory(ctx context.Context) error {
 	var parts []string
 	for i, g := range segments {
 		if g.Outcome == store.OutcomeInterrupted || i+1 < len(segments) && segments[i+1].Number == g.Number {
-			continue // it was repeated
+			continue // the segment was repeated
 		}
 		for _, f := range g.Files {
 			if filepath.Base(f.Name) == record.FileTrajectory {

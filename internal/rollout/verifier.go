@@ -16,17 +16,17 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// verifier runs the tests of a task, or of one of its steps, on what the agent has left. No process
-// of the agent is left by then.
+// verifier runs the tests of a task, or of one of its steps, on the files that the agent has left.
+// No process of the agent is left by then.
 type verifier struct {
 	held *held
 	spec *sandboxSpec
 }
 
-// defaultVerifierTimeout holds where a step of a task says nothing.
+// defaultVerifierTimeout applies if a step of a task sets no timeout.
 const defaultVerifierTimeout = 10 * time.Minute
 
-// runStep runs the verifier of a step. A verifier that leaves no reward is a result as well.
+// runStep runs the verifier of a step. A missing reward is also recorded as a result.
 func (v *verifier) runStep(ctx context.Context, stage *tasks.Stage) (record.StepResult, error) {
 	out := record.StepResult{Name: stage.Name}
 	reward, notes, err := v.run(ctx, stage)
@@ -46,8 +46,8 @@ func (v *verifier) runStep(ctx context.Context, stage *tasks.Stage) (record.Step
 	return out, nil
 }
 
-// run keeps what the agent has left for it, runs the task's tests and reads their reward. The notes
-// say what could not be kept; a fault's message has them too.
+// run keeps the agent's artifacts, runs the task's tests and reads their reward. The notes say what
+// could not be kept; a fault's message has them too.
 func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Reward, notes []string, err error) {
 	spec := v.spec
 	defer func() {
@@ -60,7 +60,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		}
 	}()
 	into := filepath.Join(v.held.dir(), stepFolder(stage))
-	// Remove what an earlier attempt has left.
+	// Remove the files of an earlier attempt.
 	if err := errors.Join(os.RemoveAll(filepath.Join(into, "artifacts")), os.RemoveAll(filepath.Join(into, "verifier")),
 		workspace.TakeBack(spec.folders.Root, spec.folders.Kept())); err != nil {
 		return reward, nil, err
@@ -77,7 +77,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		}
 		defer spec.release()
 	}
-	defer spec.clearVerifier() // the agent of a next step must see neither the tests nor what they said
+	defer spec.clearVerifier() // the agent of a later step must see neither the tests nor their output
 	command, err := v.command(spec, stage)
 	if err != nil {
 		return reward, notes, err
@@ -103,14 +103,14 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		return reward, notes, ctx.Err()
 	case err != nil:
 		return reward, notes, fault.New(fault.Verifier, "the verifier could not be started: "+err.Error())
-	case errors.As(exit.Ended, &unstarted): // what runs it is not the verifier's
+	case errors.As(exit.Ended, &unstarted): // the verifier is not at fault if it was not started
 		return reward, notes, fault.New(fault.Setup, unstarted.Error())
 	case running.Err() != nil:
 		err = fmt.Errorf("the verifier took longer than %v and was ended (verifier.timeout_sec)", timeout)
 	}
 	workspace.Reclaim(results)
 	logs := workspace.NewCopyOut(nil, v.held.run.filter())
-	// the folder itself may have become a link
+	// The folder itself may have become a link.
 	if err := logs.Copy(spec.folders.Dir(workspace.FolderLogs), "verifier", filepath.Join(into, "verifier")); err != nil {
 		return reward, notes, err
 	}
@@ -135,8 +135,8 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 	return reward, notes, nil
 }
 
-// command is the task's test script in its sandbox, with a fresh home, the tests in their place and
-// an empty log folder.
+// command returns the task's test script in its sandbox, with a fresh home, the tests in their
+// place and an empty log folder.
 func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Command, error) {
 	home, results := spec.folders.Short(workspace.FolderVerifier),
 		filepath.Join(spec.folders.Dir(workspace.FolderLogs), "verifier")
@@ -144,7 +144,7 @@ func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Comma
 		if err := errors.Join(workspace.Remove(dir), os.MkdirAll(dir, 0o700)); err != nil {
 			return sandbox.Command{}, err
 		}
-		if spec.image != nil { // every user of the image may look at them
+		if spec.image != nil { // every user of the image may read the tests
 			if err := os.Chmod(dir, 0o755); err != nil {
 				return sandbox.Command{}, err
 			}
@@ -230,8 +230,8 @@ func (v *verifier) openReach(ctx context.Context, spec *sandboxSpec, phase tasks
 	return way, func() error { return errors.Join(way.Close(), os.RemoveAll(dir)) }, nil
 }
 
-// clearVerifier removes what only the verifier may see. What cannot be removed now is removed
-// before the next verifier runs.
+// clearVerifier removes the files that only the verifier may see. Files that cannot be removed now
+// are removed before the next verifier runs.
 func (s *sandboxSpec) clearVerifier() {
 	for _, dir := range []string{workspace.FolderTests, workspace.FolderVerifier, workspace.FolderLogs + "/verifier"} {
 		_ = workspace.Remove(s.folders.Dir(dir))

@@ -16,8 +16,8 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// verify gives the reward of a rollout's task as the result of an evaluator. An error that is an
-// *fault.Fault means that there is none.
+// verify returns the reward of a rollout's task as the result of an evaluator. An error that is a
+// *fault.Fault means that there is no reward.
 func (s *scoring) verify(ctx context.Context) ([]eval.Result, error) {
 	if s.held.evaluation.Task == nil {
 		return nil, nil
@@ -58,7 +58,7 @@ func (s *scoring) verify(ctx context.Context) ([]eval.Result, error) {
 	return []eval.Result{result}, nil
 }
 
-// stepRewards combines what the steps have earned; their verifiers ran at their ends.
+// stepRewards combines the rewards of the steps, whose verifiers ran at their ends.
 func (s *scoring) stepRewards(ctx context.Context, task *tasks.Task) (tasks.Reward, error) {
 	segments, err := s.held.host.Store.Segments(context.WithoutCancel(ctx), s.held.claim.RolloutID)
 	if err != nil {
@@ -85,15 +85,15 @@ func (s *scoring) stepRewards(ctx context.Context, task *tasks.Task) (tasks.Rewa
 	return combined, err
 }
 
-// verifierCopy is a copy of what the agent has left. A verifier may change all of it, and one that
-// was broken off is repeated on the copy.
+// verifierCopy is a copy of the files that the agent has left. A verifier may change all of them,
+// and one that was broken off is repeated on the copy.
 type verifierCopy struct{ held *held }
 
-// dir is where the copy is, unless it is a snapshot over an image.
+// dir returns the folder of the copy, unless that is a snapshot over an image.
 func (c verifierCopy) dir() string { return filepath.Join(c.held.root(), "verified") }
 
-// removeUnlessKept removes the copy, unless the run keeps what its agents have left: then the
-// verifier can be run on it again.
+// removeUnlessKept removes the copy, unless the run keeps the agents' files; then the verifier can
+// be run on it again.
 func (c verifierCopy) removeUnlessKept() error {
 	h := c.held
 	if h.run.Plan.KeepWorkspaces {
@@ -102,15 +102,15 @@ func (c verifierCopy) removeUnlessKept() error {
 	return errors.Join(workspace.Remove(c.dir()), os.RemoveAll(layers{h}.snapshots().Dir))
 }
 
-// exists reports whether the verifier can be run again on what the agent has left.
+// exists reports whether there is a copy on which the verifier can be run again.
 func (c verifierCopy) exists() bool {
 	h := c.held
 	_, err := os.Lstat(c.dir())
 	return err == nil || layers{h}.snapshots().Has(verifierSnapshot)
 }
 
-// restore makes the copy, or restores what the agent has left from it if a verifier before was ended
-// in the middle. The verifier of a step needs none: its whole segment is repeated.
+// restore makes the copy. If an earlier verifier was ended in the middle, it restores the agent's
+// files from the copy. The verifier of a step needs no copy, since its whole segment is repeated.
 func (c verifierCopy) restore() error {
 	h := c.held
 	root, saved := h.root(), c.dir()
@@ -126,7 +126,8 @@ func (c verifierCopy) restore() error {
 	}
 	err := workspace.Snapshot(root, saved, names)
 	if errors.Is(err, fs.ErrPermission) || workspace.IsBadName(err) {
-		// It is verified all the same: else an agent could escape its verdict by what it leaves.
+		// The verifier runs all the same, since an agent could otherwise escape its verdict by the
+		// files that it leaves.
 		h.host.Logger.Warn("what the agent has left cannot be copied; a verifier that is interrupted will be repeated on what it has made of it",
 			"rollout", h.claim.RolloutID, "reason", workspace.Shorten(err.Error()))
 		return nil

@@ -76,8 +76,8 @@ func (x *index) blocks() []block {
 	return x.manifest.Blocks
 }
 
-// loadIndex returns the index of the last snapshot or restoration. It is empty if there is none that
-// can be trusted.
+// loadIndex returns the index of the last snapshot or restoration. It is empty if no index can be
+// trusted.
 func (s *Store) loadIndex() *index {
 	x := &index{}
 	data, err := os.ReadFile(filepath.Join(s.Dir, fileIndex))

@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// decision is what a person answered.
+// decision is a person's answer.
 type decision struct {
 	allowed bool
 	// said is the text in which the agent is told of it.

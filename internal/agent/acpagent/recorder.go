@@ -33,7 +33,7 @@ type callRecorder struct {
 	rejected map[string]string
 }
 
-// announcedCall is what a recorder keeps of a call that the agent reports.
+// announcedCall is a recorder's data of a call that the agent reports.
 type announcedCall struct {
 	// number counts the calls in the order of their announcement.
 	number  int

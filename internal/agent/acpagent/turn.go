@@ -111,7 +111,7 @@ func (s *segment) cancelTurn(ctx context.Context, answers <-chan answer) {
 	defer cancel()
 	if s.conn.Cancel(ctx, s.conversation.record.SessionID) == nil {
 		select {
-		case late := <-answers: // it may still report what it has used
+		case late := <-answers: // the answer may still report usage
 			s.stopped(late.result)
 		case <-ctx.Done():
 		}

@@ -20,8 +20,7 @@ const maxDepth = 512
 // elsewhere is the advice for agents that print other things beside their document.
 const elsewhere = `; if the agent prints other things on stdout, set "output": "last-line" or "file"`
 
-// parseDocument finds the one JSON document in what an agent has printed. The result shares data's
-// memory.
+// parseDocument finds the one JSON document in an agent's output. The result shares data's memory.
 func parseDocument(data []byte) (json.RawMessage, *fault.Fault) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if at := invalidUTF8(data); at >= 0 {

@@ -28,7 +28,7 @@ type Settings struct {
 	OutputFile string `json:"outputFile,omitempty"`
 }
 
-// StdinMode is what a function agent reads.
+// StdinMode says what a function agent reads on stdin.
 type StdinMode string
 
 // The stdin modes.
