@@ -27,9 +27,9 @@ var (
 	byLoad   = way{FactLoad, func(c acp.Capabilities) bool { return c.LoadSession }, (*acp.Conn).LoadSession}
 )
 
-// continueSession makes the check whether a session survives the death of its process: after a turn the whole process
-// group is killed, and a new process, with the same home and working directory and another server,
-// goes on with the session.
+// continueSession checks whether a session survives the death of its process: after a turn the whole
+// process group is killed, and a new process, with the same home and working directory and another
+// server, goes on with the session.
 func continueSession(w way) func(context.Context, *rig, *Check) error {
 	return func(ctx context.Context, r *rig, c *Check) error {
 		a, err := r.start(ctx)

@@ -44,7 +44,8 @@ func (d *diskLimit) exceeded() error {
 	switch {
 	case errors.Is(err, workspace.ErrTooDeep):
 		return fault.Newf(fault.DiskLimit,
-			"the agent has nested folders too deep for their size to be measured, and it may write %d MB (environment.storage_mb)", d.limit>>20)
+			"the agent has nested folders too deep for their size to be measured, and it may write %d MB (environment.storage_mb)",
+			d.limit>>20)
 	case err != nil:
 		return err
 	case used > d.limit:

@@ -105,7 +105,8 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 		if def.Type == evaluatorCommand && missing != nil && !r.WithoutWorkspaces {
 			if _, asks := h.evaluation.Criteria[def.ID]; asks {
 				return out, unscored{fmt.Sprintf(
-					"its workspace was not kept, and the evaluator %s may read it; --keep-workspaces keeps those of a run, --without-workspaces asks the evaluator all the same", def.ID)}
+					"its workspace was not kept, and the evaluator %s may read it; --keep-workspaces keeps those of a run, --without-workspaces asks the evaluator all the same",
+					def.ID)}
 			}
 		}
 		results, kept, err := r.ask(ctx, h, i, subject, earlier, there)

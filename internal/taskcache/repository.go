@@ -37,7 +37,9 @@ func (r *repository) resolve(ctx context.Context, folders []*Fetched) error {
 		}
 		out, err := gitCommand{}.run(ctx, "ls-remote", "--end-of-options", r.url, ref, ref+"^{}")
 		if err != nil {
-			return fmt.Errorf("%s: the commit of %s cannot be found out: %w; with the full id of a commit nobody is asked for what was fetched before", f.Folder, ref, err)
+			return fmt.Errorf(
+				"%s: the commit of %s cannot be found out: %w; with the full id of a commit nobody is asked for what was fetched before",
+				f.Folder, ref, err)
 		}
 		commit := pick(out, ref)
 		if commit == "" {

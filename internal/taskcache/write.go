@@ -105,7 +105,8 @@ func (w *writer) one(e entry, content io.Reader, size int64) error {
 		err = nil
 	}
 	if err == nil && string(begin[:n]) == lfsHeader && size < 1024 {
-		err = fmt.Errorf("%.200q is kept with Git LFS, which is not fetched; clone the repository with git-lfs and name the folder there", e.name)
+		err = fmt.Errorf("%.200q is kept with Git LFS, which is not fetched; clone the repository with git-lfs and name the folder there",
+			e.name)
 	}
 	if err == nil {
 		_, err = file.Write(begin[:n])

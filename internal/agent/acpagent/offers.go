@@ -128,7 +128,8 @@ func plain(name string) string { return noName.ReplaceAllString(strings.ToLower(
 // tool_search and OpenAI's tool_search do.
 func searchesTools(name string) bool {
 	name = strings.ReplaceAll(plain(name), "_", "")
-	return slices.ContainsFunc([]string{"toolsearch", "searchtool", "findtool", "loadtool", "discovertool", "selecttool", "mcptool",
+	return slices.ContainsFunc([]string{"toolsearch", "searchtool", "findtool", "loadtool",
+		"discovertool", "selecttool", "mcptool",
 		"calltool"}, func(word string) bool {
 		return strings.Contains(name, word)
 	})
@@ -202,7 +203,9 @@ func (o *offers) judge(info *record.Info, known []string) ([]string, *fault.Faul
 		case o.search != "":
 			others = true
 			v.Verdict = record.VerdictDeferred
-			v.Reason = fmt.Sprintf("no request to the agent's model offered its tools (%s), but one by which a model finds tools (%s)", list(all), o.search)
+			v.Reason = fmt.Sprintf(
+				"no request to the agent's model offered its tools (%s), but one by which a model finds tools (%s)",
+				list(all), o.search)
 		default:
 			v.Verdict = record.VerdictHidden
 			v.Reason = fmt.Sprintf("the agent has its tools (%s), and none of the %d requests to its model offered one",

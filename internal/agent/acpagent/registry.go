@@ -43,7 +43,8 @@ var registry = map[string]func() agent.Entry{
 				"QWEN_CODE_NO_RELAUNCH":         "true",
 				"QWEN_CODE_LEGACY_MCP_BLOCKING": "1", // otherwise the first request to the model has no MCP tools
 			},
-			map[string]string{".qwen/settings.json": `{"security":{"auth":{"selectedType":"openai"}},"tools":{"toolSearch":{"enabled":false}}}`})
+			map[string]string{
+				".qwen/settings.json": `{"security":{"auth":{"selectedType":"openai"}},"tools":{"toolSearch":{"enabled":false}}}`})
 	},
 	"kimi": func() agent.Entry {
 		return registered([]string{"kimi", "acp"}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay}, openAI(),

@@ -135,7 +135,9 @@ func (s *servers) invisibleFiles(launched *Launch) (hint string) {
 			host, bound := launched.Sandbox.Config.HostPath(arg)
 			if info, err := os.Stat(host); err == nil && info.Mode().IsRegular() && !bound &&
 				!launched.Sandbox.Config.Shows(arg) {
-				hint += fmt.Sprintf("; %s, an argument of MCP server %q, is a file of this machine that is not visible where the agent lives: name its folder in the agent's \"visible\", or use --isolation process", arg, server.Name)
+				hint += fmt.Sprintf(
+					"; %s, an argument of MCP server %q, is a file of this machine that is not visible where the agent lives: name its folder in the agent's \"visible\", or use --isolation process",
+					arg, server.Name)
 			}
 		}
 	}
