@@ -55,7 +55,7 @@ func Serve(l net.Listener, list *List, o Options) *Proxy {
 		return p.dial(ctx, target)
 	}, DisableCompression: true, IdleConnTimeout: time.Minute}
 	p.plain = &httputil.ReverseProxy{
-		// the request must not reach another host of the same server
+		// The request must not reach another host of the same server.
 		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.Host = r.Out.URL.Host },
 		Transport:     transport,
 		FlushInterval: -1,

@@ -127,7 +127,7 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (action, error) {
 		return action{}, err
 	}
 	idle := b.Idle()
-	// the last rollout to end may leave jobs to be cancelled
+	// The last rollout to end may leave jobs to be cancelled.
 	if (until == UntilFinal || until == UntilAsked) && b.Due == 0 {
 		run, err := r.o.Store.Run(ctx, r.o.RunID)
 		if err != nil || run.Final() {

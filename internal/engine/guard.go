@@ -63,7 +63,7 @@ func (g *guard) run(ctx context.Context, ro *rollout.Rollout, c store.Claim) err
 // cancelled reports whether a rollout was cancelled while it was worked on. It reads the rollout's
 // events.
 func (g *guard) cancelled(ctx context.Context, c store.Claim) (yes bool) {
-	// the answer is only for a message
+	// The answer is only for a message.
 	_ = g.o.Store.Snapshot(context.WithoutCancel(ctx), c.RunID, func(v store.View) error {
 		one, err := v.Rollout(c.RolloutID)
 		yes = err == nil && one.State == eval.StateCancelled

@@ -51,7 +51,7 @@ func removeWork(ctx context.Context, s store.Reader, runID string) error {
 	elsewhere := filepath.Join(workspace.StateDir(), s.ID())
 	_, missing := os.Lstat(elsewhere)
 	for _, id := range ids {
-		// most workspaces are empty and quickly removed
+		// Most workspaces are empty and quickly removed.
 		_ = os.Remove(filepath.Join(workspace.WorkDir(s.Dir(), id), workspace.FolderWorkspace))
 		err = errors.Join(err, workspace.Remove(workspace.WorkDir(s.Dir(), id)))
 		if missing == nil {

@@ -105,7 +105,7 @@ func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.Tr
 	var f *fault.Fault
 	switch {
 	case errors.As(err, &f) && (starting.Err() == nil || atMostOnce):
-		// nobody could find out later whether this call has started the job
+		// Nobody could find out later whether this call has started the job.
 		return h.deliverFault(commit, run, c, f.Category, f.Message)
 	case err != nil:
 		var asked *wait.RetryError

@@ -116,7 +116,7 @@ func collectInstructions(to *strings.Builder, list []byte) (ok bool) {
 		var message struct {
 			Role string `json:"role"`
 		}
-		// a message that is not an object has no role
+		// A message that is not an object has no role.
 		if _ = json.Unmarshal(raw, &message); message.Role == "system" || message.Role == "developer" {
 			collectText(to, raw)
 		}

@@ -166,7 +166,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, only *Session) {
 	}
 	defer s.exit()
 	if err := s.refused(); err != nil {
-		// clients do not repeat a request with this status
+		// Clients do not repeat a request with this status.
 		refuse(w, http.StatusPaymentRequired, "billing_error", err.Error())
 		return
 	}

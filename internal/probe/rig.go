@@ -226,7 +226,7 @@ func (t *turn) requests() []fakemodel.Request {
 	if loop := slices.DeleteFunc(slices.Clone(all), func(r fakemodel.Request) bool { return !t.asks(r) }); len(loop) > 0 {
 		return loop
 	}
-	// the agent has no tools at all
+	// The agent has no tools at all.
 	return slices.DeleteFunc(all, func(r fakemodel.Request) bool { return !t.mentions(r) })
 }
 

@@ -111,7 +111,7 @@ func (s *sandboxSpec) collected(from *sandboxSpec, stage *tasks.Stage) error {
 		if err := workspace.Remove(between); err != nil {
 			return err
 		}
-		// its notes were made already when the artifacts were kept
+		// Its notes were made already when the artifacts were kept.
 		if err := workspace.NewCopyOut(a.Exclude, nil).Copy(below, rel, between); err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ func (l layers) keep(name string, folders []string) error {
 		return err
 	}
 	s := l.snapshots()
-	// an attempt that was never committed may have left one of this name
+	// An attempt that was never committed may have left one of this name.
 	if err := s.Prune(filepath.Base(l.held.segmentCopy())); err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func (s *stageRunner) addSolution(stage *tasks.Stage, sb *agent.Sandbox, seg *ag
 	if stage.Solution == "" {
 		return nil
 	}
-	// the solution then lies among the other files
+	// The solution then lies among the other files.
 	if s.spec.folders.Workdir == workspace.InsideSolution && s.spec.image == nil {
 		if err := workspace.CopyIn(stage.Solution, s.spec.folders.Dir(workspace.FolderWorkspace), ""); err != nil {
 			return err

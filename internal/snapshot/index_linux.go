@@ -119,7 +119,7 @@ func (s *Store) saveIndex(x *index) {
 
 // leaveUntouched records that the folders are as in a snapshot, until the system is started again.
 func (s *Store) leaveUntouched(name string) {
-	// without the file the folders are restored
+	// Without the file the folders are restored.
 	_ = os.WriteFile(filepath.Join(s.Dir, fileUntouched), []byte(bootID()+"\n"+name), 0o600)
 }
 

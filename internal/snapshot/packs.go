@@ -189,7 +189,7 @@ type compressor struct {
 }
 
 func newCompressor() (*compressor, error) {
-	// the blocks have a checksum of their own
+	// The blocks have a checksum of their own.
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 		zstd.WithEncoderCRC(false))
 	return &compressor{Encoder: z}, err

@@ -46,7 +46,7 @@ func LinkTo(dir, marker string) (string, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink == 0 {
 		return "", fmt.Errorf("%s, which is to be a link to %s, is something else: remove it", path, dir)
 	}
-	// in /tmp nobody can remove files of other users
+	// In /tmp nobody can remove files of other users.
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}

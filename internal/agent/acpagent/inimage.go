@@ -51,7 +51,7 @@ func (l *Launch) intoImage(path string, shown []string) placed {
 	case slices.Contains(selfContained, filepath.Base(path)):
 		out.path = l.place(path)
 	case out.path == path && !slices.Contains(SettingsOf(l.Entry).Visible, path):
-		// this is a program of the system, and the image has its own
+		// This is a program of the system, and the image has its own.
 		out.path = filepath.Base(path)
 	}
 	if l.Entry.Env["PATH"] == "" {

@@ -51,7 +51,7 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	}
 	l.Environ = env
 	if err := l.writeFiles(fill); err != nil {
-		// the agent has left its content
+		// The agent has left its content.
 		return nil, fault.New(fault.Setup, "the agent's home cannot be prepared: "+err.Error())
 	}
 	config := &l.Sandbox.Config

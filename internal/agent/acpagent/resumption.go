@@ -97,7 +97,7 @@ func (r *resumption) recordResult(a request, result json.RawMessage) string {
 	if failed {
 		call.Status = "failed"
 	}
-	// strings always marshal
+	// Strings always marshal.
 	call.Content, _ = json.Marshal([]any{map[string]any{"type": "content",
 		"content": map[string]string{"type": "text", "text": text}}})
 	r.conversation.trail.Call(r.conversation.record.SessionID, call)

@@ -116,7 +116,7 @@ func toolIn(name, server, form string) (tool string, ok bool) {
 		form,                                                        // the form of the entry
 		"{tool} ({server} MCP Server)",                              // the titles of gemini and qwen
 		"mcp.{server}.{tool}", "{server}.{tool}", "{server}/{tool}", // those of codex and others
-		// the forms of claude and kimi, of copilot, and of Zed's codex-acp
+		// These are the forms of claude and kimi, of copilot, and of Zed's codex-acp.
 		"mcp__{server}__{tool}", "{server}-{tool}", "Tool: {server}/{tool}",
 	}
 	for _, f := range forms {
