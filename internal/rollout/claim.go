@@ -94,9 +94,8 @@ func (h *Host) withoutValue(needed []string) (names []string) {
 	return names
 }
 
-// Marker returns the text by which the processes of a rollout are found: they have it in their
-// environment, and the next holder of the rollout looks for it. It names the store, since rollouts
-// of two stores may have the same id.
+// Marker returns the marker that the processes of a rollout have in their environment, so that its
+// next holder finds them. It names the store, since rollouts of two stores may have the same id.
 func Marker(storeID, rolloutID string) string { return storeID + "/" + rolloutID }
 
 func (h *held) marker() string { return Marker(h.host.Store.ID(), h.claim.RolloutID) }

@@ -88,8 +88,8 @@ func (p *permissions) decide(ctx context.Context, call acp.ToolCall,
 	return acp.Allow(options), byPerson
 }
 
-// isOther reports whether a call is not of one of the agent's own tools, which have the other
-// kinds. The title of a command may have been written by the model.
+// isOther reports whether a call is not of one of the agent's own tools, which have specific kinds.
+// The title of a command may have been written by the model.
 func isOther(kind string) bool { return kind == "" || kind == "other" }
 
 // decideCall decides a call that has come to the gateway, if the agent had asked for permission
