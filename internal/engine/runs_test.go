@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/agent"
@@ -16,19 +17,20 @@ import (
 )
 
 // lasting is an agent that outlives its segments.
-type lasting struct{ closed *int }
+type lasting struct{ closed *atomic.Int64 }
 
 func (lasting) Run(context.Context, agent.Segment) (agent.Outcome, error) {
 	return agent.Outcome{Output: json.RawMessage(`{}`)}, nil
 }
 
-func (l lasting) Close() error { *l.closed++; return nil }
+func (l lasting) Close() error { l.closed.Add(1); return nil }
 
 // An agent is closed when its run is let go of for another, or when the work ends.
 func TestAgentsAreClosedWithTheirRuns(t *testing.T) {
-	made, closed, closedBefore := 0, 0, 0
+	var made, closed, closedBefore atomic.Int64
 	agent.Register(agent.Type{Name: "lasting", New: func(agent.Entry, agent.Options) agent.Agent {
-		made, closedBefore = made+1, closed
+		made.Add(1)
+		closedBefore.Store(closed.Load())
 		return lasting{&closed}
 	}})
 	dir := t.TempDir()
@@ -48,8 +50,9 @@ func TestAgentsAreClosedWithTheirRuns(t *testing.T) {
 	if err := r.Run(t.Context(), UntilIdle); err != nil {
 		t.Fatal(err)
 	}
-	if made != runs || closed != runs || closedBefore == 0 {
-		t.Errorf("of %d agents %d were closed, %d of them before the last was made", made, closed, closedBefore)
+	if made.Load() != runs || closed.Load() != runs || closedBefore.Load() == 0 {
+		t.Errorf("of %d agents %d were closed, %d of them before the last was made",
+			made.Load(), closed.Load(), closedBefore.Load())
 	}
 }
 
