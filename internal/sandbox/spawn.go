@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -68,6 +69,9 @@ func (in *initProcess) attend(c *net.UnixConn, s Spawn) {
 	}
 	defer p.close()
 	input, output, said, gone := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	// silent says that the program has closed its stdout, or has ended, before anybody asked it to end.
+	// The other side hangs up then, maybe before the end is known here.
+	var silent atomic.Bool
 	go func() {
 		defer close(input)
 		pass(p.stdin, c) // until the program reads no more, which is its own affair, or nothing more comes
@@ -79,6 +83,7 @@ func (in *initProcess) attend(c *net.UnixConn, s Spawn) {
 		rest := &remainder{p.stdout, p.stdout, maxRest}
 		pass(c, rest)
 		_, _ = io.Copy(io.Discard, rest) // even if nobody reads any more, the program may have to print before it ends
+		silent.Store(true)
 		_ = c.CloseWrite()
 	}()
 	go func() {
@@ -91,14 +96,14 @@ func (in *initProcess) attend(c *net.UnixConn, s Spawn) {
 		awaitHangup(c, input)
 	}()
 
-	asked := true
 	select {
 	case <-p.ended:
-		asked = false
+		silent.Store(true)
 	case <-input:
 	case <-gone:
 	case <-in.visits.over:
 	}
+	asked := !silent.Load()
 	in.endProgram(p, s.Grace)
 	signalGroup(p.pid, syscall.SIGKILL)
 	for _, f := range []*os.File{p.stdout, p.stderr} {
