@@ -183,8 +183,9 @@ func (p *livePages) followRun(r *http.Request, run store.Run, open opener) error
 				Text: map[string]string{"newer": "This run was removed from the store."},
 				Set:  [][3]any{}, Final: true, Gone: true,
 			}
-			data, _ := json.Marshal(gone)    // strings and booleans can be encoded
-			_ = tell(s, told, "patch", data) // the browser may be gone
+			data, _ := json.Marshal(gone) // strings and booleans can be encoded
+			// It has no revision: browsers pass over those that they know. The browser may be gone.
+			_ = tell(s, 0, "patch", data)
 			return nil
 		case err != nil:
 			return nil //nolint:nilerr // as above

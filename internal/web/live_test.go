@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// patches are the events of a stream.
+// patches are the events of a stream, each with its id.
 func patches(ctx context.Context, t *testing.T, url string) <-chan map[string]any {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -33,9 +33,14 @@ func patches(ctx context.Context, t *testing.T, url string) <-chan map[string]an
 		defer close(out)
 		lines := bufio.NewScanner(a.Body)
 		lines.Buffer(nil, 1<<20)
+		id := ""
 		for lines.Scan() {
+			if text, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+				id = text
+			}
 			var p map[string]any
 			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && json.Unmarshal([]byte(data), &p) == nil {
+				p["id"] = id
 				out <- p
 			}
 		}
@@ -79,6 +84,31 @@ func TestTheStreamOfARunTellsItsEnd(t *testing.T) {
 	again := <-patches(ctx, t, server.URL+"/runs/"+s.runID+"/live")
 	if text := again["text"].(map[string]any); again["final"] != true || text["n-suspended"] != "0" || text["n-failed"] != "4" || text["t-verdict"] != "failed" {
 		t.Errorf("who comes back is told %v", again)
+	}
+}
+
+// Given a run that is removed while it is looked at: its stream says so in an event that has no
+// revision, because a tab passes over revisions that it knows. Then it ends.
+func TestTheStreamOfARunTellsThatItWasRemoved(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1, "account")
+	server := httptest.NewServer(s.pages)
+	defer server.Close()
+	stream := patches(t.Context(), t, server.URL+"/runs/"+s.runID+"/live")
+	<-stream
+	run, err := s.store.Find(t.Context(), s.runID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.Remove(t.Context(), run, false); err != nil {
+		t.Fatal(err)
+	}
+	var last map[string]any
+	for p := range stream {
+		last = p
+	}
+	if last["gone"] != true || last["final"] != true || last["id"] != "0" {
+		t.Errorf("the last event is %v", last)
 	}
 }
 
