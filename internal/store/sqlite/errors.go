@@ -38,15 +38,16 @@ func (e *databaseError) Broken() bool {
 // is given. The error of a row that is missing or cannot be read gets the step as well. All other
 // errors say themselves what they are about.
 func (d *db) describe(err error, step ...string) error {
+	located := err
+	if len(step) > 0 {
+		located = fmt.Errorf("%s: %w", strings.Join(step, " "), err)
+	}
 	var e *sqlite.Error
 	switch {
 	case errors.As(err, &e) && !errors.As(err, new(*databaseError)):
-		if len(step) > 0 {
-			err = fmt.Errorf("%s: %w", strings.Join(step, " "), err)
-		}
-		return &databaseError{fmt.Sprintf(meaning(e.Code()), d.file), err}
+		return &databaseError{fmt.Sprintf(meaning(e.Code()), d.file), located}
 	case err == store.ErrNotFound, err == sql.ErrNoRows, errors.As(err, new(unreadableError)): //nolint:errorlint // what has words of its own is not meant
-		return fmt.Errorf("%s: %w", strings.Join(step, " "), err)
+		return located
 	}
 	return err
 }
