@@ -126,7 +126,7 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (action, error) {
 	if err != nil {
 		return action{}, err
 	}
-	idle := b.Idle()
+	idle := b.Idle() && until != UntilIdle // which ends by the time, too; see mustStay
 	// The last rollout to end may leave jobs to be cancelled.
 	if (until == UntilFinal || until == UntilAsked) && b.Due == 0 {
 		run, err := r.o.Store.Run(ctx, r.o.RunID)

@@ -85,6 +85,27 @@ func TestAnIdleRunnerRests(t *testing.T) {
 	}
 }
 
+// Given a runner that waits for nothing but a result that its source will forget: it does not rest if
+// it is to end once that is forgotten, of which the store says nothing.
+func TestARunnerThatStaysDoesNotRest(t *testing.T) {
+	dir := t.TempDir()
+	s := openIn(t, filepath.Join(dir, "store"))
+	p := &poison{t, dir, s}
+	p.run("r", 1, waitsForKey)
+	o := Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv, Stay: true}
+	if err := New(o).Run(t.Context(), UntilIdle); err != nil {
+		t.Fatal(err)
+	}
+	expires := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	p.damage(`UPDATE triggers SET spec = json_set(spec, '$.expiresAt', '` + expires + `')`)
+	r := New(o)
+	for until, rests := range map[Until]bool{UntilStopped: true, UntilIdle: false} {
+		if next, err := r.nextAction(t.Context(), until); err != nil || next.done || next.idle != rests {
+			t.Errorf("until %d: %+v, %v", until, next, err)
+		}
+	}
+}
+
 // Given a run of which nothing can be done here: Run returns when it is idle, whether rollouts wait
 // for somebody or were put back for another process.
 func TestAnIdleRunnerReturns(t *testing.T) {
