@@ -30,7 +30,6 @@ func (r *Runner) dispatch(ctx context.Context, until Until) error {
 		if r.stopped(ctx) {
 			return nil
 		}
-		changed := r.o.Store.Changed("")
 		full, err := r.claimRollouts(ctx)
 		if err == nil {
 			err = r.triggers.claim(checks, r.busy())
@@ -56,7 +55,7 @@ func (r *Runner) dispatch(ctx context.Context, until Until) error {
 				return err
 			}
 		case <-timer.C:
-			if next.idle && r.rests(next.due, changed) {
+			if r.rests(next) {
 				next.pause = pauseUntil(next.due, r.o.Now())
 				goto wait
 			}
@@ -93,20 +92,20 @@ type action struct {
 	done bool
 	// pause is how long it waits, at most poll.
 	pause time.Duration
-	// idle says that nothing can be done before due, or ever if due is zero, unless the store
-	// changes.
-	idle bool
-	due  time.Time
+	// changed is closed when the store changes. Until then nothing can be done before due, or ever if
+	// due is zero. It is nil if the loop must look at the store after each pause.
+	changed <-chan struct{}
+	due     time.Time
 }
 
 // rests reports whether there is still nothing to do. It does not ask the store, so that waiting
 // costs nothing.
-func (r *Runner) rests(due time.Time, changed <-chan struct{}) bool {
+func (r *Runner) rests(next action) bool {
 	select {
-	case <-changed:
+	case <-next.changed:
 		return false
 	default:
-		return (due.IsZero() || r.o.Now().Before(due)) && r.o.Store.InPlace() == nil
+		return next.changed != nil && (next.due.IsZero() || r.o.Now().Before(next.due)) && r.o.Store.InPlace() == nil
 	}
 }
 
@@ -122,11 +121,14 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (action, error) {
 	if busy || checking {
 		return action{pause: clamp(pause)}, nil
 	}
+	changed := r.o.Store.Changed("")
 	b, err := r.o.Store.Backlog(ctx, r.o.RunID)
 	if err != nil {
 		return action{}, err
 	}
-	idle := b.Idle() && until != UntilIdle // which ends by the time, too; see mustStay
+	if !b.Idle() || until == UntilIdle { // the clock alone may end a run that stays; see mustStay
+		changed = nil
+	}
 	// The last rollout to end may leave jobs to be cancelled.
 	if (until == UntilFinal || until == UntilAsked) && b.Due == 0 {
 		run, err := r.o.Store.Run(ctx, r.o.RunID)
@@ -152,7 +154,7 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (action, error) {
 	if b.Runnable > 0 && r.o.Concurrency > 0 || b.Due > 0 {
 		return action{}, nil
 	}
-	return action{pause: pauseUntil(b.NextDue, r.o.Now()), idle: idle, due: b.NextDue}, nil
+	return action{pause: pauseUntil(b.NextDue, r.o.Now()), changed: changed, due: b.NextDue}, nil
 }
 
 // pauseUntil returns how long to wait until due, at most poll. A zero due is never.

@@ -69,18 +69,18 @@ func TestAnIdleRunnerRests(t *testing.T) {
 	r := New(Options{Store: s, WorkDir: dir, Resolve: os.LookupEnv, Now: func() time.Time { return now }})
 	changed := s.Changed("")
 	for due, want := range map[time.Time]bool{{}: true, now.Add(time.Second): true, now: false} {
-		if got := r.rests(due, changed); got != want {
+		if got := r.rests(action{due: due, changed: changed}); got != want {
 			t.Errorf("due at %v: rests is %v", due, got)
 		}
 	}
 	(&poison{t, dir, s}).run("r", 1, waitsForKey)
-	if r.rests(time.Time{}, changed) {
+	if r.rests(action{changed: changed}) {
 		t.Error("it rests though a run was made")
 	}
 	if err := os.Rename(filepath.Join(dir, "store"), filepath.Join(dir, "moved")); err != nil {
 		t.Fatal(err)
 	}
-	if r.rests(time.Time{}, s.Changed("")) {
+	if r.rests(action{changed: s.Changed("")}) {
 		t.Error("it rests though the store was moved")
 	}
 }
@@ -100,7 +100,7 @@ func TestARunnerThatStaysDoesNotRest(t *testing.T) {
 	p.damage(`UPDATE triggers SET spec = json_set(spec, '$.expiresAt', '` + expires + `')`)
 	r := New(o)
 	for until, rests := range map[Until]bool{UntilStopped: true, UntilIdle: false} {
-		if next, err := r.nextAction(t.Context(), until); err != nil || next.done || next.idle != rests {
+		if next, err := r.nextAction(t.Context(), until); err != nil || next.done || r.rests(next) != rests {
 			t.Errorf("until %d: %+v, %v", until, next, err)
 		}
 	}
