@@ -78,10 +78,10 @@ func members(b []byte, member func(key, spelled, value []byte)) int {
 	return -1
 }
 
-// unspell returns the key with this spelling.
+// unspell returns the key with this spelling. What is no UTF-8 in it becomes U+FFFD, as in encoding/json.
 func unspell(spelled []byte) []byte {
 	key := spelled[1 : len(spelled)-1]
-	if bytes.IndexByte(key, '\\') >= 0 {
+	if bytes.IndexByte(key, '\\') >= 0 || !utf8.Valid(key) {
 		text, _ := Unquote(spelled)
 		return []byte(text)
 	}
