@@ -21,6 +21,14 @@ type ExecuteOptions struct {
 // rollouts that can go on, and keeps their results documents up to date. It goes on until its
 // context ends or Drain is closed. It costs next to nothing while nothing is due.
 func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
+	if o.Once {
+		return s.execute(ctx, o.Options, engine.UntilIdle, true)
+	}
+	return s.execute(ctx, o.Options, engine.UntilStopped, false)
+}
+
+// execute looks after all runs of the store. With askFirst it asks every source at once.
+func (s *Store) execute(ctx context.Context, o Options, until engine.Until, askFirst bool) error {
 	docs := newDocuments(func(ctx context.Context, runID string) error {
 		p, err := readPlanned(ctx, s.st, runID, o.Variables)
 		if err != nil {
@@ -35,7 +43,7 @@ func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 		}
 		docs.changedRun(e.RunID)
 	}
-	w, finish := work{s: s, o: o.Options, red: redact.New(o.Variables.secrets())}.exporting(ctx, "")
+	w, finish := work{s: s, o: o, red: redact.New(o.Variables.secrets())}.exporting(ctx, "")
 	defer finish()
 	e, err := w.engine("", o.concurrency(), false)
 	if err != nil {
@@ -44,9 +52,7 @@ func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 	if err := w.tellOfAllRuns(ctx); err != nil {
 		return unlessEnded(ctx, err)
 	}
-	until := engine.UntilStopped
-	if o.Once {
-		until = engine.UntilIdle
+	if askFirst {
 		if err := e.CheckNow(ctx); err != nil {
 			return unlessEnded(ctx, err)
 		}

@@ -27,7 +27,11 @@ the results documents in the store up to date. It uses next to no CPU while noth
 
 With --once it asks every source once, resumes what can be resumed, and ends. It says the verdict on
 each run that has ended meanwhile; with --exit-code that is its exit code, too. --json lists these
-runs. Runs that still wait count for nothing.`,
+runs. Runs that still wait count for nothing.
+
+With --once --max-time it asks only the sources that are due, works for at most this time, and says
+when the next call is worth it: for places where no process may live between two calls. Agents that
+run at the end of the time are ended, and the next call repeats their segments.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			judging, err := w.options()
@@ -41,10 +45,11 @@ runs. Runs that still wait count for nothing.`,
 			o.Telemetry, judging.Variables = judging.Telemetry, o.Variables
 			return g.withStore(cmd, false, func(s *runner.Store) error {
 				var of worked
-				if err := w.execute(cmd, g, s, o, of.event); err != nil || !o.Once {
+				left, err := w.execute(cmd, g, s, o, once.maxTime, of.event)
+				if err != nil || !o.Once {
 					return err
 				}
-				return once.ended(cmd, g, s, &w, judging, &of)
+				return once.ended(cmd, g, s, &w, judging, &of, left)
 			})
 		},
 	}
@@ -56,19 +61,20 @@ runs. Runs that still wait count for nothing.`,
 	return cmd
 }
 
-func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o runner.ExecuteOptions,
-	seen func(schemas.Event)) error {
+// execute works on the runs of the store, and with maxTime as a tick.
+func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o runner.ExecuteOptions, maxTime time.Duration,
+	seen func(schemas.Event)) (left runner.Ticked, err error) {
 	out, err := w.newOutput(cmd, g, s, o.Variables)
 	if err != nil {
-		return err
+		return left, err
 	}
 	if err := out.showProgress(cmd.Context(), runner.Run{}); err != nil {
-		return err
+		return left, err
 	}
 	if !g.quiet {
 		standing, err := out.standing("")
 		if err != nil {
-			return internal(err)
+			return left, internal(err)
 		}
 		out.say(standing.Watching(time.Now()))
 	}
@@ -87,12 +93,16 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o r
 		jobs.Keep(keeping, service.New(s, service.Config{}, service.Options{}), 0, slog.New(slog.NewTextHandler(out, nil)))
 	}()
 	stopTicking := out.ticking()
-	err = s.Execute(ctx, o)
+	if maxTime > 0 {
+		left, err = s.Tick(ctx, o.Options, maxTime)
+	} else {
+		err = s.Execute(ctx, o)
+	}
 	stopTicking()
 	stopKeeping()
 	<-kept
 	if errors.Is(err, runner.ErrMoved) {
-		return internal(err)
+		return left, internal(err)
 	}
-	return internal(errors.Join(err, out.close()))
+	return left, internal(errors.Join(err, out.close()))
 }

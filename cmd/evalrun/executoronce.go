@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,16 +17,20 @@ import (
 )
 
 // onceFlags say what executor --once does about the runs that end while it works.
-type onceFlags struct{ exitCode bool }
+type onceFlags struct {
+	exitCode bool
+	maxTime  time.Duration
+}
 
 // onceOnly are the flags of executor that have a meaning only with --once.
-var onceOnly = []string{"exit-code", "junit", "summary", "failures", "fail-under", "fail-on-error",
+var onceOnly = []string{"exit-code", "max-time", "junit", "summary", "failures", "fail-under", "fail-on-error",
 	"fail-on-evaluator-error", "allow-unscored", "allow-not-run"}
 
 func (f *onceFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.exitCode, "exit-code", false,
 		"with --once: end with the exit code of the runs that end meanwhile, of several the first in the order of the table")
 	titled(cmd.Flags(), titleVerdict)
+	cmd.Flags().DurationVar(&f.maxTime, "max-time", 0, "with --once: ask only what is due, and work for at most `DURATION`")
 }
 
 // check refuses flags that have no meaning without --once.
@@ -34,6 +39,9 @@ func (f *onceFlags) check(cmd *cobra.Command, once bool) error {
 		if !once && cmd.Flags().Changed(name) {
 			return usageError("--%s has a meaning only with --once", name)
 		}
+	}
+	if cmd.Flags().Changed("max-time") && f.maxTime <= 0 {
+		return usageError("--max-time: expected more than 0, such as 50s; got %v", f.maxTime)
 	}
 	return nil
 }
@@ -54,9 +62,10 @@ func (w *worked) event(e schemas.Event) {
 }
 
 // ended reports the runs that were worked on and are final. It prints the verdict on each of them,
-// and writes the files that flags name. The error is the verdict of all runs if --exit-code is set.
+// and writes the files that flags name. With --max-time it also says what is left. The error is the
+// verdict of all runs if --exit-code is set.
 func (f *onceFlags) ended(cmd *cobra.Command, g *globals, s *runner.Store, w *workFlags, o runner.RunOptions,
-	of *worked) error {
+	of *worked, left runner.Ticked) error {
 	all, err := s.Runs(cmd.Context())
 	if err != nil {
 		return err
@@ -97,8 +106,15 @@ func (f *onceFlags) ended(cmd *cobra.Command, g *globals, s *runner.Store, w *wo
 			return err
 		}
 	}
+	if f.maxTime > 0 && !g.json && !g.quiet {
+		printf(cmd.ErrOrStderr(), "%s\n", nextCall(left, time.Now()))
+	}
 	if g.json {
-		if err := printJSON(cmd, list); err != nil {
+		var document any = list
+		if f.maxTime > 0 {
+			document = tickJSON{list, left}
+		}
+		if err := printJSON(cmd, document); err != nil {
 			return err
 		}
 	}
@@ -114,4 +130,23 @@ func (f *onceFlags) ended(cmd *cobra.Command, g *globals, s *runner.Store, w *wo
 		return nil
 	}
 	return &exitError{codeOf(verdict), verdict}
+}
+
+// tickJSON is what executor --once --max-time prints with --json.
+type tickJSON struct {
+	// Runs are those that have ended meanwhile.
+	Runs []runJSON `json:"runs"`
+	runner.Ticked
+}
+
+// nextCall says when the next call of executor --once --max-time is worth it.
+func nextCall(left runner.Ticked, now time.Time) string {
+	switch {
+	case left.Next.IsZero():
+		return "nothing is due: the next call is worth it when something was delivered or started"
+	case left.Next.After(now):
+		return "the next call is worth it at " + left.Next.Local().Format(time.DateTime)
+	default:
+		return "the next call is worth it at once"
+	}
 }

@@ -57,7 +57,7 @@ even after a kill -9.`,
 	o.address.register(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "offer the agents, jobs and eval sets of `FILE` (serve.yaml)")
-	f.BoolVar(&o.noExecutor, "no-executor", false, "only take requests; an evalrun executor elsewhere executes the runs")
+	f.BoolVar(&o.noExecutor, "no-executor", false, "only take requests; an executor elsewhere, or POST /v1/tick, executes the runs")
 	f.DurationVar(&o.retention, "job-retention", jobs.DefaultRetention,
 		"forget jobs of /jobs `DURATION` after their end; their runs stay; 0 keeps them")
 	f.Float64Var(&o.rate, "rate", serve.DefaultRate, "take at most `N` requests a second of each token")
@@ -89,8 +89,25 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
-	server, err := serve.New(serve.Options{Service: svc.Service, PublicURL: o.address.public, Rate: o.rate,
-		Person: userName(), Ready: x.ready, Audit: audit, Log: log})
+	ctx, drain, stop := out.endOnSignals(cmd.Context(), "stopping: letting the running agents finish; once more ends them",
+		"")
+	defer stop()
+	work := runner.Options{Concurrency: o.concurrency, Variables: svc.variables, Drain: drain, Events: out.event,
+		Notice: out.say, Log: out, Telemetry: telemetry, Notifications: svc.notifications()}
+	options := serve.Options{Service: svc.Service, PublicURL: o.address.public, Rate: o.rate, Person: userName(),
+		Ready: x.ready, Audit: audit, Log: log}
+	var running sync.WaitGroup
+	if o.noExecutor {
+		options.Tick = func(request context.Context, maxTime time.Duration) (runner.Ticked, error) {
+			running.Add(1)
+			defer running.Done()
+			working, end := context.WithCancel(request)
+			defer end()
+			defer context.AfterFunc(ctx, end)()
+			return s.Tick(working, work, maxTime)
+		}
+	}
+	server, err := serve.New(options)
 	if err != nil {
 		return internal(err)
 	}
@@ -98,38 +115,32 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 	if err != nil {
 		return err
 	}
-	ctx, drain, stop := out.endOnSignals(cmd.Context(), "stopping: letting the running agents finish; once more ends them",
-		"")
-	defer stop()
+	work.PublicURL = o.address.url(ln.Addr())
 	if !g.quiet {
 		out.say("serving " + o.address.url(ln.Addr()))
 		out.say("pages: " + o.address.url(ln.Addr()) + server.Link("/") + " (works once)")
 	}
 	ended := make(chan struct{})
-	var work sync.WaitGroup
 	var executed error
 	providing, stopProviding := context.WithCancel(ctx)
 	if mesh := svc.Config().Mesh; mesh != nil {
-		work.Go(func() {
+		running.Go(func() {
 			meshprovider.Run(providing, meshprovider.Options{Service: svc.Service, Mesh: *mesh, Drain: drain, Log: log})
 		})
 	}
-	work.Go(func() {
+	running.Go(func() {
 		defer close(ended)
 		defer stopProviding() // until then it tells the mesh which jobs have ended
-		executed = x.run(ctx, s,
-			runner.ExecuteOptions{Options: runner.Options{Concurrency: o.concurrency, Variables: svc.variables, Drain: drain,
-				Events: out.event, Notice: out.say, Log: out, PublicURL: o.address.url(ln.Addr()), Telemetry: telemetry,
-				Notifications: svc.notifications()}})
+		executed = x.run(ctx, s, runner.ExecuteOptions{Options: work})
 	})
 	keeping, stopKeeping := context.WithCancel(ctx)
-	work.Go(func() { jobs.Keep(keeping, svc.Service, o.retention, log) })
+	running.Go(func() { jobs.Keep(keeping, svc.Service, o.retention, log) })
 	served := server.Serve(ln, either(drain, ended))
 	stopKeeping()
 	if served != nil { // the server could not go on listening
 		stop()
 	}
-	work.Wait()
+	running.Wait()
 	return internal(errors.Join(executed, served, out.close()))
 }
 

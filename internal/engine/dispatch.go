@@ -126,7 +126,7 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (action, error) {
 	if err != nil {
 		return action{}, err
 	}
-	if !b.Idle() || until == UntilIdle { // the clock alone may end a run that stays; see mustStay
+	if !b.Idle() || until == UntilIdle || until == UntilDone { // the clock alone may end a run that stays; see mustStay
 		changed = nil
 	}
 	// The last rollout to end may leave jobs to be cancelled.
@@ -144,6 +144,9 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (action, error) {
 		if stay, err := r.mustStay(ctx); err != nil || !stay {
 			return action{done: true}, err
 		}
+	}
+	if until == UntilDone && b.Runnable == 0 && b.Due == 0 {
+		return action{done: true}, nil
 	}
 	if until == UntilAsked && b.Idle() {
 		if asked, err := r.onlyPeople(ctx); err != nil || asked {

@@ -73,6 +73,8 @@ type Until int
 const (
 	// UntilIdle returns when nothing can be done without something outside.
 	UntilIdle Until = iota
+	// UntilDone returns when nothing is due and nothing can be claimed, whatever others are working on.
+	UntilDone
 	// UntilFinal returns when the run is final.
 	UntilFinal
 	// UntilAsked returns when the run is final, or only people are waited for.
@@ -156,7 +158,7 @@ func (r *Runner) Run(ctx context.Context, until Until) error {
 		}
 		return err
 	}
-	if until == UntilIdle {
+	if until == UntilIdle || until == UntilDone {
 		r.triggers.countRounds()
 	}
 	stopLeases := r.leases.keep(ctx)

@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/serve/mcpserver"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/sse"
+	"github.com/evalrun/evalrun/runner"
 )
 
 const (
@@ -43,6 +44,9 @@ type Options struct {
 	Rate float64
 	// Ready, if not nil, returns why the service does not work; nil if it does.
 	Ready func() error
+	// Tick, if not nil, does what is due in the store, for at most maxTime. It is for servers without an
+	// executor.
+	Tick func(ctx context.Context, maxTime time.Duration) (runner.Ticked, error)
 	// Person is the user that a one-time link lets in. Answers are recorded with this name.
 	Person string
 	// Audit, if not nil, gets a line for every change.
