@@ -12,12 +12,13 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/model"
 )
 
 // asked is one question while it is asked.
 type asked struct {
 	j *Judges
-	p *provider
+	p *model.Endpoint
 	q eval.Question
 	// call is the part of it that results will show.
 	call eval.JudgeCall
@@ -117,20 +118,20 @@ func (a *asked) expand() error {
 	values := agent.Options{Resolve: a.j.o.Resolve}
 	missing := func(name string) error {
 		return &eval.JudgeError{Category: eval.JudgeAuth,
-			Message: fmt.Sprintf("the variable %s, which the provider %s needs, is not set here", name, a.p.name)}
+			Message: fmt.Sprintf("the variable %s, which the provider %s needs, is not set here", name, a.p.Name)}
 	}
 	var unknown string
-	if a.base, unknown = values.Expand(a.p.config.BaseURL); unknown != "" {
+	if a.base, unknown = values.Expand(a.p.Config.BaseURL); unknown != "" {
 		return missing(unknown)
 	}
-	key, _ := values.Expand(a.p.config.Key)
-	if a.key = strings.TrimSpace(key); a.key == "" && a.p.config.Key != "" {
-		return missing(strings.Join(agent.VariablesIn(a.p.config.Key), " and "))
+	key, _ := values.Expand(a.p.Config.Key)
+	if a.key = strings.TrimSpace(key); a.key == "" && a.p.Config.Key != "" {
+		return missing(strings.Join(agent.VariablesIn(a.p.Config.Key), " and "))
 	}
 	u, err := url.Parse(a.base)
 	if err != nil || u.Host == "" {
 		return &eval.JudgeError{Category: eval.JudgeAuth,
-			Message: fmt.Sprintf("the base URL of the provider %s is no URL", a.p.name)}
+			Message: fmt.Sprintf("the base URL of the provider %s is no URL", a.p.Name)}
 	}
 	a.base, a.call.Host = strings.TrimSuffix(a.base, "/"), u.Host
 	return nil
@@ -155,14 +156,14 @@ func (a *asked) call1(ctx context.Context) (json.RawMessage, error) {
 // judge returns the error of an answer; nil if it is a verdict. again says that the model may do
 // better if it is asked once more.
 func (a *asked) judge(got *reply) (again bool, err error) {
-	a.call.ModelReturned, a.call.SystemFingerprint = got.model, got.fingerprint
+	a.call.ModelReturned, a.call.SystemFingerprint = got.Model, got.Fingerprint
 	switch {
-	case got.refusal != "":
-		return false, failure(eval.JudgeRefused, "the model refuses to judge: %s", short(got.refusal))
-	case got.truncated:
+	case got.Refusal != "":
+		return false, failure(eval.JudgeRefused, "the model refuses to judge: %s", model.Short(got.Refusal))
+	case got.Truncated:
 		return false, failure(eval.JudgeTruncated, "the answer was cut off at its limit of tokens; maxTokens raises it")
 	}
-	if err := got.choose(a.q.Tool.Name, !slices.Contains(a.call.Dropped, paramTool)); err != nil {
+	if err := got.choose(a.q.Tool.Name, !slices.Contains(a.call.Dropped, model.ParamTool)); err != nil {
 		return true, failure(eval.JudgeInvalid, "the model has called the tool %s wrongly: %v", a.q.Tool.Name, err)
 	}
 	if got.arguments == nil {
@@ -176,14 +177,4 @@ func (a *asked) judge(got *reply) (again bool, err error) {
 
 func failure(category eval.JudgeCategory, format string, args ...any) error {
 	return &eval.JudgeError{Category: category, Message: fmt.Sprintf(format, args...)}
-}
-
-// short returns the beginning of a text that somebody else has written.
-func short(text string) string {
-	const most = 500
-	text = strings.ToValidUTF8(strings.TrimSpace(text), "")
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return text
 }

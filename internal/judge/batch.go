@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/model"
 	"github.com/evalrun/evalrun/internal/retry"
 )
 
@@ -139,7 +140,7 @@ func (j *Judges) CancelBatch(ctx context.Context, b Batch) error {
 // answer.
 func eachLine(r io.Reader, f func(line []byte) error) error {
 	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 0, 64<<10), mostAnswer)
+	lines.Buffer(make([]byte, 0, 64<<10), model.MaxAnswer)
 	for lines.Scan() {
 		if line := bytes.TrimSpace(lines.Bytes()); len(line) > 0 {
 			if err := f(line); err != nil {
@@ -164,7 +165,7 @@ func (j *Judges) batchCall(provider string) (*batchCall, error) {
 	if p == nil {
 		return nil, &BatchError{Final: true, Message: "there is no provider " + provider}
 	}
-	c := &batchCall{asked{j: j, p: p}, batchAPIs[p.config.API]}
+	c := &batchCall{asked{j: j, p: p}, batchAPIs[p.Config.API]}
 	if err := c.expand(); err != nil {
 		return nil, &BatchError{Message: err.Error()} // another process may have the key
 	}
@@ -180,25 +181,25 @@ func (c *batchCall) open(ctx context.Context, method, path, contentType string, 
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		cancel()
-		return nil, &BatchError{Final: true, Message: "the base URL of the provider " + c.p.name + " is no URL"}
+		return nil, &BatchError{Final: true, Message: "the base URL of the provider " + c.p.Name + " is no URL"}
 	}
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)
 	}
-	request.Header.Set("User-Agent", "evalrun")
-	formats[c.p.config.API].headers(request.Header, c.key)
+	c.p.Config.API.SetHeaders(request.Header, c.key)
 	response, err := c.j.client.Do(request)
 	if err != nil {
 		cancel()
-		return nil, &BatchError{Message: "the provider " + c.p.name + " cannot be reached: " + err.Error()}
+		return nil, &BatchError{Message: "the provider " + c.p.Name + " cannot be reached: " + err.Error()}
 	}
 	if response.StatusCode < 300 {
 		return batchBody{response.Body, cancel}, nil
 	}
 	defer cancel()
-	defer func() { _ = response.Body.Close() }()                            // only read
-	c.response, _ = io.ReadAll(io.LimitReader(response.Body, mostAnswer))   // the body only explains the status
-	out := &BatchError{Message: c.failed(response.StatusCode, nil).Message} // "the provider … refuses the request"
+	defer func() { _ = response.Body.Close() }()                          // only read
+	said, _ := io.ReadAll(io.LimitReader(response.Body, model.MaxAnswer)) // the body only explains the status
+	failed := c.p.Failed(c.q.Model, response.StatusCode, said, nil)       // "the provider … refuses the request"
+	out := &BatchError{Message: failed.Message}
 	out.Final = !retry.Temporary(response.StatusCode)
 	out.After, _ = retry.After(response.Header, c.j.o.Now())
 	return nil, out
@@ -231,13 +232,13 @@ func (c *batchCall) json(ctx context.Context, method, path string, in, out any) 
 		return err
 	}
 	defer func() { _ = response.Close() }() // only read
-	data, err := io.ReadAll(io.LimitReader(response, mostAnswer))
+	data, err := io.ReadAll(io.LimitReader(response, model.MaxAnswer))
 	if err == nil && out != nil {
 		err = json.Unmarshal(data, out)
 	}
 	if err != nil {
 		return &BatchError{Message: fmt.Sprintf("the provider %s answers with something else than it should: %v",
-			c.p.name, err)}
+			c.p.Name, err)}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package judge
 import (
 	"context"
 	"encoding/json"
+	"github.com/evalrun/evalrun/internal/model"
 	"net/http"
 	"net/url"
 	"slices"
@@ -38,7 +39,7 @@ func (anthropicBatches) start(ctx context.Context, c *batchCall, _ Batch, reques
 		return "", err
 	}
 	if made.ID == "" {
-		return "", &BatchError{Message: "the provider " + c.p.name + " has given the batch no id"}
+		return "", &BatchError{Message: "the provider " + c.p.Name + " has given the batch no id"}
 	}
 	return made.ID, nil
 }
@@ -103,7 +104,7 @@ func (anthropicBatches) answer(line []byte) (key string, out batchAnswer, err er
 	if out.Body = in.Result.Message; in.Result.Type != "succeeded" {
 		out.Body, out.Error = nil, in.Result.Type
 		if len(in.Result.Error) > 0 {
-			out.Error += ": " + short(string(in.Result.Error))
+			out.Error += ": " + model.Short(string(in.Result.Error))
 		}
 	}
 	return in.CustomID, out, nil

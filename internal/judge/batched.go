@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/model"
 )
 
 // Batched asks the judges of a rollout in batches of their providers: a question has no answer at
@@ -86,10 +87,10 @@ func (b *Batched) customID(a *asked) string {
 
 // add notes a question for a batch.
 func (b *Batched) add(ctx context.Context, a *asked) error {
-	if known := a.p.known(a.q.Model); known != nil {
-		return known
+	if known := a.p.Known(a.q.Model); known != nil {
+		return judgeError(known)
 	}
-	body, err := json.Marshal(formats[a.p.config.API].body(a.q, a.p.dropped(a.q.Model)))
+	body, err := a.body(a.p.Dropped(a.q.Model))
 	if err != nil {
 		return failure(eval.JudgeInvalid, "the question cannot be written as JSON: %v", err)
 	}
@@ -101,7 +102,7 @@ func (b *Batched) add(ctx context.Context, a *asked) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.requests[a.q.EvaluatorID] = append(b.requests[a.q.EvaluatorID],
-		Request{b.key(a.q), customID, a.p.name, a.q.Model, a.p.config.API, body})
+		Request{b.key(a.q), customID, a.p.Name, a.q.Model, a.p.Config.API, body})
 	return eval.ErrLater
 }
 
@@ -151,18 +152,18 @@ func (b *Batched) arrived(a *asked) (arguments json.RawMessage, decided bool, er
 		return nil, false, nil // the payload was delivered by somebody else
 	}
 	if !answer.Merged {
-		a.call.Batch = short(answer.Batch)
+		a.call.Batch = model.Short(answer.Batch)
 	}
 	if answer.Error != "" || answer.Body == nil {
 		return nil, false, nil
 	}
 	a.call.Cached = answer.Merged
-	a.call.RequestID, a.response = short(answer.RequestID), answer.Body
+	a.call.RequestID, a.response = model.Short(answer.RequestID), answer.Body
 	got, err := a.read()
 	if err != nil {
 		return nil, true, err
 	}
-	a.call.Dropped = a.p.dropped(a.q.Model).names // a request of this process was made with these
+	a.call.Dropped = a.p.Dropped(a.q.Model).Names // a request of this process was made with these
 	again, err := a.judge(&got)
 	if again && answer.Merged { // the usage is counted for the request that pays
 		a.call.Cached, a.call.Usage = false, nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"github.com/evalrun/evalrun/internal/model"
 	"mime/multipart"
 	"net/http"
 	"net/url"
@@ -48,7 +49,7 @@ func (o openaiBatches) start(ctx context.Context, c *batchCall, b Batch, request
 	err = json.NewDecoder(response).Decode(&uploaded)
 	_ = response.Close() // only read
 	if err != nil || uploaded.ID == "" {
-		return "", &BatchError{Message: "the provider " + c.p.name + " has given the uploaded file no id"}
+		return "", &BatchError{Message: "the provider " + c.p.Name + " has given the uploaded file no id"}
 	}
 	var made openaiBatch
 	if err := c.json(ctx, http.MethodPost, "/batches", object{"input_file_id": uploaded.ID, "endpoint": o.endpoint,
@@ -56,7 +57,7 @@ func (o openaiBatches) start(ctx context.Context, c *batchCall, b Batch, request
 		return "", err
 	}
 	if made.ID == "" {
-		return "", &BatchError{Message: "the provider " + c.p.name + " has given the batch no id"}
+		return "", &BatchError{Message: "the provider " + c.p.Name + " has given the batch no id"}
 	}
 	return made.ID, nil
 }
@@ -124,11 +125,11 @@ func (openaiBatches) answer(line []byte) (key string, out batchAnswer, err error
 	}
 	switch {
 	case in.Error != nil:
-		out.Error = in.Error.Code + ": " + short(in.Error.Message)
+		out.Error = in.Error.Code + ": " + model.Short(in.Error.Message)
 	case in.Response == nil || in.Response.StatusCode >= 300:
 		out.Error = "the request was refused"
 		if in.Response != nil {
-			out.RequestID, out.Error = in.Response.RequestID, "the request was refused: "+short(string(in.Response.Body))
+			out.RequestID, out.Error = in.Response.RequestID, "the request was refused: "+model.Short(string(in.Response.Body))
 		}
 	default:
 		out.RequestID, out.Body = in.Response.RequestID, in.Response.Body

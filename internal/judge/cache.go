@@ -41,7 +41,7 @@ func cacheKey(a *asked) string {
 		Seed           *int64          `json:"seed"`
 		MaxTokens      int             `json:"maxTokens"`
 		Sample         int             `json:"sample"`
-	}{"v1", a.p.config.API, a.call.Host, a.q.Model, a.q.System, a.q.Prompt, a.q.Tool.Name, a.q.Tool.Schema,
+	}{"v1", a.p.Config.API, a.call.Host, a.q.Model, a.q.System, a.q.Prompt, a.q.Tool.Name, a.q.Tool.Schema,
 		a.q.Temperature, a.q.Seed, a.q.MaxTokens, a.q.Sample})
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])

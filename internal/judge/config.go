@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/model"
 )
 
 // Config is the eval set's key "judges" as it is stored with the plan: the models, and what they
@@ -29,28 +30,18 @@ type Config struct {
 	NoCache bool `json:"noCache,omitempty"`
 }
 
-// API is a wire format.
-type API string
-
-// The wire formats.
-const (
-	APIChat      API = "chat"      // OpenAI's chat completions
-	APIResponses API = "responses" // OpenAI's responses
-	APIMessages  API = "messages"  // Anthropic's messages
+// API is a wire format, and Provider an endpoint with models.
+type (
+	API      = model.API
+	Provider = model.Provider
 )
 
-// Provider is an endpoint with models.
-type Provider struct {
-	API API `json:"api"`
-	// BaseURL and Key may hold ${VAR} and ${VAR:-default}; they are resolved for each call. An
-	// endpoint without a Key is asked without one.
-	BaseURL string `json:"baseUrl"`
-	Key     string `json:"key,omitempty"`
-	// Concurrency is how many calls may be in flight at once.
-	Concurrency int `json:"concurrency"`
-	// RequestsPerMinute limits requests; 0 means that only Concurrency limits them.
-	RequestsPerMinute int `json:"requestsPerMinute,omitempty"`
-}
+// The wire formats of judges.
+const (
+	APIChat      = model.APIChat
+	APIResponses = model.APIResponses
+	APIMessages  = model.APIMessages
+)
 
 // Budget is what a run may spend on its judges; 0 means no limit.
 type Budget struct {
@@ -82,19 +73,13 @@ const defaultConcurrency = 8
 func Default() Config {
 	return Config{
 		Providers: map[string]Provider{
-			"openai": {API: APIChat, BaseURL: defaultURL[APIChat], Key: "${OPENAI_API_KEY}", Concurrency: defaultConcurrency},
-			"anthropic": {API: APIMessages, BaseURL: defaultURL[APIMessages], Key: "${ANTHROPIC_API_KEY}",
+			"openai": {API: APIChat, BaseURL: model.DefaultURL[APIChat], Key: "${OPENAI_API_KEY}", Concurrency: defaultConcurrency},
+			"anthropic": {API: APIMessages, BaseURL: model.DefaultURL[APIMessages], Key: "${ANTHROPIC_API_KEY}",
 				Concurrency: defaultConcurrency},
 		},
 		Models: map[string]string{"claude-*": "anthropic", "*": "openai"},
 		Batch:  defaultBatching,
 	}
-}
-
-var defaultURL = map[API]string{
-	APIChat:      "${OPENAI_BASE_URL:-https://api.openai.com/v1}",
-	APIResponses: "${OPENAI_BASE_URL:-https://api.openai.com/v1}",
-	APIMessages:  "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}",
 }
 
 // ParseConfig reads the value of the key "judges"; n may be nil. Missing settings are as in
@@ -163,7 +148,7 @@ func parseProvider(r *input.Reader, n *input.Node) Provider {
 	f.Required("api", input.String)
 	p := Provider{API: API(f.Enum("api", string(APIChat), string(APIChat), string(APIResponses), string(APIMessages))),
 		Key: f.String("key", "")}
-	p.BaseURL = f.String("baseUrl", defaultURL[p.API])
+	p.BaseURL = f.String("baseUrl", model.DefaultURL[p.API])
 	p.Concurrency = f.Int("concurrency", defaultConcurrency, 1, 1000)
 	p.RequestsPerMinute = f.Int("requestsPerMinute", 0, 1, 1_000_000)
 	if p.Key != "" && len(agent.VariablesIn(p.Key)) == 0 {

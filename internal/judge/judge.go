@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/model"
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
@@ -44,7 +45,7 @@ type Options struct {
 type Judges struct {
 	o         Options
 	client    *http.Client
-	providers map[string]*provider
+	providers map[string]*model.Endpoint
 	budget    *budget
 
 	mu sync.Mutex
@@ -58,32 +59,12 @@ func New(o Options) *Judges {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Pause == nil {
-		o.Pause = pause
-	}
-	j := &Judges{o: o, client: &http.Client{}, providers: map[string]*provider{},
+	j := &Judges{o: o, client: model.Client(o.Client), providers: map[string]*model.Endpoint{},
 		budget: &budget{limit: o.Config.Budget, before: o.Spent}, asking: map[string]chan struct{}{}}
-	if o.Client != nil {
-		*j.client = *o.Client
-	}
-	// Redirects are not followed: neither the key, which is in a header of its own, nor the
-	// question may go to anybody else.
-	j.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for name, config := range o.Config.Providers {
-		j.providers[name] = newProvider(name, config, &j.o)
+		j.providers[name] = model.NewEndpoint(name, config, model.Options{Client: o.Client, Pause: o.Pause, Now: o.Now})
 	}
 	return j
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Of returns the judges of one rollout of an agent. Dir is the folder in which the transcripts are
@@ -112,19 +93,19 @@ func (j *ofRollout) Redact(text string) string { return j.o.Redact.String(text) 
 // prepare finds the provider and the model, and takes secrets out of the texts that a third party
 // will read.
 func (j *ofRollout) prepare(q eval.Question) (*asked, error) {
-	model, err := j.o.Config.resolve(q.Model, j.o.AgentModels[j.agent])
+	name, err := j.o.Config.resolve(q.Model, j.o.AgentModels[j.agent])
 	if err != nil {
 		return nil, err
 	}
-	name, ok := j.o.Config.providerOf(model)
-	p := j.providers[name]
+	provider, ok := j.o.Config.providerOf(name)
+	p := j.providers[provider]
 	if !ok || p == nil {
-		return nil, &eval.NotAsked{Reason: "no provider of judges has the model " + model}
+		return nil, &eval.NotAsked{Reason: "no provider of judges has the model " + name}
 	}
-	q.Model = model
+	q.Model = name
 	q.System, q.Prompt = j.o.Redact.String(q.System), j.o.Redact.String(q.Prompt)
 	sum := sha256.Sum256([]byte(q.System + "\x00" + q.Prompt))
 	return &asked{j: j.Judges, payer: j.payer, p: p, q: q, call: eval.JudgeCall{
-		Provider: p.name, API: string(p.config.API), Model: q.Model, Temperature: q.Temperature, Seed: q.Seed,
+		Provider: p.Name, API: string(p.Config.API), Model: q.Model, Temperature: q.Temperature, Seed: q.Seed,
 		MaxTokens: q.MaxTokens, PromptHash: "sha256:" + hex.EncodeToString(sum[:]), TemplateHash: q.TemplateHash}}, nil
 }

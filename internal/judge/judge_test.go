@@ -17,6 +17,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/model"
 	"github.com/evalrun/evalrun/internal/peers/fakejudge"
 	"github.com/evalrun/evalrun/internal/redact"
 )
@@ -151,9 +152,9 @@ func TestFailures(t *testing.T) {
 		"the key":          {[]fakejudge.Reply{{Status: 401, Error: "bad key " + fakejudge.Key}}, eval.JudgeAuth, 1, "does not accept the key (HTTP status 401): bad key [redacted:OPENAI_API_KEY]"},
 		"forbidden":        {[]fakejudge.Reply{{Status: 403}}, eval.JudgeAuth, 1, ""},
 		"the model":        {[]fakejudge.Reply{{Status: 404, Error: "no such model"}}, eval.JudgeModel, 1, "does not have the model gpt-5-mini"},
-		"too often":        {[]fakejudge.Reply{{Status: 429}}, eval.JudgeRateLimit, tries, ""},
-		"overloaded":       {[]fakejudge.Reply{{Status: 529}}, eval.JudgeUnavailable, tries, ""},
-		"broken":           {[]fakejudge.Reply{{Status: 500}}, eval.JudgeUnavailable, tries, ""},
+		"too often":        {[]fakejudge.Reply{{Status: 429}}, eval.JudgeRateLimit, model.Tries, ""},
+		"overloaded":       {[]fakejudge.Reply{{Status: 529}}, eval.JudgeUnavailable, model.Tries, ""},
+		"broken":           {[]fakejudge.Reply{{Status: 500}}, eval.JudgeUnavailable, model.Tries, ""},
 		"bad request":      {[]fakejudge.Reply{{Status: 400, Error: "too long"}}, eval.JudgeInvalid, 1, "too long"},
 		"refusal":          {[]fakejudge.Reply{{Refusal: "I will not"}}, eval.JudgeRefused, 1, ""},
 		"truncated":        {[]fakejudge.Reply{{Truncated: true}}, eval.JudgeTruncated, 1, ""},
@@ -204,17 +205,6 @@ func TestFailures(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestPausesDouble(t *testing.T) {
-	for try := 1; try < 12; try++ {
-		most := min(time.Second<<(try-1), time.Minute)
-		for range 50 {
-			if got := pauseBefore(try, nil, time.Now()); got < 0 || got >= most {
-				t.Fatalf("try %d: %v", try, got)
-			}
-		}
 	}
 }
 

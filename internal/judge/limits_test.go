@@ -53,20 +53,6 @@ func TestNoMoreAreAskedAtOnceThanAProviderTakes(t *testing.T) {
 	}
 }
 
-func TestAfterA429HalfAsManyAreAsked(t *testing.T) {
-	p := newProvider("p", Provider{Concurrency: 8}, &Options{})
-	now := time.Unix(1e9, 0)
-	p.o.Now = func() time.Time { return now }
-	p.overloaded()
-	if p.limit() != 4 {
-		t.Errorf("%d at once, want 4", p.limit())
-	}
-	now = now.Add(time.Minute)
-	if p.limit() != 8 {
-		t.Errorf("%d at once after a minute, want 8", p.limit())
-	}
-}
-
 func TestRequestsAMinute(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	w := newWorld(t, good, func(o *Options) {
