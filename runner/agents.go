@@ -7,6 +7,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/function"
+	"github.com/evalrun/evalrun/internal/agent/modelagent"
 	"github.com/evalrun/evalrun/internal/input"
 )
 
@@ -14,7 +15,11 @@ import (
 // rollout ids tell agents apart by name.
 func (e *EvalSet) parseAgents(r *input.Reader) (out []agent.Entry, err error) {
 	seen := map[string]bool{}
+	var nodes []*input.Node
 	for _, n := range e.req.Set.Agents {
+		nodes = append(nodes, agent.Expand(n)...)
+	}
+	for _, n := range nodes {
 		a, err := e.parseAgent(r, n)
 		if err != nil {
 			return nil, err
@@ -99,6 +104,13 @@ func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) 
 			input.Suggest(name, known))
 	}
 	if a, ok := agent.Registered(name); ok {
+		return a, nil
+	}
+	if model, ok := strings.CutPrefix(name, "model:"); ok {
+		a, err := modelagent.FromModel(model)
+		if err != nil {
+			return a, inputError("--agent %s: %w", name, err)
+		}
 		return a, nil
 	}
 	data, err := input.ReadFile(name, input.MaxFile)

@@ -233,13 +233,22 @@ func (e *EvalSet) choose(r *input.Reader) error {
 	set := e.req.Set
 	chosen, err := set.Choose(eval.Wanted{IDs: e.opts.EvalIDs, Pattern: e.opts.Filter, Tags: e.opts.Tags,
 		Limit: e.opts.Limit, Sample: e.opts.Sample, Seed: e.opts.Seed, AtOnce: e.opts.SelectAtOnce})
+	prompts := e.newPromptCheck()
 	for _, one := range set.Evaluations {
+		if missing := prompts.missing(one); missing != "" {
+			r.Errorf(inputsNode(set, one.ID), "%s", missing)
+		}
 		if err == nil {
 			err = chosen.Add(one)
 		}
 	}
 	if err == nil {
-		err = e.dataset.Each(r, chosen.Add)
+		err = e.dataset.Each(r, func(one eval.Evaluation) error {
+			if missing := prompts.missing(one); missing != "" {
+				return input.Problem{Key: "dataset.inputs", Message: missing}
+			}
+			return chosen.Add(one)
+		})
 	}
 	if err := r.Problems.Err(e.opts.Strict); err != nil {
 		return &InputError{Err: err}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/modelagent"
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -112,6 +113,10 @@ func (v Variables) check(agents []agent.Entry) error {
 				return inputError("the agent %s needs ${%s}, which is not set; pass it in the environment or in an --env-file",
 					a.Name, name)
 			}
+		}
+		if names := a.MissingKey(v.resolve); names != nil && a.Type == modelagent.Name {
+			return inputError("the agent %s has no key for its model: set %s, in the environment or in an --env-file",
+				a.Name, strings.Join(names, " or "))
 		}
 		// The passed variables may be the agent's own credentials.
 		if names := a.MissingKey(v.resolve); names != nil && len(v.names) == 0 {

@@ -61,7 +61,7 @@ with a time to live, unless --detach is given.`,
 	}
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.load.Agents, "agent", nil,
-		"run `NAME|FILE`: one of the set's agents, one of the registry, or the agent entry in a file, instead of all that the set names (repeatable)")
+		"run `NAME|FILE`: one of the set's agents, one of the registry, the agent entry in a file, or model:PROVIDER/MODEL, instead of all that the set names (repeatable)")
 	fl.StringVarP(&f.dataset, "dataset", "d", "",
 		"run the tasks of `REGISTRY#NAME@VERSION`: a data set of a registry file, as Harbor publishes them")
 	fl.StringSliceVar(&f.load.EvalIDs, "eval-id", nil, "run only the evaluations `ID,...`")

@@ -87,7 +87,7 @@ func TestEntryThatIsWrong(t *testing.T) {
 		`{"type":"acp","commnd":["x"]}`:         `set.json:1:15: warning: commnd: unknown key; did you mean "command"?`,
 		`{"type":"langgraph","url":""}`:         `not supported by this version; supported: function`,
 		`{"type":"funktion"}`:                   `did you mean "function"?`,
-		`{"type":"langraph"}`:                   `unknown type "langraph"; supported: function, acp, oracle, nop`,
+		`{"type":"langraph"}`:                   `unknown type "langraph"; supported: function, acp, model, oracle, nop`,
 		`{"type":"function"}`:                   `command: missing; expected an array`,
 		`{"type":"function","command":[]}`:      `command: expected a program and its arguments`,
 		`{"type":"function","command":[""]}`:    `command: expected a program and its arguments`,

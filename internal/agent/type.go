@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,6 +24,10 @@ type Type struct {
 	// Settings makes a pointer to the settings that only entries of this type have. A stored entry
 	// is decoded into it.
 	Settings func() any
+	// Expand makes several entries of one, as it stands in a document; nil if each is one.
+	Expand func(n *input.Node) []*input.Node
+	// Lacks names what an entry needs of the inputs of an evaluation and they do not have.
+	Lacks func(e Entry, inputs json.RawMessage) string
 	// Check says why no agent can be made from an entry.
 	Check func(e Entry) error
 	// New makes an agent from an entry that has passed Check.
@@ -135,6 +140,25 @@ func (e Entry) Check() error {
 		return t.Check(e)
 	}
 	return nil
+}
+
+// Expand makes several entries of one, as it stands in a document, if its type has such.
+func Expand(n *input.Node) []*input.Node {
+	if kind := n.Member("type"); kind != nil {
+		if t := (Entry{Type: kind.Text}).typeOf(); t.Expand != nil {
+			return t.Expand(n)
+		}
+	}
+	return []*input.Node{n}
+}
+
+// Lacks names what the entry needs of the inputs of an evaluation and they do not have; empty if
+// they have all.
+func (e Entry) Lacks(inputs json.RawMessage) string {
+	if lacks := e.typeOf().Lacks; lacks != nil {
+		return lacks(e, inputs)
+	}
+	return ""
 }
 
 // New makes an agent from the entry.

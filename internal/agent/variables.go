@@ -36,7 +36,8 @@ func (e Entry) variables(all bool) []string {
 
 // MissingKey names the variables of which one should hold the key of the agent's model. It returns
 // nil if one does, or if the agent may have credentials of its own. Its home is new, so these can
-// only come from what its entry adds to the registry's.
+// only come from what its entry adds to the registry's. A type that says nothing about credentials
+// has none but the key.
 func (e Entry) MissingKey(resolve func(name string) (string, bool)) (names []string) {
 	if e.Model == nil || e.Model.Key == "" {
 		return nil
@@ -44,12 +45,11 @@ func (e Entry) MissingKey(resolve func(name string) (string, bool)) (names []str
 	if key, _ := (Options{Resolve: resolve}).Expand(e.Model.Key); key != "" {
 		return nil
 	}
-	base, ok := Registered(cmp.Or(e.Extends, e.Name))
-	if !ok || base.Type != e.Type {
-		return nil
-	}
-	if other := e.typeOf().Credentials; other != nil && other(e, base) {
-		return nil
+	if t := e.typeOf(); t.Credentials != nil {
+		base, ok := Registered(cmp.Or(e.Extends, e.Name))
+		if !ok || base.Type != e.Type || t.Credentials(e, base) {
+			return nil
+		}
 	}
 	return VariablesIn(e.Model.Key)
 }

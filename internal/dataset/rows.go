@@ -19,8 +19,8 @@ const maxProblems = 20
 
 // Each calls f with the evaluation of each row, one after the other; it keeps only a hash of each
 // row's id. It records problems of rows in r and does not give these rows to f; after some problems
-// it does not read the rest. At the end it sets digest and number of rows in the set's Dataset. The
-// error is f's.
+// it does not read the rest. At the end it sets digest and number of rows in the set's Dataset. An
+// error of f that is an [input.Problem] is one of the row; any other is the error.
 func (d *Dataset) Each(r *input.Reader, f func(eval.Evaluation) error) error {
 	if d == nil || !known(d.file) { // which Parse has recorded
 		return nil
@@ -50,14 +50,18 @@ func (d *Dataset) Each(r *input.Reader, f func(eval.Evaluation) error) error {
 		if err == nil {
 			e, err = rows.evaluation(row)
 		}
+		var p input.Problem
 		if err == nil {
 			n++
-			if err := f(e); err != nil {
+			if err = f(e); err == nil {
+				continue
+			}
+			if !errors.As(err, &p) {
 				return err
 			}
-			continue
+			p.File, p.Line, p.Column = row.File, row.Line, row.Column
+			err = p
 		}
-		var p input.Problem
 		if !errors.As(err, &p) {
 			d.unreadable(r, fmt.Errorf("%s: %w", path, err))
 			return nil

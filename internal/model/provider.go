@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"time"
 )
 
@@ -14,6 +15,7 @@ const (
 	APIChat      API = "chat"      // OpenAI's chat completions
 	APIResponses API = "responses" // OpenAI's responses
 	APIMessages  API = "messages"  // Anthropic's messages
+	APIGemini    API = "gemini"    // Gemini's generateContent
 )
 
 // Provider says where models are, and how often they may be asked.
@@ -34,6 +36,7 @@ var DefaultURL = map[API]string{
 	APIChat:      "${OPENAI_BASE_URL:-https://api.openai.com/v1}",
 	APIResponses: "${OPENAI_BASE_URL:-https://api.openai.com/v1}",
 	APIMessages:  "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}",
+	APIGemini:    "${GOOGLE_GEMINI_BASE_URL:-https://generativelanguage.googleapis.com}",
 }
 
 // Options hold what endpoints need beside their providers. The zero value is usable.
@@ -89,18 +92,22 @@ func (a API) SetHeaders(h http.Header, key string) {
 	case key == "":
 	case a == APIMessages:
 		h.Set("x-api-key", key)
+	case a == APIGemini:
+		h.Set("x-goog-api-key", key)
 	default:
 		h.Set("Authorization", "Bearer "+key)
 	}
 }
 
 // Path returns the path below the base URL at which a model is asked.
-func (a API) Path(string) string {
+func (a API) Path(model string) string {
 	switch a {
 	case APIResponses:
 		return "/responses"
 	case APIMessages:
 		return "/v1/messages"
+	case APIGemini:
+		return "/v1beta/models/" + url.PathEscape(model) + ":generateContent"
 	}
 	return "/chat/completions"
 }

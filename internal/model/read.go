@@ -17,7 +17,9 @@ type Reply struct {
 	// limit.
 	Refusal   string
 	Truncated bool
-	Usage     *eval.Usage
+	// Stop is the provider's word for why the answer ended.
+	Stop  string
+	Usage *eval.Usage
 }
 
 // ToolCall is one call of a tool.
@@ -35,6 +37,8 @@ func (a API) Read(body []byte) (Reply, error) {
 		return readResponses(body)
 	case APIMessages:
 		return readMessages(body)
+	case APIGemini:
+		return readGemini(body)
 	}
 	return readChat(body)
 }
@@ -76,6 +80,7 @@ func readChat(body []byte) (out Reply, err error) {
 		return out, nil
 	}
 	c := in.Choices[0]
+	out.Stop = c.FinishReason
 	out.Truncated = c.FinishReason == "length"
 	switch {
 	case c.FinishReason == "content_filter":
@@ -120,7 +125,7 @@ func readResponses(body []byte) (out Reply, err error) {
 	if err := json.Unmarshal(body, &in); err != nil {
 		return out, err
 	}
-	out.Model = in.Model
+	out.Model, out.Stop = in.Model, in.Status
 	if u := in.Usage; u != nil {
 		out.Usage = &eval.Usage{InputTokens: u.Input, CachedInputTokens: u.In.Cached, OutputTokens: u.Output}
 	}
@@ -167,7 +172,8 @@ func readMessages(body []byte) (out Reply, err error) {
 	if err := json.Unmarshal(body, &in); err != nil {
 		return out, err
 	}
-	out.Model, out.Truncated = in.Model, in.StopReason == "max_tokens"
+	out.Model, out.Stop = in.Model, in.StopReason
+	out.Truncated = in.StopReason == "max_tokens" || in.StopReason == "model_context_window_exceeded"
 	if u := in.Usage; u != nil {
 		out.Usage = &eval.Usage{InputTokens: u.Input + u.CacheRead + u.CacheWrite, CachedInputTokens: u.CacheRead,
 			OutputTokens: u.Output}
@@ -181,6 +187,66 @@ func readMessages(body []byte) (out Reply, err error) {
 			out.Calls = append(out.Calls, ToolCall{c.ID, c.Name, c.Input})
 		case "text":
 			out.Text += c.Text
+		}
+	}
+	return out, nil
+}
+
+func readGemini(body []byte) (out Reply, err error) {
+	var in struct {
+		ModelVersion string `json:"modelVersion"`
+		Candidates   []struct {
+			FinishReason string `json:"finishReason"`
+			Content      struct {
+				Parts []struct {
+					Text    string `json:"text"`
+					Thought bool   `json:"thought"`
+					Call    *struct {
+						ID   string          `json:"id"`
+						Name string          `json:"name"`
+						Args json.RawMessage `json:"args"`
+					} `json:"functionCall"`
+				} `json:"parts"`
+			} `json:"content"`
+		} `json:"candidates"`
+		Feedback struct {
+			BlockReason string `json:"blockReason"`
+		} `json:"promptFeedback"`
+		Usage *struct {
+			Prompt     int64 `json:"promptTokenCount"`
+			Cached     int64 `json:"cachedContentTokenCount"`
+			Candidates int64 `json:"candidatesTokenCount"`
+			Thoughts   int64 `json:"thoughtsTokenCount"`
+		} `json:"usageMetadata"`
+	}
+	if err := json.Unmarshal(body, &in); err != nil {
+		return out, err
+	}
+	out.Model = in.ModelVersion
+	if u := in.Usage; u != nil {
+		out.Usage = &eval.Usage{InputTokens: u.Prompt, CachedInputTokens: u.Cached, OutputTokens: u.Candidates + u.Thoughts}
+	}
+	if in.Feedback.BlockReason != "" {
+		out.Refusal = "the provider has blocked the prompt: " + in.Feedback.BlockReason
+	}
+	if len(in.Candidates) == 0 {
+		return out, nil
+	}
+	c := in.Candidates[0]
+	switch out.Stop = c.FinishReason; out.Stop {
+	case "", "STOP":
+	case "MAX_TOKENS":
+		out.Truncated = true
+	case "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL":
+	default: // SAFETY, RECITATION, PROHIBITED_CONTENT and others like them
+		out.Refusal = "the provider has stopped the answer: " + c.FinishReason
+	}
+	for _, p := range c.Content.Parts {
+		switch {
+		case p.Call != nil:
+			out.Calls = append(out.Calls, ToolCall{p.Call.ID, p.Call.Name, p.Call.Args})
+		case !p.Thought:
+			out.Text += p.Text
 		}
 	}
 	return out, nil

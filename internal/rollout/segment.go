@@ -33,6 +33,7 @@ func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 	seg := agent.Segment{
 		RolloutID: c.RolloutID, Marker: r.held.marker(), Number: c.Segment, Attempt: c.Attempt,
 		Input:     r.held.evaluation.Inputs,
+		Prompt:    promptOf(r.held.evaluation.Inputs),
 		Workspace: r.held.workspace(), Dir: r.held.segmentDir(), BaseDir: r.held.run.Dir,
 		OutputBytes: r.held.run.Plan.Set.Limits.OutputBytes, Ended: r.slot.Release,
 		Consume: ledger{r.held.host.Store, c.Token}.consume,

@@ -6,7 +6,8 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/agent/function"
+	"github.com/evalrun/evalrun/internal/agent/modelagent"
 	"github.com/evalrun/evalrun/internal/agent/oracle"
 )
 
-func init() { agent.Register(function.Type, acpagent.Type, oracle.Type, oracle.Nop) }
+func init() { agent.Register(function.Type, acpagent.Type, modelagent.Type, oracle.Type, oracle.Nop) }

@@ -1,0 +1,271 @@
+// Package modelagent runs a model as an agent: one exchange, whose answer is the output. It asks
+// through package model, as judges do, and knows nothing of scores.
+package modelagent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/model"
+	"github.com/evalrun/evalrun/internal/record"
+)
+
+// modelAgent is a model with its prompts.
+type modelAgent struct {
+	entry    agent.Entry
+	settings *Settings
+	opts     agent.Options
+	api      model.API
+	endpoint *model.Endpoint
+	client   *http.Client
+}
+
+// mostAtOnce is how many requests may be in flight at once. The slots of the run set a lower limit.
+const mostAtOnce = 1000
+
+// New makes an agent from an entry of type model.
+func New(e agent.Entry, o agent.Options) agent.Agent { return newAgent(e, o, nil) }
+
+// newAgent makes an agent that waits with pause; nil waits by the clock.
+func newAgent(e agent.Entry, o agent.Options, pause func(context.Context, time.Duration) error) *modelAgent {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = mostAtOnce, mostAtOnce
+	client := &http.Client{Transport: transport}
+	api := model.API(e.Model.API)
+	return &modelAgent{entry: e, settings: e.Settings.(*Settings), opts: o, api: api, client: client,
+		endpoint: model.NewEndpoint(e.Name, model.Provider{API: api, Concurrency: mostAtOnce},
+			model.Options{Client: client, Pause: pause, Now: o.Now})}
+}
+
+// Close implements [agent.Agent].
+func (a *modelAgent) Close() error {
+	a.client.CloseIdleConnections()
+	return nil
+}
+
+// Run implements [agent.Agent].
+func (a *modelAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
+	seg.LimitTo(time.Duration(a.entry.Timeout), time.Duration(a.entry.Timeout), agent.TimeoutOfEntry)
+	if seg.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, seg.TimeoutFault())
+		defer cancel()
+	}
+	if ctx.Err() != nil {
+		return agent.Outcome{Fault: agent.CauseFault(ctx)}, nil
+	}
+	s := &segment{a: a, seg: seg, info: &record.Info{}, usage: record.NewUsageLog(seg.Dir),
+		trail: record.OpenTrajectory(seg.Dir, a.opts.Redact, a.opts.Now)}
+	out, err := s.run(ctx)
+	if seg.Ended != nil {
+		seg.Ended()
+	}
+	if err = errors.Join(err, s.trail.Close(), s.usage.Close()); err != nil {
+		return agent.Outcome{}, fmt.Errorf("agent %q: %w", a.entry.Name, err)
+	}
+	out.Info = s.info
+	if out.Fault != nil {
+		out.Fault.Message = a.opts.RedactText(out.Fault.Message)
+	}
+	out.Files, err = record.FilesIn(seg.Dir, record.FileTrajectory, record.FileTrace, record.FileUsage)
+	return out, err
+}
+
+// segment is one run of the agent.
+type segment struct {
+	a     *modelAgent
+	seg   agent.Segment
+	info  *record.Info
+	usage *record.UsageLog
+	trail *record.Trajectory
+
+	base, key string
+	question  question
+}
+
+func (s *segment) run(ctx context.Context) (agent.Outcome, error) {
+	if f := s.begin(); f != nil {
+		return agent.Outcome{Fault: f}, nil
+	}
+	got, f, err := s.ask(ctx)
+	if f != nil || err != nil {
+		return agent.Outcome{Fault: f}, err
+	}
+	return s.end(got), nil
+}
+
+// begin resolves the endpoint and makes the first messages. Secrets of the run are taken out of
+// what a third party will read.
+func (s *segment) begin() *fault.Fault {
+	m, o := s.a.entry.Model, s.a.opts
+	var unknown, unknownKey string
+	s.base, unknown = o.Expand(m.URL)
+	s.key, unknownKey = o.Expand(m.Key)
+	for _, name := range []string{unknown, unknownKey} {
+		if name != "" {
+			return fault.Newf(fault.Start, "the variable %s, which the model needs, is not set", name)
+		}
+	}
+	s.key = strings.TrimSpace(s.key)
+	if u, err := url.Parse(s.base); err != nil || u.Host == "" {
+		return fault.Newf(fault.Start, "the URL of the model is no URL")
+	}
+	s.base = strings.TrimSuffix(s.base, "/")
+
+	set := s.a.settings
+	messages := set.Messages
+	switch {
+	case messages != nil:
+	case set.Prompt != "":
+		messages = []Message{{Role: "user", Content: set.Prompt}}
+	default:
+		messages = []Message{{Role: "user", Content: "{{prompt}}"}}
+	}
+	system, missing := fill(set.System, s.seg.Input)
+	s.question = question{Settings: set, model: m.Name, system: o.RedactText(system)}
+	if system != "" {
+		s.trail.Add(record.EventPrompt, "", system, object{"role": "system"})
+	}
+	for _, one := range messages {
+		content, lacking := one.Content, ""
+		if set.Prompt == "" && set.Messages == nil {
+			content = s.seg.Prompt
+		} else if content, lacking = fill(content, s.seg.Input); lacking != "" && missing == "" {
+			missing = lacking
+		}
+		one.Content = o.RedactText(content)
+		s.trail.Add(record.EventPrompt, "", content, object{"role": one.Role})
+		item, err := jsonobj.Marshal(wires[s.a.api].message(one))
+		if err != nil {
+			return fault.Newf(fault.NotRunnable, "the prompt cannot be written as JSON: %v", err)
+		}
+		s.question.items = append(s.question.items, item)
+	}
+	if missing != "" {
+		return fault.Newf(fault.NotRunnable, "the prompt names {{%s}}, which the inputs lack", missing)
+	}
+	return nil
+}
+
+// ask makes one request, and counts its usage before anything is made of the answer.
+func (s *segment) ask(ctx context.Context) (model.Reply, *fault.Fault, error) {
+	c := &model.Call{Model: s.a.entry.Model.Name, Base: s.base, Key: s.key,
+		Body: func(drop model.Dropped) (json.RawMessage, error) {
+			q := s.question
+			q.drop = drop
+			return q.bytes(s.a.api)
+		}}
+	if err := s.a.endpoint.Ask(ctx, c); err != nil {
+		return model.Reply{}, failed(ctx, err), nil
+	}
+	got, err := s.a.api.Read(c.Response)
+	if err != nil {
+		return got, fault.Newf(fault.Model, "the answer of the model is not what its API promises: %v", err), nil
+	}
+	if len(c.Dropped) > 0 {
+		s.trail.Add(record.EventUpdate, "", "", object{"dropped": c.Dropped})
+	}
+	if err := s.count(got); err != nil {
+		return got, nil, err
+	}
+	return got, s.seg.Budget.Exceeded(s.info.Usage), nil
+}
+
+// count counts the usage of an answer.
+func (s *segment) count(got model.Reply) error {
+	used := eval.Usage{Unmetered: 1}
+	if got.Usage != nil {
+		used = *got.Usage
+	}
+	used.Model = s.a.entry.Model.Name
+	s.info.Usage, s.info.UsageSource = eval.MergeUsage(append(s.info.Usage, used)...), record.UsageOfProxy
+	s.trail.Add(record.EventUsage, "", "", used)
+	return s.usage.Append(used)
+}
+
+// tooLong are parts of the messages of providers about a conversation that is longer than the
+// context of a model.
+var tooLong = []string{"context_length_exceeded", "context length", "context window", "prompt is too long",
+	"exceeds the maximum number of tokens"}
+
+// failed returns the fault of a request without an answer.
+func failed(ctx context.Context, err error) *fault.Fault {
+	var known *model.Error
+	if !errors.As(err, &known) {
+		return agent.CauseFault(ctx)
+	}
+	if known.Kind == model.Invalid {
+		for _, part := range tooLong {
+			if strings.Contains(strings.ToLower(known.Message), part) {
+				return fault.New(fault.AgentError, "the conversation is longer than the model's context: "+known.Message)
+			}
+		}
+	}
+	return fault.New(fault.Model, known.Message)
+}
+
+// end makes the outcome of the last answer.
+func (s *segment) end(got model.Reply) agent.Outcome {
+	s.info.StopReason = got.Stop
+	if got.Text != "" {
+		s.trail.Say(record.EventMessage, "", got.Text)
+	}
+	s.trail.Add(record.EventStop, "", "", object{"stopReason": got.Stop})
+	switch limit := s.a.settings.MaxTokens; {
+	case got.Refusal != "":
+		return agent.Outcome{Fault: fault.New(fault.AgentError, "the model refuses to answer: "+model.Short(got.Refusal))}
+	case got.Truncated && limit > 0:
+		return agent.Outcome{Fault: fault.Newf(fault.OutputLimit,
+			"the answer was cut off at its limit of tokens (maxTokens: %d)", limit)}
+	case got.Truncated:
+		return agent.Outcome{Fault: fault.New(fault.OutputLimit,
+			"the answer was cut off at its limit of tokens; maxTokens raises it")}
+	case len(got.Calls) > 0:
+		return agent.Outcome{Fault: fault.Newf(fault.Protocol, "the model has called the tool %q, and has none",
+			model.Short(got.Calls[0].Name))}
+	case strings.TrimSpace(got.Text) == "":
+		return agent.Outcome{Fault: fault.New(fault.NoOutput, "the model's answer is empty")}
+	}
+	return s.output(got.Text)
+}
+
+// output makes the output of a text.
+func (s *segment) output(text string) agent.Outcome {
+	text = s.a.opts.RedactText(text)
+	if s.a.settings.Output == nil {
+		out, err := jsonobj.Marshal(struct {
+			Content string `json:"content"`
+		}{text})
+		if err != nil {
+			return agent.Outcome{Fault: fault.New(fault.InvalidUTF8, err.Error())}
+		}
+		return agent.Outcome{Output: out}
+	}
+	raw := json.RawMessage(strings.TrimSpace(text))
+	var value any
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return agent.Outcome{Fault: fault.Newf(fault.InvalidOutput, "the answer is not JSON: %v; it begins %q", err,
+			model.Short(text))}
+	}
+	schema, err := resolve(s.a.settings.Output.Schema)
+	if err == nil {
+		err = schema.Validate(value)
+	}
+	if err != nil {
+		return agent.Outcome{Fault: fault.Newf(fault.InvalidOutput, "the answer does not keep to output.schema: %v", err)}
+	}
+	return agent.Outcome{Output: raw}
+}
