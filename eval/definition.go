@@ -35,6 +35,13 @@ type Definition struct {
 // rollout's environment; package kinds has no such kind.
 const TypeVerifier = "verifier"
 
+// TypeChecks is the type of the evaluator that runs the checks of an evaluation. ChecksID is the id
+// that it has if the set does not define one.
+const (
+	TypeChecks = "checks"
+	ChecksID   = "checks"
+)
+
 // Verifier is the definition of the evaluator of type TypeVerifier.
 var Verifier = Definition{ID: "verifier", Name: "verifier", Type: TypeVerifier, Weight: 1}
 

@@ -60,6 +60,10 @@ type Subject struct {
 	// Trace holds the spans of each segment, one OpenTelemetry span a line, as the agent wrote them
 	// (see spans.ToolCalls).
 	Trace [][]json.RawMessage
+	// Working is the working time of the rollout, and Usage its use of models with its cost, if an
+	// evaluator of type [TypeChecks] may ask for them.
+	Working time.Duration
+	Usage   []Usage
 	// Dir is the eval set's folder, Workspace the rollout's; both are absolute.
 	Dir       string
 	Workspace string

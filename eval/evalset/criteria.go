@@ -34,6 +34,9 @@ func CheckCriteria(r *input.Reader, s *eval.Set, id string, criteria, expected *
 		if err != nil {
 			return
 		}
+		if e.CriteriaOptional {
+			return
+		}
 		if e.Defaults != nil {
 			if value = k.In(e.DefaultsNode); value == nil {
 				return

@@ -61,6 +61,9 @@ func (l *loader) definitions(f *input.Fields, set *eval.Set, legacy bool) {
 	for _, def := range inline {
 		use(def.Definition, "evaluators", def.node)
 	}
+	if n := f.Get("evaluations"); !legacy && n != nil {
+		l.addChecks(n, set, known)
+	}
 	l.missing(refs, files, inline, known)
 }
 

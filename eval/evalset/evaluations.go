@@ -57,11 +57,15 @@ func (l *loader) evaluation(f *input.Fields, set *eval.Set, legacy bool) eval.Ev
 		e.ExpectedOutput = n.JSON()
 	}
 	criteria := f.Optional("evaluationCriterias", input.Object)
-	if len(set.DefaultCriteria) == 0 {
+	checks := f.Optional("checks", input.Array)
+	if len(set.DefaultCriteria) == 0 && checks == nil {
 		criteria = f.Required("evaluationCriterias", input.Object)
 	}
 	if criteria != nil {
 		e.Criteria = l.criteria(criteria, set, expected)
+	}
+	if checks != nil {
+		l.checks(checks, set, &e)
 	}
 	set.AddDefaults(&e)
 	if len(e.Criteria) == 0 && len(set.Evaluators) > 0 && criteria != nil {

@@ -207,7 +207,7 @@ func TestProblems(t *testing.T) {
 		{"broken file that is not used", head + `"evaluatorRefs":["has"],"evaluations":[]}`, folder("z.json", "{\n oops"),
 			[]string{`../evaluators/z.json:2:2: warning: not valid JSON: invalid character 'o'`}},
 		{"broken file that is used", head + `"evaluatorRefs":["z"],"evaluations":[]}`, folder("z.json", `{"version":"1.0","id":"z","evaluatorTypeId":"uipath-contain","evaluatorConfig":{}}`),
-			[]string{`../evaluators/z.json:1:45: evaluatorTypeId: unknown evaluator type "uipath-contain"; expected one of command, `}},
+			[]string{`../evaluators/z.json:1:45: evaluatorTypeId: unknown evaluator type "uipath-contain"; expected one of checks, command, `}},
 		{"wrong configuration", head + `"evaluatorRefs":["z"],"evaluations":[]}`,
 			folder("z.json", `{"version":"1.0","id":"z","evaluatorTypeId":"uipath-exact-match","evaluatorConfig":{"negated":"ja!","ignoreCase":true,"targetOutputKey":""}}`),
 			[]string{`../evaluators/z.json:1:137: evaluatorConfig.targetOutputKey: expected a path such as "result.items[0]", got ""`,

@@ -34,6 +34,11 @@ type Config struct {
 	keys []Key
 }
 
+// NewConfig begins to read an object with these keys.
+func NewConfig(r *input.Reader, n *input.Node, keys []Key) *Config {
+	return &Config{r.Object(n), r, keys}
+}
+
 func (c *Config) key(name string) Key {
 	for _, k := range c.keys {
 		if k.Name == name {
@@ -109,7 +114,7 @@ func (c *Config) Array(name string) (n *input.Node, items []*Config) {
 		return nil, nil
 	}
 	for _, item := range n.Items {
-		items = append(items, &Config{c.Object(item), c.Reader, k.Items})
+		items = append(items, NewConfig(c.Reader, item, k.Items))
 	}
 	return n, items
 }

@@ -32,6 +32,8 @@ type Kind struct {
 	// Criteria are the keys of an evaluation's criteria for the evaluator. Criteria of types without
 	// any may have any keys.
 	Criteria []Key
+	// CheckCriteria records further problems of criteria, which are an object; nil if there are none.
+	CheckCriteria func(r *input.Reader, criteria *input.Node)
 }
 
 // CheckKeys warns of keys that no evaluator of the type reads, and of a value of the wrong kind. A
@@ -45,6 +47,9 @@ func (t Kind) CheckKeys(r *input.Reader, criteria *input.Node) {
 		if !slices.Contains(k.names(), m.Key) {
 			r.Warnf(m.Value, "unknown key; this evaluator reads only %s", k.Name)
 		}
+	}
+	if t.CheckCriteria != nil {
+		t.CheckCriteria(r, criteria)
 	}
 	v := k.In(criteria)
 	if v == nil || k.Kind == input.Null || v.Kind == k.Kind || v.Kind == input.String &&

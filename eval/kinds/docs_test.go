@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/command"
@@ -32,7 +33,11 @@ type docExample struct {
 	ExpectedOutput        json.RawMessage
 	ExpectedAgentBehavior string
 	Output                json.RawMessage
-	ToolCalls             []struct {
+	// WorkingMs and Usage are what the rollout has used, and ModelCalls are spans that tell of it.
+	WorkingMs  int64
+	Usage      []eval.Usage
+	ModelCalls int
+	ToolCalls  []struct {
 		Name   string          `json:"name"`
 		Args   json.RawMessage `json:"args,omitempty"`
 		Output string          `json:"output,omitempty"`
@@ -116,6 +121,10 @@ func runExample(t *testing.T, kind string, def eval.Definition, example docExamp
 		}
 		spans = append(spans, evaltest.Span(string(data)))
 	}
+	for range example.ModelCalls {
+		spans = append(spans, evaltest.Span(`{"gen_ai.usage.input_tokens": 9}`))
+	}
+	s.Working, s.Usage = time.Duration(example.WorkingMs)*time.Millisecond, example.Usage
 	s.Trace = [][]json.RawMessage{evaltest.Spans(spans)}
 	v := e.Evaluate(t.Context(), s)
 	if v.Wait != nil {
@@ -251,7 +260,7 @@ that the set names in ` + "`evaluatorRefs`" + `. Its keys:
 | ` + "`evaluatorConfig`" + ` | object | ` + "`{}`" + ` | the configuration, of which the types below have the keys |
 | ` + "`weight`" + ` | number from 0 | 1 | how much it counts in the score of a rollout |
 
-The keys of ` + "`command`, `human`" + ` and legacy evaluators stand beside ` + "`id`" + `, without ` + "`evaluatorConfig`" + `.
+The keys of ` + "`checks`, `command`, `human`" + ` and legacy evaluators stand beside ` + "`id`" + `, without ` + "`evaluatorConfig`" + `.
 Every configuration may also have ` + "`defaultEvaluationCriteria`" + `, for evaluations without criteria, and
 ` + "`name`, `description`" + `. All keys may be written in snake_case, too.
 
@@ -369,6 +378,15 @@ func sentence(t *testing.T, example docExample) string {
 	} else {
 		add("the output", example.Output)
 	}
+	if example.WorkingMs > 0 {
+		parts = append(parts, fmt.Sprintf("%d ms of working time", example.WorkingMs))
+	}
+	for _, u := range example.Usage {
+		parts = append(parts, fmt.Sprintf("%d tokens for %g dollars", u.Tokens(), *u.Cost))
+	}
+	if example.ModelCalls > 0 {
+		parts = append(parts, fmt.Sprintf("%d calls of models", example.ModelCalls))
+	}
 	add("a judge that answers", example.Judge)
 	for _, answer := range example.Answers {
 		add("a rater's answer", answer)
@@ -460,7 +478,7 @@ func evaluatorSchema(t *testing.T) string {
 		defs[name] = def
 		refs = append(refs, schema{"$ref": "#/$defs/" + name})
 	}
-	for _, kind := range []string{command.Type, judged.TypeHuman} {
+	for _, kind := range []string{command.Type, judged.TypeHuman, eval.TypeChecks} {
 		keys := properties(kinds.All[kind].Keys)
 		keys["type"], keys["evaluatorConfig"] = schema{"const": kind}, schema{"type": []string{"object", "null"}}
 		keys["defaultEvaluationCriteria"] = schema{"type": []string{"object", "null"}}
@@ -488,7 +506,7 @@ func evaluatorSchema(t *testing.T) string {
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",
 		"$id":         "https://raw.githubusercontent.com/evalrun/evalrun/main/schemas/evaluator.schema.json",
 		"title":       "Evaluator",
-		"description": "An evaluator, of UiPath's current or legacy format or with the type command, human, llm-judge or pairwise. docs/evaluators.md has every key with an example.",
+		"description": "An evaluator, of UiPath's current or legacy format or with the type checks, command, human, llm-judge or pairwise. docs/evaluators.md has every key with an example.",
 		"type":        "object",
 		"anyOf":       refs,
 		"$defs":       defs,

@@ -5,6 +5,7 @@ package kinds
 import (
 	"fmt"
 
+	"github.com/evalrun/evalrun/eval/check"
 	"github.com/evalrun/evalrun/eval/command"
 	"github.com/evalrun/evalrun/eval/evaluator"
 	"github.com/evalrun/evalrun/eval/judged"
@@ -12,7 +13,7 @@ import (
 )
 
 // All has every kind. An evaluator that is in none of these lists does not exist.
-var All = union(uipath.Kinds, judged.Kinds, command.Kinds)
+var All = union(uipath.Kinds, check.Kinds, judged.Kinds, command.Kinds)
 
 // union refuses two kinds of one name.
 func union(lists ...evaluator.Kinds) evaluator.Kinds {

@@ -27,6 +27,26 @@ func Usage(spans []json.RawMessage, seen map[string]bool) []eval.Usage {
 	return t.sum(seen)
 }
 
+// ModelCalls counts the calls of models in the spans of a rollout's segments: those that report their
+// use and are around no other such span.
+func ModelCalls(segments [][]json.RawMessage) int {
+	var t usageTable
+	for _, spans := range segments {
+		for _, raw := range spans {
+			if v, err := pyvalue.Parse(raw); err == nil { // else it is a torn last line
+				eachSpan(v, t.add)
+			}
+		}
+	}
+	around, n := t.around(), 0
+	for _, key := range t.order {
+		if !around[key] {
+			n++
+		}
+	}
+	return n
+}
+
 // TellUsage reports whether spans may report the use of models. It is quick.
 func TellUsage(spans []json.RawMessage) bool {
 	for _, raw := range spans {
@@ -102,14 +122,20 @@ func count(o *pyvalue.Object, names ...string) (n int64, ok bool) {
 	return 0, false
 }
 
-// sum leaves out the spans around others, and those that were counted before.
-func (t *usageTable) sum(seen map[string]bool) []eval.Usage {
+// around returns the spans around others that report their usage.
+func (t *usageTable) around() map[string]bool {
 	around := map[string]bool{}
 	for _, key := range t.order {
 		for parent := t.parents[key]; parent != "" && !around[parent]; parent = t.parents[parent] {
 			around[parent] = true
 		}
 	}
+	return around
+}
+
+// sum leaves out the spans around others, and those that were counted before.
+func (t *usageTable) sum(seen map[string]bool) []eval.Usage {
+	around := t.around()
 	var all []eval.Usage
 	for _, key := range t.order {
 		if !around[key] && !seen[key] {

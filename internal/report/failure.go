@@ -170,6 +170,9 @@ func findings(result schemas.EvaluationResult) (out []string) {
 	if said := saidByJudges(result); said != nil {
 		return said
 	}
+	if failed := failedChecks(result.Details); failed != nil {
+		return failed
+	}
 	c := result.Comparison
 	if details, ok := decode(result.Details); c == nil && ok {
 		// A program may give its details in the same form.

@@ -196,7 +196,7 @@ func (s *scoring) keep(ctx context.Context, def eval.Definition, results []eval.
 
 // segments returns the rollout's segments. Most rollouts have only the one that has just ended.
 func (s *scoring) segments(ctx context.Context) ([]store.Segment, error) {
-	if c := s.held.claim; c.State == eval.StateRunning && c.Segment == 1 {
+	if c := s.held.claim; c.State == eval.StateRunning && c.Segment == 1 && !s.held.hasChecks() {
 		return []store.Segment{{Number: 1, Attempt: c.Attempt, Outcome: store.OutcomeCompleted, Files: s.files}}, nil
 	}
 	return s.held.host.Store.Segments(ctx, s.held.claim.RolloutID)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
@@ -55,7 +56,35 @@ func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.S
 		}
 		out.Trace = append(out.Trace, segment)
 	}
+	if h.hasChecks() {
+		var err error
+		if out.Working, out.Usage, err = h.figures(segments); err != nil {
+			return out, err
+		}
+	}
 	return out, nil
+}
+
+// hasChecks reports whether an evaluator of the set may ask for time and use of models.
+func (h *held) hasChecks() bool {
+	return slices.ContainsFunc(h.run.Plan.Set.Evaluators, func(d eval.Definition) bool { return d.Type == eval.TypeChecks })
+}
+
+// figures returns the working time of all attempts of a rollout, and their use of models with its cost.
+func (h *held) figures(segments []store.Segment) (working time.Duration, used []eval.Usage, err error) {
+	var dirs []string
+	for _, g := range segments {
+		dir := h.attemptDir(g.Number, g.Attempt)
+		one, _, err := record.UsageOfSegment(g, dir, dirs)
+		if err != nil {
+			return 0, nil, err
+		}
+		used, dirs = append(used, one...), append(dirs, dir)
+		if !g.StartedAt.IsZero() && g.EndedAt.After(g.StartedAt) {
+			working += g.EndedAt.Sub(g.StartedAt)
+		}
+	}
+	return working, h.run.Plan.Set.Prices.PricedAll(used), nil
 }
 
 // defaultEvaluatorTimeout applies if limits.evaluatorTimeout is not given.

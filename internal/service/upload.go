@@ -79,6 +79,7 @@ func checkUpload(r *input.Reader, root *input.Node) {
 			r.Errorf(n, "an uploaded eval set has no %s; %s", key, instead)
 		}
 	}
+	noExpressions(r, root, false)
 	evaluators := root.Member("evaluators")
 	if evaluators == nil {
 		return
@@ -104,6 +105,19 @@ func noPrograms(r *input.Reader, n *input.Node) {
 			}
 		}
 		noPrograms(r, m.Value)
+	}
+}
+
+// noExpressions records the jq expressions of checks: one may take any amount of memory.
+func noExpressions(r *input.Reader, n *input.Node, inChecks bool) {
+	for _, item := range n.Items {
+		noExpressions(r, item, inChecks)
+	}
+	for _, m := range n.Members {
+		if inChecks && m.Key == "jq" {
+			r.Errorf(m.Value, "an uploaded eval set brings no jq; choose a part of the output with path")
+		}
+		noExpressions(r, m.Value, inChecks || m.Key == "checks")
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/input"
-	"github.com/evalrun/evalrun/internal/wait/jq"
+	"github.com/evalrun/evalrun/internal/jq"
 	"github.com/evalrun/evalrun/internal/wait/template"
 )
 

@@ -11,10 +11,10 @@ import (
 
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/jq"
 	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/httpcall"
-	"github.com/evalrun/evalrun/internal/wait/jq"
 	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 )
 

@@ -1,4 +1,5 @@
-// Package jq evaluates jq expressions over what servers answer. It knows nothing of jobs.
+// Package jq evaluates jq expressions over what servers answer and agents give out. It knows nothing of
+// jobs and evaluators.
 package jq
 
 import (
