@@ -69,6 +69,9 @@ type Set struct {
 	DatasetNode *input.Node   `json:"-"`
 	Jobs        *input.Node   `json:"-"`
 	Notify      *input.Node   `json:"-"`
+	// Answers is the value of `answers`, and AnswersOf has those of single evaluations by their ids.
+	Answers   *input.Node            `json:"-"`
+	AnswersOf map[string]*input.Node `json:"-"`
 	// Judges is the value of `judges`, which package judge reads.
 	Judges *input.Node `json:"-"`
 }

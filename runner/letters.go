@@ -154,7 +154,7 @@ func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Red
 		if t.EvaluatorID != "" {
 			isNew = !t.CreatedAt.Before(e.Time)
 		}
-		if t.Type == string(wait.TypeTask) && isNew { // others were reported before
+		if t.Type == string(wait.TypeTask) && t.Source != wait.SourceFixed && isNew { // others were reported before
 			asked = append(asked, t)
 		}
 	}

@@ -57,6 +57,9 @@ type LoadOptions struct {
 	Interval stats.Method
 	// Strict turns unknown keys into errors.
 	Strict bool
+	// Answers is a file with answers of people who are played; those that it has come before those of
+	// the set, and after those of an evaluation.
+	Answers string
 	// Sandbox chooses the sandbox of agents and tasks that need one.
 	Sandbox SandboxOptions
 	// Fetched, if not nil, says which of the paths were fetched, and from where.
@@ -145,6 +148,9 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	}
 	e.dataset = dataset.Parse(r, set)
 	req.Jobs, req.Notify = wait.ParseJobs(r, set.Jobs), notify.ParseTargets(r, set.Notify)
+	if req.Answers, err = readAnswers(r, set, e.opts.Answers); err != nil {
+		return err
+	}
 	e.readJudges(r)
 	if err := e.addJobs(); err != nil {
 		return err

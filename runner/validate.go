@@ -155,6 +155,9 @@ func examineSet(path string) (kind string, problems input.Problems, err error) {
 	wait.ParseJobs(r, set.Jobs)
 	notify.ParseTargets(r, set.Notify)
 	judge.ParseConfig(r, set.Judges)
+	if _, err := readAnswers(r, set, ""); err != nil {
+		return "", nil, err
+	}
 	rows := dataset.Parse(r, set)
 	if err := checkAgents(r, set); err != nil {
 		return "", nil, err

@@ -77,6 +77,18 @@ type Head struct {
 	// Rescorings are the times that completed rollouts were scored again, in order. The run is
 	// judged by the evaluators of the last one.
 	Rescorings []Rescoring `json:"rescorings,omitempty"`
+	// Played says which answers and jobs were played, nil if nothing was to be.
+	Played *Played `json:"played,omitempty"`
+}
+
+// Played counts what has arrived without anybody: the answers of people and the results of jobs
+// that the eval set plays.
+type Played struct {
+	Answers int `json:"answers"`
+	Jobs    int `json:"jobs"`
+	// Warnings name answers that have matched nothing in a run that is final, and those of which two
+	// match one question.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Rescoring is one time that completed rollouts of a run were scored again.

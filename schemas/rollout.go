@@ -134,6 +134,8 @@ type Answer struct {
 	At     time.Time `json:"at"`
 	// CheckedAt is when its source was last asked, nil if never.
 	CheckedAt *time.Time `json:"checkedAt,omitempty"`
+	// Played says where the answer stands if a person or a job was played; empty if none was.
+	Played string `json:"played,omitempty"`
 }
 
 // MCPServer is the outcome of an MCP server that was declared for an agent.
@@ -285,6 +287,8 @@ type Trigger struct {
 	// CheckedAt is when its source was last asked, as of the writing of the document; nil if never. A
 	// check without news does not change the run or its revision.
 	CheckedAt *time.Time `json:"checked_at,omitempty"`
+	// Played says where the answer stands that will be played.
+	Played string `json:"played,omitempty"`
 }
 
 // PurposeEvaluator is the purpose of a trigger for which an evaluator waits.

@@ -41,6 +41,12 @@ func (l *loader) evaluation(f *input.Fields, set *eval.Set, legacy bool) eval.Ev
 	}
 	e.ID = eval.CanonicalID(e.ID)
 	f.Ignore("description", "evalSetId", "createdAt", "updatedAt", "toolsToSimulate")
+	if n := f.Get("answers"); n != nil {
+		if set.AnswersOf == nil {
+			set.AnswersOf = map[string]*input.Node{}
+		}
+		set.AnswersOf[e.ID] = n
+	}
 	e.NotRunnable = l.notRunnable(f)
 	if legacy {
 		l.legacyCriteria(f, set, &e)

@@ -204,10 +204,10 @@ func (r *Runner) mustStay(ctx context.Context) (stay bool, err error) {
 func (r *Runner) onlyPeople(ctx context.Context) (bool, error) {
 	jobs, asking := map[string]bool{}, map[string]bool{}
 	err := r.o.Store.Triggers(ctx, r.o.RunID, false, func(t store.Trigger) error {
-		switch {
+		switch played := t.Source == wait.SourceFixed; {
 		case t.AskedBy != "":
-			asking[t.AskedBy] = true
-		case !wait.Type(t.Type).OfPerson():
+			asking[t.AskedBy] = !played
+		case played || !wait.Type(t.Type).OfPerson():
 			jobs[t.ID] = true
 		}
 		return nil

@@ -19,6 +19,9 @@ import (
 // job takes a moment to notice the answer, and until then it seems to ask.
 const askAgain = time.Minute
 
+// playAgain is how soon after a question whose answer is played the job is asked again.
+const playAgain = 10 * time.Millisecond
+
 // questions matches the questions of the job of a claimed trigger with the answers of people.
 type questions struct {
 	h      *triggerHandler
@@ -43,6 +46,9 @@ func (q questions) settle(ctx context.Context, now *wait.Question, next time.Dur
 	if err != nil {
 		return false, err
 	}
+	if n.Source == wait.SourceFixed {
+		next = min(next, playAgain)
+	}
 	if len(asked) == 0 {
 		return true, q.h.o.Store.Ask(commit, q.c.TriggerToken, n, next)
 	}
@@ -51,6 +57,8 @@ func (q questions) settle(ctx context.Context, now *wait.Question, next time.Dur
 	switch told := !last.StartedAt.IsZero(); {
 	case told && same && q.h.o.Now().Sub(last.StartedAt) < askAgain:
 		return false, nil
+	case same && last.State.IsOpen() && last.Source == wait.SourceFixed:
+		return true, q.play(commit, last)
 	case told || last.State.IsOpen():
 		return true, q.h.o.Store.Ask(commit, q.c.TriggerToken, n, next)
 	case !same:
@@ -64,6 +72,34 @@ func (q questions) settle(ctx context.Context, now *wait.Question, next time.Dur
 	return true, q.refuse(ctx, last)
 }
 
+// play delivers what is played for an open question, once it is due.
+func (q questions) play(ctx context.Context, asked store.Trigger) error {
+	var spec wait.Spec
+	if err := json.Unmarshal(asked.Spec, &spec); err != nil {
+		return err
+	}
+	source, err := q.run.Sources.For(asked.Source, spec)
+	if err != nil {
+		return err
+	}
+	status, err := source.Check(ctx, wait.Job{TriggerID: asked.ID, Spec: spec, Since: asked.CreatedAt})
+	if err != nil {
+		return err
+	}
+	next := status.After
+	if status.Done {
+		next = 0
+		d := store.Delivery{TriggerID: asked.ID, Status: store.StatusSuccessful, Payload: status.Payload, By: asked.Source}
+		if status.Fault != nil {
+			d.Status, d.Fault = store.StatusFaulted, status.Fault
+		}
+		if _, err := q.h.o.Store.Deliver(ctx, d); err != nil {
+			return err
+		}
+	}
+	return q.h.o.Store.TriggerPending(ctx, q.c.TriggerToken, next)
+}
+
 // trigger is the trigger that waits for the answer to a question.
 func (q questions) trigger(asked wait.Question) (store.NewTrigger, error) {
 	spec, err := asked.Spec()
@@ -74,9 +110,14 @@ func (q questions) trigger(asked wait.Question) (store.NewTrigger, error) {
 		spec.Shown = shown
 	}
 	spec.ShownID = q.job.Spec.ShownID // the question is shown under the job's id
+	source := wait.SourceExternal
+	if spec.Played = q.run.Plan.Answers.For(wait.AskedQuestion{EvaluationID: q.c.EvaluationID,
+		EvaluationName: q.c.EvaluationName, InterruptID: q.c.InterruptID, Spec: spec}); spec.Played != nil {
+		source = wait.SourceFixed
+	}
 	data, err := json.Marshal(spec)
 	return store.NewTrigger{
-		Type: string(spec.Type), Name: spec.Name, Source: wait.SourceExternal, KeyPrefix: "task-", Spec: data,
+		Type: string(spec.Type), Name: spec.Name, Source: source, KeyPrefix: "task-", Spec: data,
 		Digest: spec.Digest(),
 	}, err
 }

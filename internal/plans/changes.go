@@ -43,6 +43,9 @@ func partsOf(p store.Plan, evaluations []store.Evaluation) (planParts, error) {
 	for name, job := range plan.Jobs {
 		add("job "+name, job)
 	}
+	if plan.Answers != nil {
+		add("answers", plan.Answers)
+	}
 	if plan.Judges != nil {
 		add("judges", plan.Judges)
 	}

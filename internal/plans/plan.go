@@ -28,7 +28,11 @@ import (
 )
 
 // Version grows when plans get a field that an earlier version of the program must not ignore.
-const Version = 1
+const Version = 2
+
+// versionUnplayed is the version of plans in which nobody is played. Version 2 has people and jobs
+// that are, and which an earlier program would take for sources that it lacks.
+const versionUnplayed = 1
 
 // ErrLater means that a later version of the program has made the plan of a run.
 var ErrLater = errors.New("a later version of evalrun has planned it")
@@ -43,6 +47,8 @@ type Plan struct {
 	Set    eval.Set      `json:"set"`
 	Agents []agent.Entry `json:"agents"`
 	Jobs   wait.Jobs     `json:"jobs,omitempty"`
+	// Answers are those of the people who are played; nil if none are.
+	Answers *wait.PlayedAnswers `json:"answers,omitempty"`
 	// Notify are the targets that are told of the run's events.
 	Notify notify.Targets `json:"notify,omitempty"`
 	// Judges are the models that evaluators ask; nil if they ask none.
@@ -167,6 +173,7 @@ type Request struct {
 	Set     *eval.Set
 	Agents  []agent.Entry
 	Jobs    wait.Jobs
+	Answers *wait.PlayedAnswers
 	Notify  notify.Targets
 	Judges  *judge.Config
 	// BaseDir is the eval set's folder. WorkDir is the folder in which the command runs.
@@ -190,8 +197,11 @@ func New(req Request, storeDir string) (store.Plan, error) {
 	evaluations := set.Evaluations
 	set.Evaluations = nil
 	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, FailFast: req.FailFast, Deadline: req.Deadline,
-		Set: set, Agents: req.Agents, Jobs: req.Jobs, Notify: req.Notify, Judges: req.Judges, Env: req.Env,
+		Set: set, Agents: req.Agents, Jobs: req.Jobs, Answers: req.Answers, Notify: req.Notify, Judges: req.Judges, Env: req.Env,
 		Environment: req.Environment, Origin: req.Origin}
+	if req.Answers == nil && !req.Jobs.Played() {
+		plan.Version = versionUnplayed
+	}
 	var err error
 	if plan.BaseDir, err = relative(storeDir, req.BaseDir); err != nil {
 		return store.Plan{}, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // Standing counts the work and the waits at one moment.
@@ -72,6 +73,15 @@ func (a *Awaited) Add(triggerType string, n int) {
 	default:
 		a.Jobs += n
 	}
+}
+
+// awaitedType is the type as which a trigger counts. Nobody has to answer what is played, so that it
+// counts as a job.
+func awaitedType(t schemas.Trigger) string {
+	if t.Played != "" {
+		return string(wait.TypeJob)
+	}
+	return t.Type
 }
 
 // String is like "2 jobs, 1 person", or "nothing" if nothing is waited for.

@@ -124,6 +124,7 @@ func (m markdownWriter) evaluators() {
 	}
 	for _, sentence := range slices.Concat(
 		m.summary().statisticsSentences(), m.summary().taskMetricSentences(), m.summary().usageSentences(),
+		m.summary().playedSentences(),
 	) {
 		m.out.printf("\n%s.\n", markdown(sentence))
 	}

@@ -127,6 +127,7 @@ func (o Options) resumptions(rv store.RolloutView) []schemas.Resumption {
 				r.Answers = append(r.Answers, schemas.Answer{
 					TriggerID: t.ID, Status: string(t.Status), By: o.Redact.String(t.DeliveredBy),
 					Person: o.Redact.String(t.Person), At: t.DeliveredAt, CheckedAt: timeOrNil(t.CheckedAt),
+					Played: o.Redact.String(playedPlace(t)),
 				})
 			}
 		}
@@ -207,6 +208,9 @@ func (o Options) waiting(triggers []store.Trigger, evaluators bool) ([]schemas.T
 			FolderKey: o.Redact.String(t.FolderKey), Payload: o.Redact.JSON(payload),
 			Deadline: timeOrNil(t.Deadline), Failures: t.Failures, LastError: o.Redact.String(t.LastError),
 			CheckedAt: timeOrNil(t.CheckedAt),
+		}
+		if spec.Played != nil {
+			shown.Played = o.Redact.String(spec.Played.Place)
 		}
 		if evaluators {
 			shown.Purpose, shown.EvaluatorID = schemas.PurposeEvaluator, o.Redact.String(t.EvaluatorID)

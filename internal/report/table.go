@@ -2,6 +2,7 @@ package report
 
 import (
 	"io"
+	"slices"
 
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
@@ -28,7 +29,8 @@ func (r *Report) WriteTable(w io.Writer, s Showing) error {
 		return err
 	}
 	t.evaluators()
-	for _, sentence := range append(r.summary().taskMetricSentences(), r.summary().usageSentences()...) {
+	for _, sentence := range slices.Concat(r.summary().taskMetricSentences(), r.summary().usageSentences(),
+		r.summary().playedSentences()) {
 		out.printf("%s\n", sentence)
 	}
 	r.gates(s).text(out)

@@ -39,7 +39,9 @@ func fromView(v store.View, o Options, element func(one *schemas.Rollout, text [
 		})
 	}
 	render := func(one viewed) (rendered, error) { return o.render(one, element != nil) }
+	played := newPlayedCount(&o.Plan)
 	if err := inOrder(read, render, func(one rendered) error {
+		played.add(one.view)
 		statistics.Add(one.counted)
 		if element == nil {
 			return nil
@@ -52,6 +54,7 @@ func fromView(v store.View, o Options, element func(one *schemas.Rollout, text [
 	o.redactNames(&summary)
 	r := &Report{Head: o.head(run), Dataset: summary.Dataset, Pass: set.Thresholds.Pass, storeDir: o.StoreDir}
 	r.Summary, r.Statistics = summaryOf(run.Counts, &summary), &summary
+	r.Played = played.done(r.Final, o.Redact)
 	r.each = func(p parts, f func(*schemas.Rollout) error) error {
 		return v.Rollouts(func(rv store.RolloutView) error {
 			results, err := readResults(rv)
@@ -82,9 +85,11 @@ type rendered struct {
 	counted summary.Rollout
 	rollout *schemas.Rollout
 	text    []byte
+	view    store.RolloutView
 }
 
 func (o Options) render(one viewed, document bool) (out rendered, err error) {
+	out.view = one.RolloutView
 	results, err := readResults(one.RolloutView)
 	if err != nil {
 		return out, err

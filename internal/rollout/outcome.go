@@ -45,7 +45,7 @@ func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.Segm
 		r.failedEnd(ctx, &end, out.Fault)
 	case out.Interrupts != nil:
 		end.Outcome = store.OutcomeSuspended
-		end.Triggers, err = r.newTriggers(out.Interrupts)
+		end.Triggers, err = r.newTriggers(ctx, out.Interrupts)
 	default:
 		// The output is stored without secrets, because a process that does not know them may show
 		// it.

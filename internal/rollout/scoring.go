@@ -88,7 +88,7 @@ func (s *scoring) deliveries(evaluatorID string) map[string]eval.Delivery {
 func (r *Rollout) waitForScores(ctx context.Context, s *scoring) error {
 	wait := store.ScoreWait{Results: s.last, Timeout: r.held.run.Plan.ScoreTimeout(time.Now())}
 	for _, w := range s.waits {
-		triggers, err := r.newTriggers(w.interrupts)
+		triggers, err := r.newTriggers(ctx, w.interrupts)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 
 	mcpsource "github.com/evalrun/evalrun/internal/gateway/source"
@@ -11,8 +12,12 @@ import (
 )
 
 // newTriggers makes the triggers of a suspended segment from the interrupts of its agent.
-func (r *Rollout) newTriggers(interrupts []wait.Interrupt) (out []store.NewTrigger, err error) {
+func (r *Rollout) newTriggers(ctx context.Context, interrupts []wait.Interrupt) (out []store.NewTrigger, err error) {
 	run := r.held.run
+	play, err := r.newPlayer(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, in := range interrupts {
 		for _, spec := range in.Specs {
 			n := store.NewTrigger{
@@ -20,9 +25,10 @@ func (r *Rollout) newTriggers(interrupts []wait.Interrupt) (out []store.NewTrigg
 				ItemKey: spec.ItemKey, KeyPrefix: spec.Type.KeyPrefix(), FolderPath: spec.FolderPath, FolderKey: spec.FolderKey,
 				Digest: spec.Digest(),
 			}
+			n.Source, spec.Played = play.of(in.ID, spec, n.Source)
 			n.Checked = n.Source != wait.SourceExternal
 			n.Local = n.Source == wait.SourceExec
-			n.Start = n.Checked && n.Source != wait.SourceTimer && spec.ItemKey == ""
+			n.Start = n.Checked && n.Source != wait.SourceTimer && spec.Played == nil && spec.ItemKey == ""
 			if spec.ResumeAt != nil {
 				n.NextCheck = *spec.ResumeAt
 			}

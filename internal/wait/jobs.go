@@ -15,7 +15,8 @@ import (
 // secrets in it are still written ${VAR}.
 type Jobs map[string]JobConfig
 
-// JobConfig is one entry of Jobs. Source is "external", "exec", "http", "uipath", "mesh" or "mcp".
+// JobConfig is one entry of Jobs. Source is "external", "exec", "http", "uipath", "mesh", "mcp"
+// or "fixed".
 type JobConfig struct {
 	Source string `json:"source"`
 	*ExecConfig
@@ -26,6 +27,8 @@ type JobConfig struct {
 	Handle string `json:"handle,omitempty"`
 	// Mesh has members of the same names as others; see MarshalJSON.
 	Mesh *MeshConfig `json:"-"`
+	// Fixed has one, too.
+	Fixed *FixedConfig `json:"-"`
 	// Polling is for the sources that ask over the network. It stands here because the names of
 	// JSON members must not come twice at one depth.
 	Polling

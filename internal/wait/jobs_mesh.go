@@ -49,10 +49,19 @@ type meshJob struct {
 	Polling
 }
 
+// fixedJob is the same for a job that is played.
+type fixedJob struct {
+	Source string `json:"source"`
+	*FixedConfig
+}
+
 // MarshalJSON writes the entry as an eval set has it.
 func (c JobConfig) MarshalJSON() ([]byte, error) {
 	if c.Mesh != nil {
 		return json.Marshal(meshJob{c.Source, c.Handle, c.Mesh, c.Polling})
+	}
+	if c.Fixed != nil {
+		return json.Marshal(fixedJob{c.Source, c.Fixed})
 	}
 	type plain JobConfig
 	return json.Marshal(plain(c))
@@ -60,6 +69,16 @@ func (c JobConfig) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (c *JobConfig) UnmarshalJSON(text []byte) error {
+	var named struct{ Source string }
+	if err := json.Unmarshal(text, &named); err != nil {
+		return err
+	}
+	if named.Source == SourceFixed { // its result may be anything
+		var f fixedJob
+		err := json.Unmarshal(text, &f)
+		*c = JobConfig{Source: f.Source, Fixed: f.FixedConfig}
+		return err
+	}
 	type plain JobConfig
 	if err := json.Unmarshal(text, (*plain)(c)); err != nil || c.Source != SourceMesh {
 		return err

@@ -47,7 +47,8 @@ func (p jobReader) job(n *input.Node) JobConfig {
 		return JobConfig{}
 	}
 	c := JobConfig{Source: f.Enum("source", "",
-		SourceExternal, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP)}
+		SourceExternal, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP,
+		SourceFixed)}
 	switch c.Source {
 	case SourceExec:
 		c.ExecConfig = p.exec(f)
@@ -60,6 +61,8 @@ func (p jobReader) job(n *input.Node) JobConfig {
 		c.Mesh, c.Polling = p.mesh(f), p.polling(f, defaultMeshInterval, defaultMeshMaxInterval)
 	case SourceMCP:
 		c.Handle = p.handle(f)
+	case SourceFixed:
+		c.Fixed = p.fixed(f)
 	case "":
 		return c // the other keys cannot be judged
 	}

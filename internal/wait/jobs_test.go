@@ -88,7 +88,7 @@ func TestJobsProblems(t *testing.T) {
 		{"not an object", `[]`, `x.json:1:1: expected an object of process names and their sources, got an array`},
 		{"not an object inside", `{"P":1}`, `x.json:1:6: P: expected an object, got a number`},
 		{"no source", `{"P":{"command":["x"]}}`, `x.json:1:6: P.source: missing; expected a string`},
-		{"a wrong source", `{"P":{"source":"htp"}}`, `x.json:1:16: P.source: expected one of external, exec, http, uipath, mesh, mcp, got "htp"; did you mean "http"?`},
+		{"a wrong source", `{"P":{"source":"htp"}}`, `x.json:1:16: P.source: expected one of external, exec, http, uipath, mesh, mcp, fixed, got "htp"; did you mean "http"?`},
 		{"an unknown key", `{"P":{"source":"exec","command":["x"],"timeuot":"1s"}}`, `x.json:1:39: warning: P.timeuot: unknown key; did you mean "timeout"?`},
 		{"no command", `{"P":{"source":"exec"}}`, `x.json:1:6: P.command: missing; expected an array`},
 		{"an empty command", `{"P":{"source":"exec","command":[]}}`, `x.json:1:33: P.command: expected the program and its arguments, got none`},

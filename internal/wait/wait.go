@@ -64,6 +64,8 @@ type Spec struct {
 	Watch json.RawMessage `json:"watch,omitempty"`
 	// Shown is the payload without secrets; nil if there are none in it.
 	Shown json.RawMessage `json:"shown,omitempty"`
+	// Played is what arrives without anybody, if somebody is played.
+	Played *Played `json:"played,omitempty"`
 	// ShownID is the interrupt's id without secrets; empty if there are none in it.
 	ShownID string `json:"shownId,omitempty"`
 }
@@ -85,7 +87,7 @@ func (s Spec) Digest() string {
 	if err := dec.Decode(&payload); err != nil {
 		payload = string(s.Payload)
 	}
-	s.Payload, s.Shown, s.ShownID, s.Watch, s.ExpiresAt = nil, nil, "", nil, nil
+	s.Payload, s.Shown, s.ShownID, s.Watch, s.ExpiresAt, s.Played = nil, nil, "", nil, nil, nil
 	sum := sha256.Sum256(jsonvalue.Marshal([]any{s, payload}))
 	return hex.EncodeToString(sum[:16])
 }
@@ -171,6 +173,8 @@ const (
 	SourceUiPath   = "uipath"
 	SourceMesh     = "mesh"
 	SourceMCP      = "mcp" // the MCP server whose tool has started it
+	// SourceFixed plays a person or a job: what arrives stands in the eval set.
+	SourceFixed = "fixed"
 	// A judge's request in a batch of a provider. Its batch is asked for, and never a single request.
 	SourceOpenAIBatch    = "openai-batch"
 	SourceAnthropicBatch = "anthropic-batch"
@@ -183,8 +187,8 @@ func IsBatch(source string) bool {
 
 // SourceNames are the names of all sources.
 var SourceNames = []string{
-	SourceExternal, SourceTimer, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP, SourceOpenAIBatch,
-	SourceAnthropicBatch,
+	SourceExternal, SourceTimer, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP, SourceFixed,
+	SourceOpenAIBatch, SourceAnthropicBatch,
 }
 
 // Job is a trigger as a source sees it.

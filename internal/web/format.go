@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -66,6 +67,9 @@ func shortID(id string) string {
 
 // deliverer says who delivered something, and by what means.
 func deliverer(by, person string) string {
+	if by == wait.SourceFixed {
+		return "played"
+	}
 	if person == "" {
 		return by
 	}

@@ -117,7 +117,7 @@ func newRunPage(o *overview, f filter) *runPage {
 	if o.counts["faulted"] > 0 && len(h.CommandLine) > 0 {
 		page.Commands = append(page.Commands, report.ShellWords(h.CommandLine)+" --retry-of "+h.RunID)
 	}
-	page.Usage = report.UsageSentences(&h)
+	page.Usage = append(report.UsageSentences(&h), report.PlayedSentences(&h)...)
 	page.count(o, f)
 	page.addGates(o)
 	page.addEvaluators(o)

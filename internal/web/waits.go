@@ -23,7 +23,7 @@ func (o *overview) addWaits(ctx context.Context, from interface {
 	var waits waitGroups
 	err := from.Triggers(ctx, o.head.RunID, false, func(t runner.Trigger) error {
 		name := nameOfWait(t.Type, t.InterruptID, t.Payload)
-		if t.Type == string(wait.TypeTask) && t.AskedBy == "" {
+		if t.Type == string(wait.TypeTask) && t.AskedBy == "" && t.Source != wait.SourceFixed {
 			o.ends.People++
 		}
 		if t.Type == string(wait.TypeTimer) && t.NextCheck != nil && t.NextCheck.After(o.ends.NotBefore) {

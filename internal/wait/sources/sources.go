@@ -110,6 +110,8 @@ func (s *Set) configuredFor(spec wait.Spec) (c configured, ok bool) {
 		ok = c.source != nil && (spec.ItemKey != "" || spec.Process != "")
 	case wait.SourceMCP:
 		ok = c.source != nil && spec.CallID != ""
+	case wait.SourceFixed:
+		ok = c.Fixed != nil && spec.CallID == ""
 	default:
 		ok = false
 	}
@@ -142,7 +144,7 @@ func (s *Set) Name(spec wait.Spec) string {
 			return wait.SourceMCP
 		}
 	case wait.TypeMeshJob:
-		if c, ok := s.configuredFor(spec); ok && c.Source == wait.SourceMesh {
+		if c, ok := s.configuredFor(spec); ok && (c.Source == wait.SourceMesh || c.Source == wait.SourceFixed) {
 			return c.Source
 		}
 		if spec.CallID != "" && s.o.MCP != nil {
@@ -164,6 +166,8 @@ func (s *Set) For(name string, spec wait.Spec) (wait.Source, error) {
 		return external{}, nil
 	case name == wait.SourceMCP && s.o.MCP != nil:
 		return s.o.MCP, nil
+	case name == wait.SourceFixed && spec.Played != nil:
+		return fixed{s.o.Now, *spec.Played}, nil
 	case name == wait.SourceTimer && spec.ResumeAt != nil:
 		return timer{s.o.Now}, nil
 	case ok && c.Source == name:

@@ -80,7 +80,7 @@ func TestNamesOfSources(t *testing.T) {
 
 // Given any source that can be stored, then a trigger's source is found by that name, and the tests
 // of the source's package are those of package waittest. TestExternalKeepsToItsInterface and
-// TestTimerKeepsToItsInterface are here.
+// TestTimerKeepsToItsInterface are here, and that of the fixed source.
 func TestEverySourceIsKnown(t *testing.T) {
 	now := noon
 	set := New(Options{MCP: external{}, Jobs: wait.Jobs{
@@ -90,10 +90,10 @@ func TestEverySourceIsKnown(t *testing.T) {
 		"mesh":   {Source: wait.SourceMesh, Mesh: &wait.MeshConfig{}},
 	}})
 	for _, name := range wait.SourceNames {
-		if _, err := set.For(name, wait.Spec{Process: name, ResumeAt: &now}); err != nil {
+		if _, err := set.For(name, wait.Spec{Process: name, ResumeAt: &now, Played: &wait.Played{}}); err != nil {
 			t.Error(err)
 		}
-		if name == wait.SourceExternal || name == wait.SourceTimer || wait.IsBatch(name) {
+		if name == wait.SourceExternal || name == wait.SourceTimer || name == wait.SourceFixed || wait.IsBatch(name) {
 			continue
 		}
 		folder := filepath.Join("..", name)

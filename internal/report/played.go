@@ -1,0 +1,127 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// playedCount counts what is played in a run.
+type playedCount struct {
+	plan *plans.Plan
+	out  schemas.Played
+	// used holds the places of the answers that were played, seen the evaluations of the run.
+	used, seen map[string]bool
+	doubled    map[string]bool
+}
+
+// newPlayedCount returns nil if the run plays nobody.
+func newPlayedCount(plan *plans.Plan) *playedCount {
+	if plan.Answers == nil && !plan.Jobs.Played() {
+		return nil
+	}
+	return &playedCount{plan: plan, used: map[string]bool{}, seen: map[string]bool{}, doubled: map[string]bool{}}
+}
+
+// add counts the triggers of a rollout.
+func (c *playedCount) add(rv store.RolloutView) {
+	if c == nil {
+		return
+	}
+	c.seen[rv.EvaluationID] = true
+	for _, t := range rv.Triggers {
+		played := playedOf(t)
+		if played == nil {
+			continue
+		}
+		c.used[played.Place] = true
+		for _, other := range played.Over {
+			c.used[other] = true
+		}
+		for _, other := range played.Also {
+			c.used[other] = true
+			c.doubled[played.Place+" and "+other] = true
+		}
+		switch {
+		case t.DeliveredBy != wait.SourceFixed:
+		case played.Number > 0:
+			c.out.Jobs++
+		default:
+			c.out.Answers++
+		}
+	}
+}
+
+// done returns the counts. As long as the run is not final an answer may still match.
+func (c *playedCount) done(final bool, red *redact.Redactor) *schemas.Played {
+	if c == nil {
+		return nil
+	}
+	out := c.out
+	for both := range c.doubled {
+		out.Warnings = append(out.Warnings, red.String(both+" match the same question; the first one was played"))
+	}
+	slices.Sort(out.Warnings)
+	if final {
+		for _, place := range c.plan.Answers.Places(func(id string) bool { return c.seen[id] }) {
+			if !c.used[place] {
+				out.Warnings = append(out.Warnings, red.String(place+" has matched no question"))
+			}
+		}
+	}
+	return &out
+}
+
+// playedOf returns what is played for a trigger; nil if nothing is.
+func playedOf(t store.Trigger) *wait.Played {
+	if t.Source != wait.SourceFixed {
+		return nil
+	}
+	var spec wait.Spec
+	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only marshalled specs
+	return spec.Played
+}
+
+// playedPlace is where the answer to a trigger stands that has been played; empty if none was.
+func playedPlace(t store.Trigger) string {
+	if played := playedOf(t); played != nil && t.DeliveredBy == wait.SourceFixed {
+		return played.Place
+	}
+	return ""
+}
+
+// PlayedSentences say how many answers and jobs of a run were played, and what is wrong with the
+// answers.
+func PlayedSentences(h *schemas.Head) []string { return overview{h}.playedSentences() }
+
+func (h overview) playedSentences() (out []string) {
+	p := h.Played
+	if p == nil {
+		return nil
+	}
+	var what []string
+	if p.Answers > 0 {
+		what = append(what, count(p.Answers, "answer"))
+	}
+	if p.Jobs > 0 {
+		what = append(what, count(p.Jobs, "job"))
+	}
+	if len(what) > 0 {
+		out = append(out, "played: "+strings.Join(what, ", "))
+	}
+	const most = 10
+	for i, warning := range p.Warnings {
+		if i == most {
+			return append(out, fmt.Sprintf("%d more answers have matched no question, or two the same", len(p.Warnings)-most))
+		}
+		out = append(out, redact.Line(warning))
+	}
+	return out
+}
