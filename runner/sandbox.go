@@ -141,13 +141,13 @@ func (e *EvalSet) place(needed bool) (input.Problems, error) {
 	}
 	if err := o.supported(); err != nil {
 		if o.others() != IsolationBwrap {
-			return nil, inputError("--isolation: %w", err)
+			return nil, inputError("--isolation: %w", lacking(err))
 		}
 		chosen := "--isolation bwrap"
 		if o.isolation() != IsolationBwrap {
 			chosen = "ACP agents and tasks run in bubblewrap unless --isolation says otherwise"
 		}
-		return nil, inputError("%s: %w; or run in plain folders, without isolation: --isolation process", chosen, err)
+		return nil, inputError("%s: %w; or run in plain folders, without isolation: --isolation process", chosen, lacking(err))
 	}
 	out.Isolation, out.KeepImages, out.Overrides = o.others(), o.KeepImages, o.Overrides
 	if o.MCPConfig == "" {

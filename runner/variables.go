@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -99,7 +100,7 @@ func (v Variables) Redactor(plan plans.Plan) *redact.Redactor {
 func (v Variables) checkPrograms(agents []agent.Entry, dir string) error {
 	for _, a := range agents {
 		if f := program.Check(a, dir, v.values, agent.Options{Resolve: v.resolve}); f != nil {
-			return inputError("the agent %s: %s", a.Name, f.Message)
+			return inputError("the agent %s: %w", a.Name, lacking(errors.New(f.Message)))
 		}
 	}
 	return nil

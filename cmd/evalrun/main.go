@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/runner"
 )
 
 func main() {
@@ -45,6 +46,9 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	text := strings.TrimSpace(redact.Terminal(err.Error()))
 	if text != "" {
 		printf(stderr, "%s%s\n", prefix(err), text)
+		if errors.Is(err, runner.ErrLacking) {
+			printf(stderr, "evalrun doctor says what this machine has, and what mends the rest\n")
+		}
 	}
 	if printed != nil && !printed.written && text != "" {
 		_ = printJSON(cmd, newErrorJSON(err, text)) // stderr has the error
@@ -89,7 +93,7 @@ the rollout resumes where it stopped, and is scored.
 	addGroup(root, "Services", serveCommand(g), tokenCommand(g), jobsCommand(g), gatewayCommand(g))
 	addGroup(root, "Tasks and agents", taskCommand(g), imagesCommand(g), probeCommand(g))
 	addGroup(root, "Store and program", packCommand(g), pruneCommand(g), rmCommand(g), unpackCommand(g),
-		completionCommand(), versionCommand(g))
+		doctorCommand(g), completionCommand(), versionCommand(g))
 	root.SetHelpCommandGroupID("Store and program")
 	root.AddCommand(supervisorCommand(), bridgeCommand(), probeServerCommand())
 	root.SetUsageFunc(printUsage)

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/internal/doctor"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/runner"
+)
+
+func doctorCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor [NAME...]",
+		Short: "Say what this machine can do for evalrun, and what mends what it lacks",
+		Long: `Look for what evalrun can use here: the store and its disk, the clock, isolations, programs that
+build images, Python, the agents of the registry with their versions, and the variables with keys,
+of which only the names are printed. What is missing is no error: hardly anybody needs everything.
+
+The exit code is 2 if something is broken that should work on every machine (store, free space,
+clock), or if something is missing that was asked for by its NAME, such as bwrap or "agent claude".
+Nothing is changed.`,
+		Example: `  evalrun doctor
+  evalrun doctor bwrap python "agent claude" && evalrun run tasks/`,
+		Args: between(0, math.MaxInt),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o := doctor.Options{Store: g.storeDir(), Built: buildInfo().Date}
+			if o.Store == "" {
+				o.Store = runner.FindStore()
+			}
+			o.Open = func() (string, error) { return g.examineStore(cmd, o.Store) }
+			for _, name := range args {
+				if known := o.Names(); !slices.Contains(known, name) {
+					return usageError("there is no check %q%s; there are: %s", name, input.Suggest(name, known),
+						strings.Join(known, ", "))
+				}
+			}
+			return printFindings(cmd, g, doctor.Examine(cmd.Context(), o, args...), len(args) > 0)
+		},
+	}
+}
+
+// examineStore opens the store, if there is one. Otherwise it finds out whether one can be made.
+func (g *globals) examineStore(cmd *cobra.Command, dir string) (found string, err error) {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		up := filepath.Dir(dir)
+		if err := unix.Access(up, unix.W_OK); err != nil {
+			return "", fmt.Errorf("there is none in %s, and none can be made there: %w", dir, err)
+		}
+		return "none yet; the first run makes " + dir, nil
+	}
+	err = g.withStore(cmd, false, func(s *runner.Store) error {
+		runs, err := s.Runs(cmd.Context())
+		found = fmt.Sprintf("%s, %d runs", s.Dir(), len(runs))
+		return err
+	})
+	return found, err
+}
+
+func printFindings(cmd *cobra.Command, g *globals, findings []doctor.Finding, asked bool) error {
+	var wrong []string
+	for _, f := range findings {
+		if f.Status == doctor.Broken || asked && f.Status != doctor.OK {
+			wrong = append(wrong, f.Name)
+		}
+	}
+	if g.json {
+		if err := printJSON(cmd, findings); err != nil {
+			return err
+		}
+	} else if !g.quiet {
+		for _, f := range findings {
+			printf(stdout(cmd), "%-8s %-22s %s\n", f.Status, f.Name, redact.Line(f.Found))
+			for _, line := range []struct{ label, text string }{{"without it", f.Means}, {"mend it", f.Mend}} {
+				if line.text != "" {
+					printf(stdout(cmd), "%-31s %s: %s\n", "", line.label, line.text)
+				}
+			}
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return usageError("this machine lacks: %s", strings.Join(wrong, ", "))
+}

@@ -1,0 +1,152 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/container"
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// checks are all checks, in the order in which they are printed.
+func (o Options) checks() []check {
+	list := []check{
+		{name: "store", needed: true, look: func(context.Context) (string, error) { return o.Open() },
+			means: "no run can be started or resumed here",
+			mend:  "name another store with --store or EVALRUN_STORE, or mend the folder's rights"},
+		{name: "free space", needed: true, look: o.space,
+			means: "a run ends with an error when the file system of the store is full",
+			mend:  "evalrun prune, evalrun images gc, or a store on another disk"},
+		{name: "clock", needed: true, look: o.clock,
+			means: "leases and timers of suspended rollouts end at the wrong time, and certificates are refused",
+			mend:  "set the clock, such as with: timedatectl set-ntp true"},
+		{name: "bwrap", look: works(sandbox.IsolationBwrap),
+			means: "coding agents and tasks run only in plain folders (--isolation process), which they can leave",
+			mend:  mendBwrap()},
+		{name: "image", look: works(sandbox.IsolationImage),
+			means: "tasks do not run in their images, but beside what this machine has",
+			mend:  mendBwrap()},
+		{name: "podman", look: engine("podman"), means: "tasks run neither with --isolation podman nor with services of a compose file", mend: install("podman")},
+		{name: "docker", look: engine("docker"), means: "only root builds images of tasks", mend: install("docker.io")},
+		{name: "podman-compose", look: compose,
+			means: "tasks that bring services in a compose file are not run", mend: install("podman-compose")},
+		{name: "image builder", look: builder,
+			means: "images of tasks cannot be built or pulled", mend: install(firstBuilder())},
+		{name: "python", look: version("python3"),
+			means: "agents and evaluators written in Python do not run, such as the agent that evalrun init writes",
+			mend:  install("python3")},
+		{name: "git", look: version("git"), means: "tasks are not fetched from repositories", mend: install("git")},
+	}
+	for _, name := range agent.Names() {
+		entry, _ := agent.Registered(name)
+		if len(entry.Command) == 0 {
+			continue
+		}
+		program := entry.Command[0]
+		list = append(list, check{name: "agent " + name, look: version(program),
+			means: "the agent " + name + " does not run",
+			mend:  cmp.Or(agent.HowToInstall(program), "install the program "+program+", so that it is on PATH")})
+	}
+	for _, key := range keys() {
+		list = append(list, check{name: "key " + key.name, mend: "export " + key.name + "=…, or a line in an --env-file",
+			means: "no key for " + strings.Join(key.users, ", "),
+			look: func(context.Context) (string, error) {
+				if os.Getenv(key.name) == "" {
+					return "", errors.New("it is not set")
+				}
+				return "it is set", nil
+			}})
+	}
+	return list
+}
+
+// works asks whether an isolation can be had.
+func works(isolation string) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) { return "it works", sandbox.Supported(isolation) }
+}
+
+func engine(name string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		if _, err := container.Find(ctx, name); err != nil {
+			return "", err
+		}
+		return version(name)(ctx)
+	}
+}
+
+func compose(ctx context.Context) (string, error) {
+	if err := container.CanCompose(ctx, "podman"); err != nil {
+		return "", err
+	}
+	return version("podman-compose")(ctx)
+}
+
+// builders are the programs that make images, in the order in which they are taken. Users other than
+// root have only skopeo, which pulls and does not build, unless they choose docker.
+func builders() []string {
+	if os.Geteuid() == 0 {
+		return []string{"podman", "buildah", "docker"}
+	}
+	return []string{"skopeo"}
+}
+
+func firstBuilder() string { return builders()[0] }
+
+func builder(context.Context) (string, error) {
+	for _, name := range builders() {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("there is no %s on PATH", strings.Join(builders(), ", "))
+}
+
+// modelKey is a variable with a key, and who needs it.
+type modelKey struct {
+	name  string
+	users []string
+}
+
+// keys are the variables that the registry's agents and the judges take keys from.
+func keys() (list []modelKey) {
+	list = []modelKey{
+		{"ANTHROPIC_API_KEY", []string{"judges of anthropic/…"}},
+		{"OPENAI_API_KEY", []string{"judges of openai/…"}},
+	}
+	for _, name := range agent.Names() {
+		entry, _ := agent.Registered(name)
+		if entry.Model == nil {
+			continue
+		}
+		for _, variable := range agent.VariablesIn(entry.Model.Key) {
+			i := slices.IndexFunc(list, func(k modelKey) bool { return k.name == variable })
+			if i < 0 {
+				list, i = append(list, modelKey{name: variable}), len(list)
+			}
+			list[i].users = append(list[i].users, name)
+		}
+	}
+	return list
+}
+
+func install(name string) string {
+	if runtime.GOOS == "darwin" {
+		return "brew install " + strings.TrimSuffix(name, ".io")
+	}
+	return "apt-get install " + name + " (or dnf, apk, pacman)"
+}
+
+func mendBwrap() string {
+	if runtime.GOOS == "darwin" {
+		return "a Linux machine: macOS has no such isolation"
+	}
+	return install("bubblewrap") + "; in a container, start that with --security-opt seccomp=unconfined --cap-add SYS_ADMIN"
+}
