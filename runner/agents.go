@@ -111,6 +111,9 @@ func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) 
 		if err != nil {
 			return a, inputError("--agent %s: %w", name, err)
 		}
+		if e.onlyTasks {
+			modelagent.GiveTools(&a)
+		}
 		return a, nil
 	}
 	data, err := input.ReadFile(name, input.MaxFile)

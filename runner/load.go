@@ -102,6 +102,8 @@ type EvalSet struct {
 	// Sample have been applied to them already, because there are so many.
 	all     int
 	dropped bool
+	// onlyTasks says that there are task directories and no eval set.
+	onlyTasks bool
 	// unset are the variables that tasks need and that are not passed, by evaluation.
 	unset map[string][]*tasks.MissingVariableError
 }
@@ -330,7 +332,7 @@ func (e *EvalSet) read(r *input.Reader, sets, patterns []string) (err error) {
 	if e.opts.Upload != nil {
 		return e.readUpload(r)
 	}
-	if len(sets) == 0 {
+	if e.onlyTasks = len(sets) == 0; e.onlyTasks {
 		req.Set, err = e.taskSet(patterns)
 		return err
 	}

@@ -78,6 +78,9 @@ type Segment struct {
 	// whether it was still there. It is gone if an attempt that was broken off has used it. Nil
 	// keeps nothing.
 	Consume func(ctx context.Context, triggerID string) (bool, error)
+	// GoesOnFrom is the folder of the attempt with which this one goes on, by [Type.GoesOn]; empty if
+	// the segment begins anew.
+	GoesOnFrom string
 	// Solution is the script that the oracle runs.
 	Solution *Script
 

@@ -18,6 +18,12 @@ type Type struct {
 	// Name is the "type" of its entries.
 	Name  string
 	Needs Needs
+	// NeedsOf replaces Needs if those depend on the entry.
+	NeedsOf func(e Entry) Needs
+	// GoesOn returns the folder of the attempt with which another one goes on, in the folders as that
+	// has left them; empty if the segment begins anew. It gets the folders of the attempts of a
+	// segment that were broken off or have failed, the newest first.
+	GoesOn func(dirs []string) string
 	// Parse reads an entry without its type. Problems are recorded in r. It is nil for entries that
 	// have only a name.
 	Parse func(r *input.Reader, f *input.Fields) Entry
@@ -127,7 +133,22 @@ func HowToInstall(program string) (command string) {
 }
 
 // Needs returns what the agent needs to run.
-func (e Entry) Needs() Needs { return e.typeOf().Needs }
+func (e Entry) Needs() Needs {
+	t := e.typeOf()
+	if t.NeedsOf != nil {
+		return t.NeedsOf(e)
+	}
+	return t.Needs
+}
+
+// GoesOn returns the folder of the attempt with which another one goes on; empty if the segment
+// begins anew.
+func (e Entry) GoesOn(dirs []string) string {
+	if goesOn := e.typeOf().GoesOn; goesOn != nil {
+		return goesOn(dirs)
+	}
+	return ""
+}
 
 // Check says why no agent can be made from the entry.
 func (e Entry) Check() error {

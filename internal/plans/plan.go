@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/modelagent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/judge"
@@ -253,6 +254,8 @@ func plannedRollout(runID string, i int, e eval.Evaluation, a agent.Entry, epoch
 	case why != "":
 	case e.Task == nil && a.Needs().Task:
 		why = "the agent " + a.Type + " is only for tasks"
+	case e.Task != nil && !a.Needs().Sandbox && a.Type == modelagent.Name:
+		why = `the model has no tools with which it could work in the environment of a task; "tools": ["bash"] gives it one`
 	case e.Task != nil && !a.Needs().Sandbox:
 		why = "a " + a.Type + " agent runs as its owner's program, not in the environment of a task"
 	}

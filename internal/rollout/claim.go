@@ -31,6 +31,9 @@ type held struct {
 	run        *Run
 	evaluation eval.Evaluation
 	entry      agent.Entry
+	// goesOnFrom is the folder of the attempt with which this one goes on; empty if the segment begins
+	// anew.
+	goesOnFrom string
 	// services are the services beside the containers of the rollout; nil while there are none.
 	services *container.Services
 	// rescoring is the number of the rescoring that scores the rollout again; 0 if none does.

@@ -43,13 +43,29 @@ func (k keptFolders) names() []string {
 	return []string{workspace.FolderWorkspace}
 }
 
+// findAttempt returns the folder of the attempt with which the claimed one goes on; empty if the
+// segment begins anew. A rollout of which the workspace is gone cannot be gone on with.
+func (h *held) findAttempt() string {
+	var dirs []string
+	for n := h.claim.Attempt - 1; n > 0; n-- {
+		dirs = append(dirs, h.attemptDir(h.claim.Segment, n))
+	}
+	if _, err := os.Lstat(h.workspace()); err != nil {
+		return ""
+	}
+	return h.entry.GoesOn(dirs)
+}
+
 // prepare brings the folders into their state at the segment's start. The first segment starts with
 // empty folders. Before any other segment begins, a copy is made; a repetition of the segment
-// starts from the copy.
+// starts from the copy, unless the agent goes on in the folders as they are.
 func (k keptFolders) prepare() error {
 	h := k.held
 	if err := h.stillHeld(); err != nil {
 		return err
+	}
+	if h.goesOnFrom = h.findAttempt(); h.goesOnFrom != "" {
+		return nil
 	}
 	if h.claim.Segment == 1 {
 		for _, name := range k.names() {

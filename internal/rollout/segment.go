@@ -38,6 +38,7 @@ func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 		OutputBytes: r.held.run.Plan.Set.Limits.OutputBytes, Ended: r.slot.Release,
 		Consume: ledger{r.held.host.Store, c.Token}.consume,
 	}
+	seg.GoesOnFrom = r.held.goesOnFrom
 	var f *fault.Fault
 	if f = r.limitTime(&seg); f != nil {
 		return agent.Outcome{Fault: f}, nil
@@ -57,7 +58,7 @@ func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 	}
 	var spec *sandboxSpec
 	if r.held.entry.Needs().Sandbox { // fetching an image may take minutes, during which no slot is held
-		if spec, err = r.held.newSandboxSpec(ctx, seg.Number == 1); err != nil {
+		if spec, err = r.held.newSandboxSpec(ctx, seg.Number == 1 && seg.GoesOnFrom == ""); err != nil {
 			return faultOrError(err)
 		}
 		defer spec.release()

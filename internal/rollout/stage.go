@@ -20,7 +20,7 @@ import (
 // runStage runs the agent for one stage.
 func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.Outcome, error) {
 	seg, spec, h := s.segment, s.spec, s.held
-	begins := s.history == nil
+	begins := s.history == nil && seg.GoesOnFrom == ""
 	if begins && stage.Workdir != "" {
 		if err := spec.copyIn(stage.Workdir, spec.folders.Workdir); err != nil {
 			return agent.Outcome{}, err

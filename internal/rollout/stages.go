@@ -17,7 +17,7 @@ import (
 func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Segment,
 	spec *sandboxSpec) (out agent.Outcome, err error) {
 	begin := spec.present
-	if seg.Number == 1 {
+	if seg.Number == 1 && seg.GoesOnFrom == "" {
 		begin = spec.populate
 	}
 	err = begin()

@@ -1,5 +1,7 @@
-// Package modelagent runs a model as an agent: one exchange, whose answer is the output. It asks
-// through package model, as judges do, and knows nothing of scores.
+// Package modelagent runs a model as an agent: one exchange, whose answer is the output, or with
+// tools a loop of answers and commands in the sandbox, which another process goes on with at the
+// step at which this one was killed. It asks through package model, as judges do, and knows nothing
+// of scores.
 package modelagent
 
 import (
@@ -80,7 +82,7 @@ func (a *modelAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome,
 	if out.Fault != nil {
 		out.Fault.Message = a.opts.RedactText(out.Fault.Message)
 	}
-	out.Files, err = record.FilesIn(seg.Dir, record.FileTrajectory, record.FileTrace, record.FileUsage)
+	out.Files, err = record.FilesIn(seg.Dir, record.FileTrajectory, record.FileTrace, record.FileUsage, FileJournal, fileSetup)
 	return out, err
 }
 
@@ -100,9 +102,15 @@ func (s *segment) run(ctx context.Context) (agent.Outcome, error) {
 	if f := s.begin(); f != nil {
 		return agent.Outcome{Fault: f}, nil
 	}
-	got, f, err := s.ask(ctx)
+	if len(s.a.settings.Tools) > 0 {
+		return s.runLoop(ctx)
+	}
+	got, _, f, err := s.ask(ctx)
 	if f != nil || err != nil {
 		return agent.Outcome{Fault: f}, err
+	}
+	if got.Text != "" {
+		s.trail.Say(record.EventMessage, "", got.Text)
 	}
 	return s.end(got), nil
 }
@@ -160,8 +168,9 @@ func (s *segment) begin() *fault.Fault {
 	return nil
 }
 
-// ask makes one request, and counts its usage before anything is made of the answer.
-func (s *segment) ask(ctx context.Context) (model.Reply, *fault.Fault, error) {
+// ask makes one request, and counts its usage before anything is made of the answer. A fault beside
+// a call is that of the budget; without a call there is no answer.
+func (s *segment) ask(ctx context.Context) (model.Reply, *model.Call, *fault.Fault, error) {
 	c := &model.Call{Model: s.a.entry.Model.Name, Base: s.base, Key: s.key,
 		Body: func(drop model.Dropped) (json.RawMessage, error) {
 			q := s.question
@@ -169,19 +178,19 @@ func (s *segment) ask(ctx context.Context) (model.Reply, *fault.Fault, error) {
 			return q.bytes(s.a.api)
 		}}
 	if err := s.a.endpoint.Ask(ctx, c); err != nil {
-		return model.Reply{}, failed(ctx, err), nil
+		return model.Reply{}, nil, failed(ctx, err), nil
 	}
 	got, err := s.a.api.Read(c.Response)
 	if err != nil {
-		return got, fault.Newf(fault.Model, "the answer of the model is not what its API promises: %v", err), nil
+		return got, nil, fault.Newf(fault.Model, "the answer of the model is not what its API promises: %v", err), nil
 	}
 	if len(c.Dropped) > 0 {
 		s.trail.Add(record.EventUpdate, "", "", object{"dropped": c.Dropped})
 	}
 	if err := s.count(got); err != nil {
-		return got, nil, err
+		return got, nil, nil, err
 	}
-	return got, s.seg.Budget.Exceeded(s.info.Usage), nil
+	return got, c, s.seg.Budget.Exceeded(s.info.Usage), nil
 }
 
 // count counts the usage of an answer.
@@ -220,9 +229,6 @@ func failed(ctx context.Context, err error) *fault.Fault {
 // end makes the outcome of the last answer.
 func (s *segment) end(got model.Reply) agent.Outcome {
 	s.info.StopReason = got.Stop
-	if got.Text != "" {
-		s.trail.Say(record.EventMessage, "", got.Text)
-	}
 	s.trail.Add(record.EventStop, "", "", object{"stopReason": got.Stop})
 	switch limit := s.a.settings.MaxTokens; {
 	case got.Refusal != "":

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -23,7 +24,7 @@ const Name = "model"
 // Type is the type of models that are agents themselves.
 var Type = agent.Type{
 	Name: Name, Parse: parse, Settings: func() any { return new(Settings) }, Check: check, New: New,
-	Expand: expand, Lacks: lacks,
+	Expand: expand, Lacks: lacks, NeedsOf: needs, GoesOn: goesOn,
 }
 
 // Settings are the settings that only the entries of models have.
@@ -36,6 +37,12 @@ type Settings struct {
 	Messages []Message `json:"messages,omitempty"`
 	// Output says what the output is; nil for a text.
 	Output *Output `json:"output,omitempty"`
+	// Tools are the tools that the model may call. Turns, CommandTimeout and CommandOutput are the
+	// limits of the loop; 0 means the default.
+	Tools          []string      `json:"tools,omitempty"`
+	Turns          int           `json:"turns,omitempty"`
+	CommandTimeout wait.Duration `json:"commandTimeout,omitzero"`
+	CommandOutput  int           `json:"commandOutput,omitempty"`
 	// Temperature, MaxTokens and Seed are sent as they are, where they are given.
 	Temperature *float64 `json:"temperature,omitempty"`
 	MaxTokens   int      `json:"maxTokens,omitempty"`
@@ -83,6 +90,9 @@ func FromModel(name string) (agent.Entry, error) {
 	return agent.Entry{Name: name, Type: Name, Model: m, ResumeWhen: agent.ResumeAny, Settings: &Settings{}}, err
 }
 
+// GiveTools gives an entry of [FromModel] the tools with which models work on task directories.
+func GiveTools(e *agent.Entry) { e.Settings.(*Settings).Tools = []string{bashTool} }
+
 // named returns the endpoint of a model, such as openai/gpt-5-mini.
 func named(name string) (*agent.Model, error) {
 	provider, rest, _ := strings.Cut(name, "/")
@@ -102,7 +112,10 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 	s := &Settings{
 		System: text(r, f.Optional("system", input.String)), Prompt: text(r, f.Optional("prompt", input.String)),
 		MaxTokens: f.Int("maxTokens", 0, 1, 1<<31-1),
+		Turns:     f.Int("turns", 0, 1, 1<<31-1), CommandOutput: f.Int("commandOutput", 0, 100, 100<<20),
+		CommandTimeout: wait.Duration(f.Duration("commandTimeout", 0)),
 	}
+	parseTools(r, f, s)
 	if f.Has("temperature") {
 		v := f.Float("temperature", 0, 0, 100)
 		s.Temperature = &v
@@ -127,6 +140,37 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 	e.Name = f.String("name", nameOf(f.Get("model")))
 	return e
 }
+
+func parseTools(r *input.Reader, f *input.Fields, s *Settings) {
+	s.Tools = f.Strings("tools")
+	for i, name := range s.Tools {
+		if name != bashTool || i > 0 {
+			r.Errorf(f.Get("tools"), "expected [%q], the only tool of this version", bashTool)
+			break
+		}
+	}
+	for _, key := range []string{"turns", "commandTimeout", "commandOutput"} {
+		if f.Has(key) && len(s.Tools) == 0 {
+			r.Errorf(f.Get(key), `has a meaning only with "tools"`)
+		}
+	}
+}
+
+// needs is the [agent.Type].NeedsOf of models: commands run in the sandbox of the rollout.
+func needs(e agent.Entry) agent.Needs {
+	if s, ok := e.Settings.(*Settings); !ok || len(s.Tools) == 0 {
+		return agent.Needs{}
+	}
+	return agent.Needs{Sandbox: true, Env: true}
+}
+
+func (s *Settings) turns() int { return cmp.Or(s.Turns, defaultTurns) }
+
+func (s *Settings) commandTimeout() time.Duration {
+	return cmp.Or(time.Duration(s.CommandTimeout), defaultCommandTimeout)
+}
+
+func (s *Settings) commandOutput() int { return cmp.Or(s.CommandOutput, defaultCommandOutput) }
 
 func takesSeed(api model.API) bool { return api == model.APIChat || api == model.APIGemini }
 

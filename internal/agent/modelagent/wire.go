@@ -15,13 +15,120 @@ type wire struct {
 	message func(m Message) object
 	// body makes a request with the items of the conversation.
 	body func(q *question) object
+	// tools makes the value of the key "tools".
+	tools func(name, description string, schema json.RawMessage) any
 }
 
 var wires = map[model.API]wire{
-	model.APIChat:      {plainMessage, chatBody},
-	model.APIResponses: {plainMessage, responsesBody},
-	model.APIMessages:  {plainMessage, messagesBody},
-	model.APIGemini:    {geminiMessage, geminiBody},
+	model.APIChat:      {plainMessage, chatBody, chatTools},
+	model.APIResponses: {plainMessage, responsesBody, responsesTools},
+	model.APIMessages:  {plainMessage, messagesBody, messagesTools},
+	model.APIGemini:    {geminiMessage, geminiBody, geminiTools},
+}
+
+func chatTools(name, description string, schema json.RawMessage) any {
+	return []object{{"type": "function",
+		"function": object{"name": name, "description": description, "parameters": schema}}}
+}
+
+func responsesTools(name, description string, schema json.RawMessage) any {
+	return []object{{"type": "function", "name": name, "description": description, "parameters": schema, "strict": false}}
+}
+
+func messagesTools(name, description string, schema json.RawMessage) any {
+	return []object{{"name": name, "description": description, "input_schema": schema}}
+}
+
+func geminiTools(name, description string, schema json.RawMessage) any {
+	return []object{{"functionDeclarations": []object{
+		{"name": name, "description": description, "parameters": schema},
+	}}}
+}
+
+// answerItems returns what an answer adds to the conversation, as the provider has sent it:
+// reasoning and its signatures must go back unchanged.
+func answerItems(api model.API, body json.RawMessage) ([]json.RawMessage, error) {
+	var in struct {
+		Choices []struct {
+			Message json.RawMessage `json:"message"`
+		} `json:"choices"`
+		Output     []json.RawMessage `json:"output"`
+		Content    json.RawMessage   `json:"content"`
+		Candidates []struct {
+			Content json.RawMessage `json:"content"`
+		} `json:"candidates"`
+	}
+	if err := json.Unmarshal(body, &in); err != nil {
+		return nil, err
+	}
+	var items []json.RawMessage
+	switch {
+	case api == model.APIResponses:
+		items = in.Output
+	case api == model.APIMessages:
+		var blocks []json.RawMessage
+		if json.Unmarshal(in.Content, &blocks) == nil && len(blocks) > 0 {
+			item, err := jsonobj.Marshal(object{"role": "assistant", "content": in.Content})
+			return []json.RawMessage{item}, err
+		}
+	case api == model.APIGemini && len(in.Candidates) > 0:
+		items = append(items, in.Candidates[0].Content)
+	case api == model.APIChat && len(in.Choices) > 0:
+		items = append(items, in.Choices[0].Message)
+	}
+	kept := items[:0:0]
+	for _, item := range items {
+		if jsonobj.IsNull(item) {
+			continue
+		}
+		compact, err := jsonobj.Marshal(item) // the same bytes in every request, also after a restart
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, compact)
+	}
+	return kept, nil
+}
+
+// resultItems returns the items with the results of all calls of an answer.
+func resultItems(api model.API, calls []call, results []*result) (items []json.RawMessage) {
+	add := func(item object) {
+		raw, _ := jsonobj.Marshal(item) // strings always marshal
+		items = append(items, raw)
+	}
+	var parts []object
+	for i, c := range calls {
+		r := results[i]
+		switch api {
+		case model.APIResponses:
+			add(object{"type": "function_call_output", "call_id": c.ID, "output": r.Text})
+		case model.APIMessages:
+			part := object{"type": "tool_result", "tool_use_id": c.ID, "content": r.Text}
+			if r.Wrong {
+				part["is_error"] = true
+			}
+			parts = append(parts, part)
+		case model.APIGemini:
+			said := object{"output": r.Text}
+			if r.Wrong {
+				said = object{"error": r.Text}
+			}
+			part := object{"name": c.Name, "response": said}
+			if c.ID != "" {
+				part["id"] = c.ID
+			}
+			parts = append(parts, object{"functionResponse": part})
+		default:
+			add(object{"role": "tool", "tool_call_id": c.ID, "content": r.Text})
+		}
+	}
+	switch api {
+	case model.APIMessages:
+		add(object{"role": "user", "content": parts})
+	case model.APIGemini:
+		add(object{"role": "user", "parts": parts})
+	}
+	return items
 }
 
 // question is what a request says.
@@ -36,7 +143,11 @@ type question struct {
 
 // bytes returns the body of the request.
 func (q *question) bytes(api model.API) (json.RawMessage, error) {
-	return jsonobj.Marshal(wires[api].body(q))
+	body := wires[api].body(q)
+	if len(q.Tools) > 0 {
+		body["tools"] = wires[api].tools(bashTool, bashDescription, bashSchema)
+	}
+	return jsonobj.Marshal(body)
 }
 
 // messagesLimit is sent where an entry has no limit: Anthropic needs one.

@@ -66,6 +66,8 @@ type Request struct {
 	API    string
 	Model  string
 	Stream bool
+	// Body is the whole request.
+	Body json.RawMessage
 	// Messages are the history that the model was shown, Tools the names of the tools that it was
 	// offered.
 	Messages []Message
@@ -169,7 +171,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req := Request{Time: time.Now(), Method: r.Method, Path: r.URL.Path, Header: r.Header.Clone()}
 	f := recognise(r)
 	if f != nil {
-		req.API = f.api
+		req.API, req.Body = f.api, body
 		err = f.read(body, &req)
 		if f.api == Gemini {
 			req.Model, _, _ = strings.Cut(path.Base(r.URL.Path), ":")
