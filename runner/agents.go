@@ -8,6 +8,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/agent/modelagent"
+	"github.com/evalrun/evalrun/internal/agent/pyagent"
 	"github.com/evalrun/evalrun/internal/input"
 )
 
@@ -85,6 +86,22 @@ func (e *EvalSet) chooseAgents(r *input.Reader) error {
 	return nil
 }
 
+// discoverAgent gives a set that names no agent the one of the project in which it lies.
+func (e *EvalSet) discoverAgent() error {
+	if len(e.req.Agents) > 0 || e.opts.Catalog != nil {
+		return nil
+	}
+	a, ok, err := pyagent.Discover(e.req.BaseDir)
+	if err != nil {
+		return &InputError{Err: err}
+	}
+	if ok {
+		a, err = e.startedIn(a, e.req.WorkDir)
+		e.req.Agents = []agent.Entry{a}
+	}
+	return err
+}
+
 // agentNamed returns one of the set's agents, one of the registry, or the one in a file.
 func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) {
 	if i := slices.IndexFunc(e.req.Agents, func(a agent.Entry) bool { return a.Name == name }); i >= 0 {
@@ -115,6 +132,11 @@ func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) 
 			modelagent.GiveTools(&a)
 		}
 		return a, nil
+	}
+	if a, ok, err := pyagent.Named(name); err != nil {
+		return a, inputError("--agent: %w", err)
+	} else if ok {
+		return e.startedIn(a, e.req.WorkDir)
 	}
 	data, err := input.ReadFile(name, input.MaxFile)
 	if err != nil {

@@ -80,6 +80,8 @@ type LoadOptions struct {
 	AllowUnset bool
 	// JudgeBatch asks judges in the batches of their providers.
 	JudgeBatch bool
+	// Fresh gives each segment a process of its own, also of agents whose workers would be kept.
+	Fresh bool
 	// Inputs, if not nil, is a JSON object. Its members replace those of the same names in the inputs
 	// of every evaluation.
 	Inputs json.RawMessage
@@ -164,6 +166,14 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	checkFaults(r, set)
 	if err := e.chooseAgents(r); err != nil {
 		return err
+	}
+	if len(sets) > 0 {
+		if err := e.discoverAgent(); err != nil {
+			return err
+		}
+	}
+	for i := range req.Agents {
+		req.Agents[i].Fresh = e.opts.Fresh
 	}
 	if patterns = append(patterns, tasksOf(r, set)...); len(patterns) > 0 {
 		if err := e.addTasks(r, patterns); err != nil {

@@ -88,6 +88,8 @@ with a time to live, unless --detach is given.`,
 	fl.BoolVar(&f.rebuild, "rebuild", false, "build the Dockerfiles of tasks again, whatever images are there")
 	fl.BoolVar(&f.create.KeepWorkspaces, "keep-workspaces", false,
 		"keep what the agents leave in their homes and workspaces when the run is final")
+	fl.BoolVar(&f.load.Fresh, "fresh", false,
+		"give each segment a process of its own, also of agents whose workers are kept")
 	titled(fl, titleAgents)
 	fl.StringVar(&f.load.JudgeModel, "judge-model", "",
 		"ask the model `NAME` if a judge has no model of its own and the agent's model is not known (default: $EVALRUN_JUDGE_MODEL)")

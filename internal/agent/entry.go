@@ -38,6 +38,8 @@ type Entry struct {
 	AcceptsFaults bool
 	// Timeout bounds each segment, beside Segment.Timeout; 0 means none.
 	Timeout wait.Duration
+	// Fresh says that a process serves one segment alone, whatever the entry says.
+	Fresh bool
 }
 
 // Model is a model endpoint, which the agent reaches through evalrun's proxy.

@@ -67,7 +67,8 @@ func TestStoredEntry(t *testing.T) {
 		`{"name":"mine","type":"function","command":["a"],"cwd":"py","env":{"K":"${K}"},"stdin":"input","output":"file","outputFile":"o.json","resumeWhen":"all","acceptsFaults":true,"timeout":"1m30s"}`,
 		`{"name":"a","type":"acp","command":["a"],"extends":"qwen","model":{"url":"u","name":"m"},"files":{"f":"<&>"},"permissions":"allow","fs":true,"visible":["/srv"],"acceptsFaults":false}`,
 		`{"name":"nop","type":"nop","acceptsFaults":false}`,
-		`{"name":"later","type":"langgraph","acceptsFaults":false}`,
+		`{"name":"graph","type":"langgraph","cwd":"..","entrypoint":"agent","python":"python3","keep":true,"acceptsFaults":false,"fresh":true}`,
+		`{"name":"later","type":"a2a","acceptsFaults":false}`,
 	} {
 		var e agent.Entry
 		if err := json.Unmarshal([]byte(stored), &e); err != nil {
@@ -85,13 +86,16 @@ func TestEntryThatIsWrong(t *testing.T) {
 		`[]`:                                    `expected an object, got an array`,
 		`{}`:                                    `type: missing; expected a string`,
 		`{"type":"acp","commnd":["x"]}`:         `set.json:1:15: warning: commnd: unknown key; did you mean "command"?`,
-		`{"type":"langgraph","url":""}`:         `not supported by this version; supported: function`,
+		`{"type":"a2a","url":""}`:               `not supported by this version; supported: function`,
 		`{"type":"funktion"}`:                   `did you mean "function"?`,
-		`{"type":"langraph"}`:                   `unknown type "langraph"; supported: function, acp, model, oracle, nop`,
-		`{"type":"function"}`:                   `command: missing; expected an array`,
-		`{"type":"function","command":[]}`:      `command: expected a program and its arguments`,
-		`{"type":"function","command":[""]}`:    `command: expected a program and its arguments`,
-		`{"type":"function","command":["a",1]}`: `command[1]: expected a string, got a number`,
+		`{"type":"langraph"}`:                   `unknown type "langraph"; supported: function, python, langgraph, uipath, acp, model, oracle, nop; did you mean "langgraph"?`,
+		`{"type":"python"}`:                     `entrypoint: missing; expected a string`,
+		`{"type":"python","entrypoint":"a.py"}`: `entrypoint: expected a function as FILE.py:NAME or module:NAME, got "a.py"`,
+		`{"type":"function","command":["a"],"keep":true,"output":"file"}`: `keep: a program that is kept reads and writes by the protocol`,
+		`{"type":"function"}`:                                                           `command: missing; expected an array`,
+		`{"type":"function","command":[]}`:                                              `command: expected a program and its arguments`,
+		`{"type":"function","command":[""]}`:                                            `command: expected a program and its arguments`,
+		`{"type":"function","command":["a",1]}`:                                         `command[1]: expected a string, got a number`,
 		`{"type":"function","command":["a"],"cmd":1,"resume_when":"al"}`:                `resume_when: expected one of any, all, got "al"`,
 		`{"type":"function","command":["a"],"acceptFaults":true}`:                       `acceptFaults: unknown key; did you mean "acceptsFaults"?`,
 		`{"type":"function","command":["a"],"output":"lastline"}`:                       `did you mean "last-line"?`,
@@ -126,7 +130,7 @@ func TestEntryThatIsWrong(t *testing.T) {
 }
 
 func TestCheckRefusesWhatCannotRun(t *testing.T) {
-	for _, e := range []agent.Entry{{Name: "a", Type: "langgraph", Command: []string{"a"}}, {Type: "acp"}, {Type: "function"}, {Type: "function", Command: []string{""}}} {
+	for _, e := range []agent.Entry{{Name: "a", Type: "a2a", Command: []string{"a"}}, {Name: "a", Type: "langgraph", Command: []string{"a"}}, {Type: "acp"}, {Type: "function"}, {Type: "function", Command: []string{""}}} {
 		if err := e.Check(); err == nil {
 			t.Errorf("%+v was taken", e)
 		}

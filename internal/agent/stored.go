@@ -24,13 +24,14 @@ type storedTail struct {
 	ResumeWhen    ResumeWhen    `json:"resumeWhen,omitempty"`
 	AcceptsFaults bool          `json:"acceptsFaults"`
 	Timeout       wait.Duration `json:"timeout,omitzero"`
+	Fresh         bool          `json:"fresh,omitempty"`
 }
 
 // MarshalJSON makes one object of the keys that all entries have and those of the entry's type.
 func (e Entry) MarshalJSON() ([]byte, error) {
 	var parts [][]byte
 	head := storedHead{e.Name, e.Type, e.Command, e.Cwd, e.Env, e.Extends, e.Model}
-	tail := storedTail{e.ResumeWhen, e.AcceptsFaults, e.Timeout}
+	tail := storedTail{e.ResumeWhen, e.AcceptsFaults, e.Timeout, e.Fresh}
 	for _, part := range []any{head, e.Settings, tail} {
 		object, err := jsonobj.Marshal(part)
 		if err != nil {
@@ -57,6 +58,7 @@ func (e *Entry) UnmarshalJSON(data []byte) error {
 		Name: head.Name, Type: head.Type, Command: head.Command, Cwd: head.Cwd, Env: head.Env,
 		Extends: head.Extends, Model: head.Model,
 		ResumeWhen: tail.ResumeWhen, AcceptsFaults: tail.AcceptsFaults, Timeout: tail.Timeout,
+		Fresh: tail.Fresh,
 	}
 	if settings := e.typeOf().Settings; settings != nil {
 		e.Settings = settings()

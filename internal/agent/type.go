@@ -50,6 +50,9 @@ type Type struct {
 	Credentials func(e, base Entry) bool
 	// Skills returns the folder in the agent's home where it finds skills.
 	Skills func(e Entry) string
+	// Secrets returns the secrets of an entry that are neither in it nor in the environment, such as
+	// those in a file of the agent's project. The entry's cwd is relative to dir.
+	Secrets func(e Entry, dir string) map[string]string
 	// AsksPeople reports whether a person answers what MCP servers ask the agent.
 	AsksPeople func(e Entry) bool
 }
@@ -76,7 +79,7 @@ type Needs struct {
 // types of the design that this version does not run.
 var (
 	types      []Type
-	laterTypes = []string{"langgraph"}
+	laterTypes = []string{"a2a"}
 )
 
 // Register registers types. It must be called before entries are read, and not concurrently.
@@ -202,4 +205,13 @@ func (e Entry) Skills() string {
 func (e Entry) AsksPeople() bool {
 	asks := e.typeOf().AsksPeople
 	return asks != nil && asks(e)
+}
+
+// Secrets returns the secrets of the entry that are neither in it nor in the environment. Its cwd is
+// relative to dir.
+func (e Entry) Secrets(dir string) map[string]string {
+	if secrets := e.typeOf().Secrets; secrets != nil {
+		return secrets(e, dir)
+	}
+	return nil
 }

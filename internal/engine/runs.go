@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -176,7 +177,16 @@ func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error)
 				return rollout.WorkOf(ctx, c.o.Store, rolloutID, callID)
 			}}),
 	})
-	run, err := rollout.NewRun(plan, dir, agents, set, plan.Redactor(c.o.Secrets, c.o.Resolve))
+	secrets := maps.Clone(c.o.Secrets)
+	for _, e := range plan.Agents {
+		for name, value := range e.Secrets(dir) {
+			if secrets == nil {
+				secrets = map[string]string{}
+			}
+			secrets[e.Name+" "+name] = value
+		}
+	}
+	run, err := rollout.NewRun(plan, dir, agents, set, plan.Redactor(secrets, c.o.Resolve))
 	if err != nil {
 		set.Close()
 		return nil, err

@@ -37,8 +37,10 @@ func marked(environ []byte, markers map[string]bool) bool {
 		if !whole {
 			return false // cut off: a longer id could begin alike
 		}
-		if value, ok := bytes.CutPrefix(entry, []byte(MarkerVar+"=")); ok && markers[string(value)] {
-			return true
+		for _, name := range []string{MarkerVar, WorkerVar} {
+			if value, ok := bytes.CutPrefix(entry, []byte(name+"=")); ok && markers[string(value)] {
+				return true
+			}
 		}
 		environ = rest
 	}

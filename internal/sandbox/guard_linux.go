@@ -21,22 +21,41 @@ func guardInit() {
 	}
 }
 
-// starts are commands for the thread that starts processes in spaces.
-var starts = sync.OnceValue(func() chan<- func() {
+// starts are commands for the thread that starts processes in spaces, and tied are those for the
+// one that starts processes which end with evalrun.
+var (
+	starts = sync.OnceValue(func() chan<- func() {
+		return thread(func() {
+			// A system without keyrings, or one that forbids them, has none to share.
+			_, _ = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
+		})
+	})
+	tied = sync.OnceValue(func() chan<- func() { return thread(func() {}) })
+)
+
+// thread makes a thread that does what comes through the channel. It is kept for as long as evalrun
+// lives: bwrap, and a process that is to get a signal at the death of its parent, end when the thread
+// that has started them does.
+func thread(first func()) chan<- func() {
 	work := make(chan func())
 	go func() {
-		// The thread is kept for as long as evalrun lives: bwrap ends when the thread that has
-		// started it does.
 		runtime.LockOSThread()
 		pprof.SetGoroutineLabels(context.Background()) // it does not belong to the goroutine that needs it first
-		// A system without keyrings, or one that forbids them, has none to share.
-		_, _ = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
+		first()
 		for do := range work {
 			do()
 		}
 	}()
 	return work
-})
+}
+
+// startTied starts a command that is killed when evalrun ends.
+func startTied(cmd *exec.Cmd, group *cgroup.Group) error {
+	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
+	failed := make(chan error)
+	tied() <- func() { failed <- group.Start(cmd, (*exec.Cmd).Start) }
+	return <-failed
+}
 
 // startIsolated starts a command with a session keyring that is not that of evalrun and its user,
 // where a token may be, and in a group of processes if it has one.

@@ -28,6 +28,11 @@ import (
 // its environment and leaves the process group escapes, unless it is in a PID namespace.
 const MarkerVar = "EVALRUN_ROLLOUT"
 
+// WorkerVar is a second variable for a marker. A process that serves several segments has a marker
+// of its own; what it starts for a segment has that of the segment's rollout in MarkerVar, and that
+// of the process itself here.
+const WorkerVar = "EVALRUN_WORKER"
+
 // DefaultGrace is how long a process may take to end after SIGTERM.
 const DefaultGrace = 2 * time.Second
 
@@ -55,6 +60,9 @@ type Command struct {
 	// Shared says that other processes bear the same marker and are to live on. Processes that have
 	// left the process's group are then ended with those.
 	Shared bool
+	// Tied ends the process by SIGKILL when evalrun itself has ended, however that was. Only Linux can
+	// do that.
+	Tied bool
 	// Ended, if not nil, is called by Wait when the process has ended, before Wait looks for processes
 	// that it left behind.
 	Ended func()
@@ -195,6 +203,8 @@ func (p *Process) start(c *Command) (err error) {
 	}
 	if c.Config.Isolated() {
 		err = startIsolated(p.cmd, p.group)
+	} else if c.Tied {
+		err = startTied(p.cmd, p.group)
 	} else {
 		runtime.LockOSThread() // see cgroup.Group.Start
 		err = p.group.Start(p.cmd, (*exec.Cmd).Start)

@@ -26,6 +26,9 @@ type Settings struct {
 	// OutputFile is the name of the file to which EVALRUN_OUTPUT_FILE points with Output "file",
 	// for programs that want a certain extension. By default it is output.json.
 	OutputFile string `json:"outputFile,omitempty"`
+	// Keep says that the program is kept for further segments, and speaks the protocol of package
+	// worker.
+	Keep bool `json:"keep,omitempty"`
 }
 
 // StdinMode says what a function agent reads on stdin.
@@ -62,6 +65,7 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 		Stdin:      StdinMode(f.Enum("stdin", string(StdinEnvelope), string(StdinEnvelope), string(StdinInput))),
 		Output:     OutputMode(f.Enum("output", string(OutputStdout), outputModes...)),
 		OutputFile: f.String("outputFile", ""),
+		Keep:       f.Bool("keep", false),
 	}
 	e := agent.Entry{
 		Cwd:           f.String("cwd", ""),
@@ -82,6 +86,9 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 			slices.Contains(own, s.OutputFile) {
 			r.Errorf(n, "expected the name of a file, without a folder, that evalrun does not use itself; got %q", s.OutputFile)
 		}
+	}
+	if s.Keep && (s.Stdin != StdinEnvelope || s.Output != OutputStdout) {
+		r.Errorf(f.Get("keep"), `a program that is kept reads and writes by the protocol; leave out "stdin" and "output"`)
 	}
 	e.Name = f.String("name", agent.NameOf(e.Command))
 	return e

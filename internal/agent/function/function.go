@@ -36,6 +36,9 @@ type function struct {
 
 // New makes an agent from an entry of type function.
 func New(e agent.Entry, opts agent.Options) agent.Agent {
+	if e.Settings.(*Settings).Keep {
+		return NewKept(e, nil, !e.Fresh, opts)
+	}
 	return &function{e, e.Settings.(*Settings), opts}
 }
 
@@ -50,14 +53,14 @@ type envelope struct {
 	Workspace string `json:"workspace"`
 }
 
+func newEnvelope(seg agent.Segment) envelope {
+	return envelope{seg.Input, seg.Resume, seg.Deliveries, seg.RolloutID, seg.RolloutID, seg.Workspace}
+}
+
 // Run implements Agent.
 func (f *function) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
-	seg.LimitTo(time.Duration(f.entry.Timeout), time.Duration(f.entry.Timeout), agent.TimeoutOfEntry)
-	if seg.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, seg.TimeoutFault())
-		defer cancel()
-	}
+	ctx, cancel := f.limited(ctx, &seg)
+	defer cancel()
 	command, bad := f.command(seg)
 	if bad != nil {
 		return agent.Outcome{Fault: bad}, nil
@@ -97,6 +100,15 @@ func (f *function) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, e
 	}
 	out.Files, err = f.keep(seg)
 	return out, err
+}
+
+// limited returns the context of a segment, which is done when its time is over.
+func (f *function) limited(ctx context.Context, seg *agent.Segment) (context.Context, context.CancelFunc) {
+	seg.LimitTo(time.Duration(f.entry.Timeout), time.Duration(f.entry.Timeout), agent.TimeoutOfEntry)
+	if seg.Timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, seg.Timeout, seg.TimeoutFault())
 }
 
 // Close implements Agent. Nothing is kept.
@@ -194,7 +206,7 @@ func (f *function) stdin(seg agent.Segment) ([]byte, *fault.Fault, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(envelope{seg.Input, seg.Resume, seg.Deliveries, seg.RolloutID, seg.RolloutID, seg.Workspace})
+	err := enc.Encode(newEnvelope(seg))
 	if err != nil {
 		return nil, nil, fmt.Errorf("agent %q: input or payload: %w", f.entry.Name, err)
 	}

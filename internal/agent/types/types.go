@@ -8,6 +8,11 @@ import (
 	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/agent/modelagent"
 	"github.com/evalrun/evalrun/internal/agent/oracle"
+	"github.com/evalrun/evalrun/internal/agent/pyagent"
 )
 
-func init() { agent.Register(function.Type, acpagent.Type, modelagent.Type, oracle.Type, oracle.Nop) }
+func init() {
+	agent.Register(function.Type)
+	agent.Register(pyagent.Types...)
+	agent.Register(acpagent.Type, modelagent.Type, oracle.Type, oracle.Nop)
+}

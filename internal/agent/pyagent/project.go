@@ -1,0 +1,184 @@
+package pyagent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/redact"
+)
+
+// projectFiles are the files that name the agents of a project. Where there are several, the first
+// decides: a project of UiPath with a framework has both.
+var projectFiles = []struct{ name, kind string }{{"langgraph.json", LangGraph}, {"uipath.json", UiPath}}
+
+// project is what evalrun itself reads of such a file.
+type project struct {
+	Graphs    map[string]json.RawMessage `json:"graphs"`
+	Functions map[string]json.RawMessage `json:"functions"`
+	Agents    map[string]json.RawMessage `json:"agents"`
+	// Env is the path of a file with variables, or an object.
+	Env json.RawMessage `json:"env"`
+}
+
+func readProject(path string) (p project, err error) {
+	data, err := input.ReadFile(path, input.MaxFile)
+	if err != nil {
+		return p, err
+	}
+	if err := json.Unmarshal(data, &p); err != nil {
+		return p, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// entrypoints lists the names of a project's agents.
+func (p project) entrypoints(kind string) []string {
+	if kind == LangGraph {
+		return slices.Sorted(maps.Keys(p.Graphs))
+	}
+	all := maps.Clone(p.Agents)
+	if all == nil {
+		all = map[string]json.RawMessage{}
+	}
+	maps.Copy(all, p.Functions)
+	return slices.Sorted(maps.Keys(all))
+}
+
+// Discover looks for the agent of the project to which a folder belongs: in the folder and in those
+// above it, up to the first with a file that names agents, or that is a repository's. It returns
+// false if there is none.
+func Discover(dir string) (agent.Entry, bool, error) {
+	for {
+		for _, file := range projectFiles {
+			path := filepath.Join(dir, file.name)
+			if _, err := os.Stat(path); err == nil {
+				e, err := ofProject(path, file.kind, "")
+				return e, err == nil, err
+			}
+		}
+		_, err := os.Stat(filepath.Join(dir, ".git"))
+		above := filepath.Dir(dir)
+		if err == nil || above == dir {
+			return agent.Entry{}, false, nil
+		}
+		dir = above
+	}
+}
+
+// ofProject returns one of the agents that a file names; the only one if no name is given.
+func ofProject(path, kind, name string) (agent.Entry, error) {
+	p, err := readProject(path)
+	if err != nil {
+		return agent.Entry{}, err
+	}
+	names := p.entrypoints(kind)
+	switch {
+	case len(names) == 0:
+		return agent.Entry{}, fmt.Errorf("%s names no agent", path)
+	case name == "" && len(names) > 1:
+		return agent.Entry{}, fmt.Errorf("%s names several agents: choose one with --agent %s:NAME, of %s", path,
+			path, strings.Join(names, ", "))
+	case name == "":
+		name = names[0]
+	case !slices.Contains(names, name):
+		return agent.Entry{}, fmt.Errorf("%s names no agent %q%s; it names %s", path, name, input.Suggest(name, names),
+			strings.Join(names, ", "))
+	}
+	return entry(kind, name, filepath.Dir(path)), nil
+}
+
+// Named returns the agent that a word on the command line stands for: FILE.py:NAME, module:NAME, or
+// langgraph.json and uipath.json with or without :NAME. It returns false if the word is none of
+// these. Relative paths are those of the process.
+func Named(word string) (agent.Entry, bool, error) {
+	path, name, _ := strings.Cut(word, ":")
+	for _, file := range projectFiles {
+		if filepath.Base(path) == file.name {
+			e, err := ofProject(path, file.kind, name)
+			if errors.Is(err, fs.ErrNotExist) {
+				err = input.Unreadable(path, err)
+			}
+			return e, true, err
+		}
+	}
+	if !place.MatchString(word) {
+		return agent.Entry{}, false, nil
+	}
+	if _, err := os.Stat(path); err != nil && strings.HasSuffix(path, ".py") {
+		return agent.Entry{}, true, fmt.Errorf("%w%s", input.Unreadable(path, err), input.NearFile(path))
+	}
+	return entry(Python, word, "."), true, nil
+}
+
+// variables are those of the project's own file of variables. What cannot be read has none: the
+// program may not need them.
+func variables(e agent.Entry, dir string) map[string]string {
+	path := ".env"
+	switch e.Type {
+	case Python:
+		return nil
+	case LangGraph:
+		p, err := readProject(filepath.Join(dir, "langgraph.json"))
+		given := map[string]string{}
+		if err != nil || len(p.Env) == 0 {
+			return nil
+		} else if json.Unmarshal(p.Env, &given) == nil {
+			return given
+		} else if json.Unmarshal(p.Env, &path) != nil {
+			return nil
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(dir, path))
+	if err != nil {
+		return nil
+	}
+	return parseVariables(string(data))
+}
+
+// parseVariables reads lines of NAME=VALUE, as programs that load such files do: with or without
+// export, quotes, and comments.
+func parseVariables(text string) map[string]string {
+	found := map[string]string{}
+	for line := range strings.Lines(text) {
+		name, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
+		if name = strings.TrimSpace(name); !ok || name == "" || strings.HasPrefix(name, "#") {
+			continue
+		}
+		value = strings.TrimSpace(value)
+		if value != "" && (value[0] == '"' || value[0] == '\'') {
+			if end := strings.IndexByte(value[1:], value[0]); end >= 0 {
+				value = value[1 : 1+end]
+			}
+		} else if i := strings.Index(value, " #"); i >= 0 {
+			value = strings.TrimSpace(value[:i])
+		}
+		found[name] = value
+	}
+	return found
+}
+
+// secrets are the variables of the project's own file that look like secrets.
+func secrets(e agent.Entry, dir string) map[string]string {
+	if !filepath.IsAbs(e.Cwd) {
+		dir = filepath.Join(dir, e.Cwd)
+	} else {
+		dir = e.Cwd
+	}
+	return redact.FromEnviron(environ(variables(e, dir)), nil)
+}
+
+func environ(all map[string]string) (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, name+"="+all[name])
+	}
+	return out
+}

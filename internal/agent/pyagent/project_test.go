@@ -1,0 +1,154 @@
+package pyagent_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/pyagent"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/testenv"
+)
+
+// write writes files into a new folder.
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestDiscover(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string // the type, name and folder of the agent, or a part of the error
+	}{
+		"one graph, sets deep below":  {map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g"}}`, "evaluations/eval-sets/a.json": ""}, "langgraph agent ."},
+		"a framework before uipath":   {map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g"}}`, "uipath.json": `{"functions": {"main": "m.py:m"}}`}, "langgraph agent ."},
+		"uipath":                      {map[string]string{"uipath.json": `{"functions": {"main": "m.py:m"}, "agents": {"main": "n.py:n"}}`}, "uipath main ."},
+		"several":                     {map[string]string{"langgraph.json": `{"graphs": {"b": "./g.py:g", "a": "./g.py:g"}}`}, "langgraph.json:NAME, of a, b"},
+		"none":                        {map[string]string{"langgraph.json": `{}`}, "names no agent"},
+		"not JSON":                    {map[string]string{"langgraph.json": `{`}, "langgraph.json: unexpected end"},
+		"nothing":                     {nil, ""},
+		"of another repository above": {map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g"}}`, "evaluations/.git/x": ""}, ""},
+	} {
+		dir := write(t, c.files)
+		from := testenv.Mkdir(t, dir, "evaluations", "eval-sets")
+		testenv.Mkdir(t, dir, ".git")
+		e, ok, err := pyagent.Discover(from)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		} else if ok {
+			got = e.Type + " " + e.Name + " " + strings.Replace(e.Cwd, dir, ".", 1)
+		}
+		if got != c.want && (err == nil || c.want == "" || !strings.Contains(got, c.want)) {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestAgentsOfTheCommandLine(t *testing.T) {
+	dir := write(t, map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g", "other": "./g.py:g"}}`, "agent.py": ""})
+	for word, want := range map[string]string{
+		dir + "/langgraph.json:agent":  "langgraph agent",
+		dir + "/langgraph.json:agnt":   `names no agent "agnt"; did you mean "agent"?; it names agent, other`,
+		dir + "/langgraph.json":        "names several agents",
+		dir + "/none/uipath.json:main": "uipath.json",
+		dir + "/agent.py:main":         "python main",
+		dir + "/agnt.py:main":          "agnt.py",
+		"package.module:Agent.run":     "python Agent.run",
+		"claude":                       "",
+		"./agents/one.json":            "",
+		"C:/agent.json":                "",
+	} {
+		e, ok, err := pyagent.Named(word)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		} else if ok {
+			got = e.Type + " " + e.Name
+		}
+		if got != want && (err == nil || !strings.Contains(got, want)) {
+			t.Errorf("%s: got %q, want %q", word, got, want)
+		}
+	}
+}
+
+// The project's own variables are given to the agent, whose environment is stronger, and those that
+// look like secrets are known as such.
+func TestVariablesOfAProject(t *testing.T) {
+	testenv.NeedPython(t)
+	t.Setenv("FROM_OUTSIDE", "outside")
+	dir := write(t, map[string]string{
+		".env":        "# settings\nexport A=1\nB = \"two words\" # why\nC='x#y'\nD=plain # why\nFROM_OUTSIDE=inside\nOPENAI_API_KEY=sk-1234567890\n=none\nno line\n",
+		"uipath.json": `{"functions": {"main": "main.py:main"}}`,
+		"main.py":     "import os\ndef main():\n    return [os.environ.get(n) for n in ('A', 'B', 'C', 'D', 'FROM_OUTSIDE', 'OPENAI_API_KEY', 'UIPATH_TELEMETRY_ENABLED')]\n",
+	})
+	p := open(t, dir, `{"type": "uipath", "python": "python3"}`, agent.Options{})
+	p.run(p.segment("null")).wants(t, `{"result":["1","two words","x#y","plain","outside","sk-1234567890","false"]}`)
+	var e agent.Entry
+	if err := json.Unmarshal([]byte(`{"type": "uipath"}`), &e); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"OPENAI_API_KEY": "sk-1234567890"}, e.Secrets(dir)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Given a project with an environment of some tool, then its interpreter runs the agent, and a tool
+// is asked only once.
+func TestTheInterpreterOfAProject(t *testing.T) {
+	testenv.NeedPython(t)
+	const script = "#!/bin/sh\nexport CHOSEN=$0\nexec python3 \"$@\"\n"
+	const tool = "#!/bin/sh\necho \"$@\" >>asked\nwhile [ \"$1\" != python ]; do shift; done\necho \"$PWD/tool/python\"\n"
+	for name, c := range map[string]struct {
+		more  string
+		files map[string]string
+		want  string
+	}{
+		"a virtual environment":          {"", map[string]string{".venv/bin/python": script}, ".venv/bin/python"},
+		"one above":                      {`, "cwd": "sub"`, map[string]string{".venv/bin/python": script, "sub/.keep": ""}, ".venv/bin/python"},
+		"uv":                             {`, "env": {"PATH": "bin:/usr/local/bin:/usr/bin:/bin:${PATH}"}`, map[string]string{"uv.lock": "", "poetry.lock": "", "bin/uv": tool, "tool/python": script}, "tool/python"},
+		"poetry":                         {`, "env": {"PATH": "bin:/usr/local/bin:/usr/bin:/bin:${PATH}"}`, map[string]string{"poetry.lock": "", "bin/poetry": tool, "tool/python": script}, "tool/python"},
+		"the one that the entry names":   {`, "python": "my/python"`, map[string]string{".venv/bin/python": script, "my/python": script}, "my/python"},
+		"one that the entry names wrong": {`, "python": "my/python"`, map[string]string{".venv/bin/python": script}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := write(t, c.files)
+			testenv.Mkdir(t, dir, ".git")
+			at := filepath.Join(dir, "agent.py")
+			if strings.Contains(c.more, "sub") {
+				at = filepath.Join(dir, "sub", "agent.py")
+			}
+			if err := os.WriteFile(at, []byte("import os\ndef main():\n    return os.environ.get('CHOSEN')\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := open(t, dir, `{"type": "python", "entrypoint": "agent.py:main"`+c.more+`}`, agent.Options{})
+			out := p.run(p.segment("{}"))
+			if c.want == "" {
+				out.faults(t, fault.Start, "my/python, which does not exist")
+				return
+			}
+			out.wants(t, `"`+filepath.Join(dir, c.want)+`"`)
+			if strings.HasPrefix(c.want, "tool") {
+				p.run(p.segment("{}"))
+				if asked := testenv.ReadFile(t, dir, "asked"); strings.Count(asked, "import sys") != 1 {
+					t.Errorf("it was asked %q", asked)
+				}
+			}
+		})
+	}
+}
