@@ -20,10 +20,10 @@ var llmJudgeType = evaluator.Kind{
 	Read:       readLLMJudge,
 	About:      "Asks one or more models what your prompt asks: [judges.md](judges.md).",
 	Keys: []evaluator.Key{
-		{Name: "prompt", Kind: input.String, Required: true,
-			About: "with `{{input}}`, `{{output}}`, `{{expected}}`, `{{history}}` (the tool calls), " +
+		{Name: "prompt", Kind: input.String,
+			About: "what is asked; it is required without `template`. With `{{input}}`, `{{output}}`, `{{expected}}`, `{{history}}` (the tool calls), " +
 				"`{{criteria.NAME}}` and `{{workspace.FILE}}`"},
-		systemKey, answerKey,
+		templateKey, systemKey, answerKey,
 		{Name: "range", Kind: input.Array, Otherwise: []float64{0, 1}, About: "the worst and the best score"},
 		labelsKey, passingKey, judgesKey,
 		{Name: "samples", Kind: input.Number, Whole: true, Otherwise: 1, Least: 1, Most: 100,
@@ -36,8 +36,7 @@ func readLLMJudge(e *evaluator.Evaluator, c *evaluator.Config) {
 	const most = 1e9
 	j := &llmJudge{id: e.Def.ID, system: c.String("system"), answer: c.String("answer"),
 		low: 0, high: 1, samples: c.Int("samples"), quorum: c.Float("quorum"), unknown: c.Bool("unknown")}
-	c.String("prompt")
-	j.prompt = readJudgeTemplate(c.Reader, c.Get("prompt"))
+	j.prompt = readPrompt(c)
 	if n := c.Optional("range", input.Array); n != nil {
 		var bounds []float64
 		if json.Unmarshal(n.JSON(), &bounds) != nil || len(bounds) != 2 || bounds[0] >= bounds[1] ||
