@@ -84,7 +84,7 @@ the rollout resumes where it stopped, and is scored.
 	g.register(root)
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return g.check(cmd) }
-	addGroup(root, "Run", initCommand(g), validateCommand(g), runCommand(g), resumeCommand(g), executorCommand(g),
+	addGroup(root, "Run", initCommand(g), importCommand(g), validateCommand(g), runCommand(g), resumeCommand(g), executorCommand(g),
 		cancelCommand(g))
 	addGroup(root, "Answer questions and jobs", triggersCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"),
 		deliverCommand(g), rateCommand(g))

@@ -6,6 +6,7 @@ package check
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -70,6 +71,20 @@ func checkCriteria(r *input.Reader, criteria *input.Node) {
 	if n := criteria.Member(checksKey); n != nil && n.Kind == input.Array {
 		(&reader{Reader: r, template: true}).list(n, 0)
 	}
+}
+
+// Problem says what is wrong with a check, nil if nothing is.
+func Problem(raw json.RawMessage) error {
+	node, err := input.ParseJSON("check", raw)
+	if err != nil {
+		return err
+	}
+	var r input.Reader
+	(&reader{Reader: &r, template: true}).one(node, 0)
+	if len(r.Problems) > 0 {
+		return errors.New(r.Problems[0].Message)
+	}
+	return nil
 }
 
 // finding is what a check has found, as the results have it.

@@ -189,6 +189,8 @@ func TestSimilarities(t *testing.T) {
 		{`{"levenshtein": "kitten"}`, "sitting", 4.0 / 7},
 		{`{"levenshtein": ["KITTEN", "Sitting"], "ignoreCase": true}`, "sitting", 1},
 		{`{"levenshtein": "äöü"}`, "", 0},
+		{`{"levenshtein": ["kitten", "x"], "maxDistance": 3}`, "sitting", 1},
+		{`{"levenshtein": "kitten", "maxDistance": 2}`, "sitting", 0},
 	} {
 		output, err := json.Marshal(v.output)
 		if err != nil {

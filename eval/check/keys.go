@@ -21,7 +21,7 @@ const (
 
 var (
 	textParameters = []string{"ignoreCase", "ignoreSpace"}
-	like           = []string{"threshold", "ignoreCase", "ignoreSpace"}
+	like           = []string{"threshold"}
 )
 
 // abouts has every check, in the order of the documentation.
@@ -45,15 +45,16 @@ var abouts = []about{
 	{evaluator.Key{Name: "words", Kind: input.Object, About: "how many words there may be: `min`, `max`"}, nil, false},
 	{evaluator.Key{Name: "characters", Kind: input.Object, About: "how many characters: `min`, `max`"}, nil, false},
 	{evaluator.Key{Name: "levenshtein", About: "a text, or texts of which the nearest counts; scores 1 less the edit " +
-		"distance by the length of the longer text, of texts up to 10,000 characters"}, like, false},
+		"distance by the length of the longer text, of texts up to 10,000 characters"},
+		[]string{"threshold", "maxDistance", "ignoreCase", "ignoreSpace"}, false},
 	{evaluator.Key{Name: "bleu", About: "references; scores BLEU with n-grams up to 4 (Papineni and others, 2002), " +
-		"not smoothed; fewer than 4 if a text has fewer words"}, like[:1], false},
+		"not smoothed; fewer than 4 if a text has fewer words"}, like, false},
 	{evaluator.Key{Name: "rouge1", About: "references of which the nearest counts; scores the F1 of common words " +
-		"(ROUGE, Lin, 2004)"}, like[:1], false},
-	{evaluator.Key{Name: "rouge2", About: "the same of pairs of words"}, like[:1], false},
-	{evaluator.Key{Name: "rougeL", About: "the same of the longest common subsequence of words"}, like[:1], false},
+		"(ROUGE, Lin, 2004)"}, like, false},
+	{evaluator.Key{Name: "rouge2", About: "the same of pairs of words"}, like, false},
+	{evaluator.Key{Name: "rougeL", About: "the same of the longest common subsequence of words"}, like, false},
 	{evaluator.Key{Name: "toolF1", Kind: input.Array, About: "names of tools; scores the F1 of these and those that " +
-		"were called"}, like[:1], true},
+		"were called"}, like, true},
 	{evaluator.Key{Name: "toolOrder", Kind: input.Array, About: "names of tools that must be called in this order, " +
 		"with others between them or not"}, nil, true},
 	{evaluator.Key{Name: "toolCall", Kind: input.Object, About: "calls of a tool: its `name`, `args` (checks of the " +
@@ -68,7 +69,7 @@ var abouts = []about{
 		"the spans of the trace tell them"}, nil, true},
 	{evaluator.Key{Name: "anyOf", Kind: input.Array, About: "checks of which one must pass"}, nil, true},
 	{evaluator.Key{Name: "allOf", Kind: input.Array, About: "checks that must all pass, or whose mean must reach the " +
-		"`threshold`"}, like[:1], true},
+		"`threshold`"}, like, true},
 	{evaluator.Key{Name: "atLeast", Kind: input.Number, Whole: true, Least: 1, Most: maxChecks,
 		About: "how many of the checks in `of` must pass"}, []string{"of"}, true},
 }
@@ -96,6 +97,8 @@ var commonKeys = []evaluator.Key{
 	{Name: "choices", Kind: input.String, Otherwise: "ABCD", About: "of `choice`: the letters there are"},
 	{Name: "threshold", Kind: input.Number, Most: 1, About: "of checks that score between 0 and 1: from here on they " +
 		"pass, with 1, and else score 0. Without it the score is the check's own"},
+	{Name: "maxDistance", Kind: input.Number, Whole: true, Most: maxSimilar, About: "of `levenshtein`: how many edits " +
+		"there may be; the check then scores 1 or 0"},
 	{Name: "of", Kind: input.Array, About: "the checks of `atLeast`"},
 }
 

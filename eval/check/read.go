@@ -132,7 +132,8 @@ func (r *reader) unknown(n *input.Node) {
 
 // parameters refuses those that other checks have.
 func (r *reader) parameters(c *evaluator.Config, one *check) {
-	for _, name := range []string{"ignoreCase", "ignoreSpace", "tolerance", "relativeTolerance", "choices", "threshold", "of"} {
+	for _, name := range []string{"ignoreCase", "ignoreSpace", "tolerance", "relativeTolerance", "choices",
+		"threshold", "maxDistance", "of"} {
 		if v := c.Get(name); v != nil && v.Kind != input.Null && !slices.Contains(one.about.parameters, name) {
 			r.Errorf(v, "%s has no %s", one.kind, name)
 		}

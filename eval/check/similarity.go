@@ -29,6 +29,12 @@ func (r *reader) similar(c *evaluator.Config, kind string, v *input.Node) test {
 			return nil
 		}
 	}
+	if kind == "levenshtein" && c.Has("maxDistance") {
+		if c.Has("threshold") {
+			r.Errorf(v, "expected either threshold or maxDistance, got both")
+		}
+		return within(c.Int("maxDistance"), list, fold, strings.Join(quoted, " or "))
+	}
 	want := fmt.Sprintf("a text like %s by %s", strings.Join(quoted, " or "), kind)
 	return ofText(want, func(t string) answer {
 		t = fold(t)
@@ -37,6 +43,21 @@ func (r *reader) similar(c *evaluator.Config, kind string, v *input.Node) test {
 		}
 		score := similarity(kind, t, list)
 		return answer{score: score, got: fmt.Sprintf("%.3f for %s", score, shown(t))}
+	})
+}
+
+// within makes the check of an edit distance.
+func within(most int, list []string, fold func(string) string, names string) test {
+	return ofText(fmt.Sprintf("a text at most %d edits from %s", most, names), func(t string) answer {
+		t = fold(t)
+		if n := utf8.RuneCountInString(t); n > maxSimilar {
+			return answer{unfit: fmt.Sprintf("it has %d characters, and at most %d are compared", n, maxSimilar)}
+		}
+		nearest := math.MaxInt
+		for _, one := range list {
+			nearest = min(nearest, levenshtein.Distance(t, one, nil))
+		}
+		return answer{score: truth(nearest <= most), got: fmt.Sprintf("%d: %s", nearest, shown(t))}
 	})
 }
 
