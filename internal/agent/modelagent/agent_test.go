@@ -264,7 +264,7 @@ func TestRequests(t *testing.T) {
 			`"reasoning_effort":"low","response_format":{"json_schema":{"name":"output","schema":{"type":"object"}},"type":"json_schema"},"seed":3,"temperature":0.5}`},
 		model.APIResponses: {`, "reasoning": "low"`, `{"include":["reasoning.encrypted_content"],"input":[{"content":"Hi","role":"user"}],"instructions":"Be brief.","max_output_tokens":20,"model":"m1",` +
 			`"reasoning":{"effort":"low"},"store":false,"temperature":0.5,"text":{"format":{"name":"output","schema":{"type":"object"},"type":"json_schema"}}}`},
-		model.APIMessages: {`, "reasoning": 1024`, `{"max_tokens":20,"messages":[{"content":"Hi","role":"user"}],"model":"m1","output_config":{"format":{"schema":{"type":"object"},"type":"json_schema"}},` +
+		model.APIMessages: {`, "reasoning": 1024`, `{"max_tokens":20,"messages":[{"content":[{"text":"Hi","type":"text"}],"role":"user"}],"model":"m1","output_config":{"format":{"schema":{"type":"object"},"type":"json_schema"}},` +
 			`"system":"Be brief.","temperature":0.5,"thinking":{"budget_tokens":1024,"type":"enabled"}}`},
 		model.APIGemini: {`, "seed": 3, "reasoning": "low"`, `{"contents":[{"parts":[{"text":"Hi"}],"role":"user"}],"generationConfig":{"maxOutputTokens":20,"responseJsonSchema":{"type":"object"},` +
 			`"responseMimeType":"application/json","seed":3,"temperature":0.5,"thinkingConfig":{"thinkingLevel":"low"}},"systemInstruction":{"parts":[{"text":"Be brief."}]}}`},

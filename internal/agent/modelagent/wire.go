@@ -2,6 +2,7 @@ package modelagent
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/model"
@@ -22,7 +23,7 @@ type wire struct {
 var wires = map[model.API]wire{
 	model.APIChat:      {plainMessage, chatBody, chatTools},
 	model.APIResponses: {plainMessage, responsesBody, responsesTools},
-	model.APIMessages:  {plainMessage, messagesBody, messagesTools},
+	model.APIMessages:  {messagesMessage, messagesBody, messagesTools},
 	model.APIGemini:    {geminiMessage, geminiBody, geminiTools},
 }
 
@@ -200,8 +201,16 @@ func responsesBody(q *question) object {
 	return body
 }
 
+// messagesMessage makes blocks, which can have marks.
+func messagesMessage(m Message) object {
+	return object{"role": m.Role, "content": []object{{"type": "text", "text": m.Content}}}
+}
+
 func messagesBody(q *question) object {
 	body := object{"model": q.model, "messages": q.items}
+	if len(q.Tools) > 0 {
+		body["messages"] = marked(q.items)
+	}
 	if q.system != "" {
 		body["system"] = q.system
 	}
@@ -227,6 +236,32 @@ func messagesBody(q *question) object {
 		body["output_config"] = config
 	}
 	return body
+}
+
+// marked returns the messages with marks in the last two of the user: Anthropic caches what is
+// before a mark, and finds it by the mark of the request before.
+func marked(items []json.RawMessage) []json.RawMessage {
+	items = slices.Clone(items)
+	marks := 0
+	for i := len(items) - 1; i >= 0 && marks < 2; i-- {
+		var m struct {
+			Role    string          `json:"role"`
+			Content json.RawMessage `json:"content"`
+		}
+		if json.Unmarshal(items[i], &m) != nil || m.Role != "user" {
+			continue
+		}
+		var blocks []object
+		if json.Unmarshal(m.Content, &blocks) != nil || len(blocks) == 0 {
+			continue
+		}
+		blocks[len(blocks)-1]["cache_control"] = object{"type": "ephemeral"}
+		if one, err := jsonobj.Marshal(object{"role": m.Role, "content": blocks}); err == nil {
+			items[i] = one
+			marks++
+		}
+	}
+	return items
 }
 
 // common sets the temperature.
