@@ -2,7 +2,8 @@
 
 docs/ and the pages of the root are copied to site/.build, links to other files of the repository
 become links to where it is published, and Zensical makes the pages, into site/.build/site. Needs
-Python 3.11 and nothing but its standard library; check.py says whether what was built is right.
+Python 3.11 with nothing but its standard library, and Go, because reference.py asks the program.
+check.py says whether what was built is right.
 """
 
 import json
@@ -14,6 +15,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+
+import reference
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "site" / ".build"
@@ -48,13 +51,14 @@ def main():
     shutil.copyfile(ROOT / "site" / "extra.css", BUILD / "docs" / "extra.css")
     shutil.copytree(ROOT / "site" / "theme", BUILD / "theme")
 
-    pages = sorted({place for place in places.values() if place.endswith(".md")})
+    generated = reference.write(ROOT, BUILD)
+    pages = sorted(page.relative_to(BUILD / "docs").as_posix() for page in (BUILD / "docs").rglob("*.md"))
+    nav = navigation(pages, generated)
     settings = (ROOT / "site" / "zensical.toml").read_text(encoding="utf-8")
     # A string of JSON is one of TOML, too.
-    nav = ", ".join(f"{{ {json.dumps(title)} = {json.dumps(names)} }}" for title, names in navigation(pages))
-    nav = nav.replace('{"', '{ "').replace('": ', '" = ')
+    lines = ", ".join(f"{{ {json.dumps(title)} = {json.dumps(names)} }}" for title, names in nav).replace('": ', '" = ')
     (BUILD / "zensical.toml").write_text(
-        settings.replace("[project]\n", f'[project]\nnav = [{nav}]\ndocs_dir = "docs"\nsite_dir = "site"\n', 1),
+        settings.replace("[project]\n", f'[project]\nnav = [{lines}]\ndocs_dir = "docs"\nsite_dir = "site"\n', 1),
         encoding="utf-8",
     )
     (BUILD / "pages.json").write_text(json.dumps(pages), encoding="utf-8")
@@ -63,10 +67,13 @@ def main():
     built = subprocess.run(zensical, cwd=BUILD, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if built.returncode != 0:
         sys.exit(f"Zensical did not build the site:\n{built.stdout}")
+    for page in pages: # for programs that read, which llms.txt names
+        shutil.copyfile(BUILD / "docs" / page, BUILD / "site" / page)
+    (BUILD / "site" / "llms.txt").write_text(llms(nav), encoding="utf-8")
 
 
-def navigation(pages):
-    """The groups with their pages. What is in no group is put at the end of Reference."""
+def navigation(pages, generated):
+    """The groups with their pages. The generated ones, and what is in no group, are put at the end of Reference."""
     with open(ROOT / "site" / "groups.toml", "rb") as file:
         groups = [(group["title"], group["pages"]) for group in tomllib.load(file)["group"]]
     named, nav = set(), []
@@ -89,11 +96,41 @@ def navigation(pages):
             named.add(name)
             listed.append(name)
         nav.append((title, listed))
-    more = [page for page in pages if page not in named]
+    more = [page for page in pages if page not in named and not page.startswith("reference/")]
+    listed = next(listed for title, listed in nav if title == "Reference")
+    listed += generated
     if more:
         print(f"in no group of site/groups.toml, and so at the end of Reference: {', '.join(more)}")
-        next(listed for title, listed in nav if title == "Reference").append({"More": more})
+        listed.append({"More": more})
     return nav
+
+
+def llms(nav):
+    """The list of pages that https://llmstxt.org describes."""
+    lines = ["# evalrun", "", f"> {heading('index.md')[1]}"]
+    def add(names):
+        for name in names:
+            if isinstance(name, dict):
+                for below in name.values():
+                    add(below)
+            else:
+                title, begins = heading(name)
+                lines.append(f"- [{title}]({name}): {begins}")
+    for title, names in nav:
+        lines.extend(["", f"## {title}", ""])
+        add(names)
+    return "\n".join(lines) + "\n"
+
+
+def heading(page):
+    """The title of a page and the first sentence of its first paragraph."""
+    text = (BUILD / "docs" / page).read_text(encoding="utf-8")
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    title = re.search(r"^# (.+)$", text, re.M)[1]
+    paragraph = re.search(r"^(?![#<|`\-\s!])(.+(?:\n\S.*)*)$", text, re.M)
+    words = " ".join(paragraph[1].split()) if paragraph else ""
+    words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words).replace("**", "")
+    return title, re.split(r"(?<=[.:?])\s", words)[0]
 
 
 def with_links(text, source, places):

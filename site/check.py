@@ -110,6 +110,9 @@ def main():
                      for link in navigation):
             wrong.append(f"{name} is not in the navigation")
 
+    for page in re.findall(r"\]\(([^)]*)\)", (SITE / "llms.txt").read_text(encoding="utf-8")):
+        wrong += leads_nowhere("llms.txt", page, pages)
+
     for line in sorted(set(wrong)):
         print(line)
     size = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file())

@@ -93,7 +93,7 @@ the rollout resumes where it stopped, and is scored.
 	addGroup(root, "Services", serveCommand(g), tokenCommand(g), jobsCommand(g), gatewayCommand(g))
 	addGroup(root, "Tasks and agents", taskCommand(g), imagesCommand(g), probeCommand(g))
 	addGroup(root, "Store and program", packCommand(g), pruneCommand(g), rmCommand(g), unpackCommand(g),
-		doctorCommand(g), completionCommand(), versionCommand(g))
+		doctorCommand(g), completionCommand(), schemaCommand(g), versionCommand(g))
 	root.SetHelpCommandGroupID("Store and program")
 	root.AddCommand(supervisorCommand(), bridgeCommand(), probeServerCommand())
 	root.SetUsageFunc(printUsage)
