@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval/evalset"
+	"github.com/evalrun/evalrun/internal/agent/pyagent"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/tasks"
 )
@@ -31,8 +32,8 @@ type Template struct{ Name, For string }
 var Templates = []Template{
 	{"first", "an eval set, its data and an agent in Python"},
 	{"python", "the same for a Python project, whose packages the agent can import"},
-	{"langgraph", "an agent that runs a graph of langgraph.json"},
-	{"uipath", "an agent that runs a function or an agent of uipath.json"},
+	{"langgraph", "an eval set for a graph of langgraph.json, which is run as it is"},
+	{"uipath", "an eval set for a function or an agent of uipath.json, which is run as it is"},
 	{"tasks", "an eval set of the task directories"},
 	{"sets", "a workflow alone, for an eval set that is there"},
 }
@@ -90,7 +91,7 @@ func Choose(dir, template string) (*Project, error) {
 		return nil, errors.New(
 			"there are no task directories for the template tasks: none with a task.toml in *, tasks/* or evals/*")
 	}
-	p.replace = []string{"__PYTHON__", python(dir), "__TASKS__", dirs}
+	p.replace = []string{"__PYTHON__", python(dir), "__TASKS__", dirs, "__ENTRYPOINT__", entrypoint(dir, p.Template)}
 	p.useSets(sets, own)
 	return p, nil
 }
@@ -104,7 +105,7 @@ func (p *Project) useSets(sets []string, own bool) {
 		p.EvalSet, p.OtherSets = sets[0], sets[1:]
 	case framework && len(sets) > 0 && !own:
 		p.EvalSet, p.OtherSets, p.Agent = sets[0], sets[1:], "evals/agent.json"
-		p.Files = append(p.Files, p.Agent, "evals/agent.py")
+		p.Files = append(p.Files, p.Agent)
 	default:
 		p.Files = append(p.Files, p.template()...)
 	}
@@ -112,7 +113,7 @@ func (p *Project) useSets(sets []string, own bool) {
 	if p.Agent != "" {
 		run += " --agent " + p.Agent
 	}
-	p.replace = append(p.replace, "__RUN__", run, "__EVALSET__", p.EvalSet)
+	p.replace = append(p.replace, "__TEMPLATE__", p.Template, "__RUN__", run, "__EVALSET__", p.EvalSet)
 	slices.Sort(p.Files)
 }
 
@@ -173,6 +174,14 @@ func python(dir string) string {
 	return "python3"
 }
 
+// entrypoint returns the first of the agents that the project's file names.
+func entrypoint(dir, template string) string {
+	if names := pyagent.Entrypoints(filepath.Join(dir, template+".json"), template); len(names) > 0 {
+		return names[0]
+	}
+	return "main"
+}
+
 // Write writes the project into a folder, which it makes if need be. If one of its files exists
 // already it writes nothing.
 func (p *Project) Write(dir string) error {
@@ -195,8 +204,8 @@ func (p *Project) Write(dir string) error {
 	return nil
 }
 
-// agentFile runs the template's agent for eval sets that have none.
-const agentFile = `{"type": "function", "command": ["__PYTHON__", "evals/agent.py"], "cwd": ".."}
+// agentFile is the agent for eval sets that have none.
+const agentFile = `{"type": "__TEMPLATE__", "entrypoint": "__ENTRYPOINT__", "cwd": ".."}
 `
 
 // write writes a file. It does not overwrite a file that was made in between.

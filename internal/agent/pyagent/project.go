@@ -53,6 +53,16 @@ func (p project) entrypoints(kind string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
+// Entrypoints lists the agents that a file names which agents of a type have; none if it cannot be
+// read.
+func Entrypoints(path, kind string) []string {
+	p, err := readProject(path)
+	if err != nil {
+		return nil
+	}
+	return p.entrypoints(kind)
+}
+
 // Discover looks for the agent of the project to which a folder belongs: in the folder and in those
 // above it, up to the first with a file that names agents, or that is a repository's. It returns
 // false if there is none.
