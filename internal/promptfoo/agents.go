@@ -143,6 +143,10 @@ func (im *importer) prompt(n *input.Node, text string) (prompt, bool) {
 		im.miss(n, "%s in a prompt has no counterpart; evalrun fills in {{name}} and {{name.member}}", wrong)
 		return prompt{}, false
 	}
+	if strings.HasPrefix(text, "file:") { // in an agent it would name a file
+		im.miss(n, "a prompt that begins with file: has no counterpart")
+		return prompt{}, false
+	}
 	root, err := input.ParseJSON(n.File, []byte(text))
 	if err != nil || root.Kind != input.Array {
 		return prompt{text: text}, true
@@ -153,6 +157,9 @@ func (im *importer) prompt(n *input.Node, text string) (prompt, bool) {
 		switch {
 		case role == nil || content == nil || content.Kind != input.String:
 			im.miss(n, "messages of other things than texts have no counterpart")
+			return prompt{}, false
+		case strings.HasPrefix(content.Text, "file:"):
+			im.miss(n, "a message that begins with file: has no counterpart")
 			return prompt{}, false
 		case role.Text == "system" || role.Text == "developer":
 			p.system = strings.TrimPrefix(p.system+"\n\n"+content.Text, "\n\n")

@@ -132,6 +132,8 @@ func TestMissing(t *testing.T) {
 		`{tests: [{}], scenarios: []}`:                                              "scenarios has no counterpart",
 		`{tests: [{}], providers: [openai:gpt-5-mini, "python:a.py"]}`:              `the provider "python:a.py"`,
 		`{tests: [{}], prompts: ["{% if a %}", "b"]}`:                               "{% if a %} in a prompt",
+		`{tests: [{}], prompts: ['[{"role": "user", "content": "file:a"}]', "b"]}`:  "a message that begins with file:",
+		`{tests: [{}], prompts: [{raw: "file:/etc/passwd"}, "b"]}`:                  "begins with file:",
 		`{tests: ["tests.csv"]}`:                                                    "the column __metric has no counterpart",
 	} {
 		config := head + part
