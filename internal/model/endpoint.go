@@ -10,7 +10,8 @@ import (
 // calmDown is how long a provider gets fewer requests after it has reported too many.
 const calmDown = time.Minute
 
-// Endpoint is a provider with what this process has learned about it. It is safe for concurrent use.
+// Endpoint is a provider with what this process has learned about it. It is safe for concurrent
+// use.
 type Endpoint struct {
 	Name   string
 	Config Provider

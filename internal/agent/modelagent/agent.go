@@ -82,7 +82,8 @@ func (a *modelAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome,
 	if out.Fault != nil {
 		out.Fault.Message = a.opts.RedactText(out.Fault.Message)
 	}
-	out.Files, err = record.FilesIn(seg.Dir, record.FileTrajectory, record.FileTrace, record.FileUsage, FileJournal, fileSetup)
+	out.Files, err = record.FilesIn(seg.Dir, record.FileTrajectory, record.FileTrace, record.FileUsage, FileJournal,
+		fileSetup)
 	return out, err
 }
 

@@ -190,7 +190,7 @@ func parseModel(r *input.Reader, f *input.Fields) *agent.Model {
 	if n != nil && n.Kind == input.String {
 		m, err := named(n.Text)
 		if err != nil {
-			r.Errorf(n, "%v; an object such as {\"api\": \"chat\", \"url\": …, \"name\": …} is for any other endpoint", err)
+			r.Errorf(n, `%v; an object such as {"api": "chat", "url": …, "name": …} is for any other endpoint`, err)
 		}
 		return m
 	}
@@ -207,7 +207,8 @@ func parseModel(r *input.Reader, f *input.Fields) *agent.Model {
 	}
 	m.URL = o.String("url", model.DefaultURL[model.API(m.API)])
 	if m.Key != "" && len(agent.VariablesIn(m.Key)) == 0 {
-		r.Errorf(o.Get("key"), "expected the name of a variable as in ${OPENAI_API_KEY}; a key itself would be stored with the run")
+		r.Errorf(o.Get("key"),
+			"expected the name of a variable as in ${OPENAI_API_KEY}; a key itself would be stored with the run")
 	}
 	if u, err := url.Parse(m.URL); len(agent.VariablesIn(m.URL)) == 0 &&
 		(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
@@ -336,7 +337,8 @@ func expand(n *input.Node) []*input.Node {
 			one := *n
 			one.Members = nil
 			for _, member := range n.Members {
-				if member.Key == "models" && models != nil || member.Key == "prompts" && prompts != nil || member.Key == "name" {
+				replaced := member.Key == "models" && models != nil || member.Key == "prompts" && prompts != nil
+				if replaced || member.Key == "name" {
 					continue
 				}
 				one.Members = append(one.Members, member)

@@ -103,7 +103,8 @@ func (j *journal) add(one step) error {
 
 func (j *journal) close() error { return j.file.Close() }
 
-// readJournal reads the steps of an attempt, without a last line that is torn; nil if there are none.
+// readJournal reads the steps of an attempt, without a last line that is torn; nil if there are
+// none.
 func readJournal(dir string) (steps []step, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, FileJournal))
 	if err != nil {

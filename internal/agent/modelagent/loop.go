@@ -157,7 +157,8 @@ func (l *loop) converse(ctx context.Context) (agent.Outcome, error) {
 		}
 		items, err := answerItems(l.a.api, json.RawMessage(l.a.opts.RedactText(string(c.Response))))
 		if err != nil {
-			return agent.Outcome{Fault: fault.Newf(fault.Model, "the answer of the model is not what its API promises: %v", err)}, nil
+			return agent.Outcome{Fault: fault.Newf(fault.Model,
+				"the answer of the model is not what its API promises: %v", err)}, nil
 		}
 		failpoint.Hit("model.answered")
 		a := l.answerOf(got)

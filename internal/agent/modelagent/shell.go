@@ -113,7 +113,8 @@ func (sh *shell) close() error {
 var errShellEnded = errors.New("the shell has ended")
 
 // run runs a command. Its output is also written to log, as it comes.
-func (sh *shell) run(command string, limit time.Duration, most int, log io.Writer, now func() time.Time) (string, error) {
+func (sh *shell) run(command string, limit time.Duration, most int, log io.Writer,
+	now func() time.Time) (string, error) {
 	token := rand.Text()
 	started := now()
 	seconds := strconv.FormatFloat(limit.Seconds(), 'f', 3, 64)
@@ -206,5 +207,6 @@ func (x *excerpt) text() string {
 		return strings.ToValidUTF8(head+string(tail), "\uFFFD")
 	}
 	return strings.ToValidUTF8(head, "\uFFFD") +
-		fmt.Sprintf("\n[%d bytes are left out; print less, or look at parts]\n", left) + strings.ToValidUTF8(string(tail), "\uFFFD")
+		fmt.Sprintf("\n[%d bytes are left out; print less, or look at parts]\n", left) +
+		strings.ToValidUTF8(string(tail), "\uFFFD")
 }
