@@ -46,7 +46,11 @@ func (s *Store) Pack(ctx context.Context, runs []Run, file string, notice func(t
 		ids = append(ids, run.ID)
 		m.Runs = append(m.Runs, pack.Run{ID: run.ID, Name: run.EvaluationSetName, Status: string(run.Status)})
 	}
-	if err := s.st.Export(ctx, ids, dir); errors.Is(err, store.ErrHeld) {
+	portable, err := s.portable()
+	if err != nil {
+		return err
+	}
+	if err := portable.Export(ctx, ids, dir); errors.Is(err, store.ErrHeld) {
 		return inputError("%w; end it first, then pack again", err)
 	} else if err != nil {
 		return err
@@ -156,6 +160,14 @@ func (s *Store) noteLocalJobs(ctx context.Context, ids []string, notice func(str
 			n))
 	}
 	return nil
+}
+
+// portable is the store as one whose runs can be packed.
+func (s *Store) portable() (store.Portable, error) {
+	if p, ok := s.st.Database.(store.Portable); ok {
+		return p, nil
+	}
+	return nil, inputError("runs of a store in PostgreSQL cannot be packed by this version; pg_dump copies the whole store")
 }
 
 // Unpacked are the runs that [Unpack] has put into a store.
@@ -353,9 +365,13 @@ func (u *unpacking) into(ctx context.Context, o OpenOptions) (err error) {
 			return inputError("run %s is in the store %s already; nothing was unpacked", id, u.dir)
 		}
 	}
+	portable, err := s.portable()
+	if err != nil {
+		return err
+	}
 	undo, err := u.move(u.folders, s.ID())
 	if err == nil {
-		err = s.st.Import(ctx, u.tmp)
+		err = portable.Import(ctx, u.tmp)
 	}
 	if errors.Is(err, store.ErrRunExists) {
 		err = inputError("%w; nothing was unpacked", err)

@@ -11,19 +11,19 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/store/rules"
 )
 
 // planned is a stored run with its plan, and the redactor for everything about it.
 type planned struct {
-	st    *sqlite.Store
+	st    *rules.Store
 	runID string
 	plan  plans.Plan
 	red   *redact.Redactor
 }
 
 // readPlanned reads the plan of a stored run.
-func readPlanned(ctx context.Context, st *sqlite.Store, runID string, v Variables) (planned, error) {
+func readPlanned(ctx context.Context, st *rules.Store, runID string, v Variables) (planned, error) {
 	plan, err := readPlan(ctx, st, runID)
 	if err != nil {
 		return planned{}, err

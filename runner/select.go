@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/store/rules"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -174,7 +174,7 @@ func (s *Store) toRepeat(ctx context.Context, setID string, o CreateOptions) (Ru
 
 // keepFailed keeps the evaluations that have failed in another run, for each agent those of its
 // own.
-func keepFailed(ctx context.Context, st *sqlite.Store, req *plans.Request, other string) error {
+func keepFailed(ctx context.Context, st *rules.Store, req *plans.Request, other string) error {
 	failed, err := failedIn(ctx, st, other)
 	if err != nil {
 		return err
@@ -194,7 +194,7 @@ func keepFailed(ctx context.Context, st *sqlite.Store, req *plans.Request, other
 
 // failedIn returns the evaluations that have not passed in a run, had a fault, or an evaluator that
 // failed. Open and cancelled rollouts have not failed.
-func failedIn(ctx context.Context, st *sqlite.Store, runID string) (map[evaluationOf]bool, error) {
+func failedIn(ctx context.Context, st *rules.Store, runID string) (map[evaluationOf]bool, error) {
 	p, err := readPlanned(ctx, st, runID, Variables{})
 	if err != nil {
 		return nil, err

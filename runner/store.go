@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/store/backend"
+	"github.com/evalrun/evalrun/internal/store/rules"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -25,7 +26,7 @@ var ErrMoved = store.ErrMoved
 // be called from several goroutines. It has more methods than other types have here, because it is
 // the program as a library: one for each thing that one can do with a store.
 type Store struct {
-	st      *sqlite.Store
+	st      *rules.Store
 	opts    OpenOptions
 	engines engines
 	commits checkout.Commits
@@ -62,7 +63,7 @@ func Open(dir string, o OpenOptions) (*Store, error) {
 			o.Warn(redact.Line(what))
 		}
 	}
-	st, err := sqlite.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, Warn: warn})
+	st, err := backend.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, Warn: warn})
 	if errors.Is(err, fs.ErrNotExist) && o.MustExist {
 		return nil, inputError("there is no store in %s; give its folder with --store, or start a run there first", dir)
 	}
@@ -88,7 +89,7 @@ func (s *Store) Dir() string { return s.st.Dir() }
 func (s *Store) ID() string { return s.st.ID() }
 
 // Internal is the store behind this one, for evalrun's own packages; nobody else can use its type.
-func (s *Store) Internal() *sqlite.Store { return s.st }
+func (s *Store) Internal() *rules.Store { return s.st }
 
 // DocumentPath is the path of the results document of a run in the store.
 func (s *Store) DocumentPath(runID string) string { return documentPath(s.st, runID) }

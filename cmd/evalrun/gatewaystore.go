@@ -6,13 +6,14 @@ import (
 
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/store/backend"
+	"github.com/evalrun/evalrun/internal/store/rules"
 	"github.com/evalrun/evalrun/runner"
 )
 
 // openGatewayStore opens the store in which the gateway keeps tasks and sessions. It makes the
 // store if there is none.
-func openGatewayStore(dir string) (*sqlite.Store, error) {
+func openGatewayStore(dir string) (*rules.Store, error) {
 	dir = cmp.Or(dir, runner.DefaultDir)
 	if err := store.CheckDir(dir); err != nil {
 		return nil, usageError("%w", err)
@@ -21,7 +22,7 @@ func openGatewayStore(dir string) (*sqlite.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := sqlite.Open(dir, store.Options{Lease: lease, Warn: func(what string) {
+	st, err := backend.Open(dir, store.Options{Lease: lease, Warn: func(what string) {
 		printf(os.Stderr, "evalrun: %s\n", redact.Line(what))
 	}})
 	return st, internal(err)

@@ -1,7 +1,8 @@
 // Package store defines how runs are stored: the words (runs, rollouts, segments, triggers,
 // deliveries, results, events) and, in small interfaces, what one can do with a store. Users of a
-// store ask for the interfaces that they need; there is none of everything. Package sqlite is the
-// implementation; the suite in storetest says what any implementation must do.
+// store ask for the interfaces that they need; there is none of everything. Package rules is the
+// implementation, over the databases that packages sqlite and postgres know; the suite in storetest
+// says what any implementation must do.
 //
 // Every method that changes something is one transaction, durable when it returns; only Claim and
 // TriggerPending need not survive a power cut. A rollout is changed only by its holder, who got a
@@ -216,6 +217,16 @@ type Mailbox interface {
 	// outcome; all others end at once. The jobs that they wait for become due to be cancelled, but
 	// for those of the sources named.
 	Cancel(ctx context.Context, runOrRollout string, keepJobsOf ...string) (cancelled int, err error)
+}
+
+// Portable is a store whose runs can be copied into another one. Not every store is.
+type Portable interface {
+	// Export makes a new store in an empty folder. It has the id of this one and only some of its
+	// runs, as they are at one moment. The error is ErrHeld if a process works on one of them.
+	Export(ctx context.Context, runIDs []string, dir string) error
+	// Import takes all runs of another store into this one. The error is ErrRunExists if one of them
+	// is there.
+	Import(ctx context.Context, from string) error
 }
 
 // WakeUp says what another process has committed.

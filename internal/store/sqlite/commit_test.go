@@ -11,12 +11,21 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/rules"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-func openInternal(tb testing.TB, dir string) *Store {
+// opened is a store, and the database below it.
+type opened struct {
+	*db
+	*rules.Store
+}
+
+func openInternal(tb testing.TB, dir string) opened { return openWith(tb, dir, store.Options{}) }
+
+func openWith(tb testing.TB, dir string, o store.Options) opened {
 	tb.Helper()
-	s, err := Open(dir, store.Options{})
+	s, err := Open(dir, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -25,56 +34,38 @@ func openInternal(tb testing.TB, dir string) *Store {
 			tb.Error(err)
 		}
 	})
-	return s
+	return opened{s.Database.(*db), s}
 }
 
-func insertHolder(id string) func(*write) error {
-	return func(w *write) error { return w.tx.exec("INSERT INTO holders VALUES (?, 1, '', '', '', 0)", id) }
+func insertHolder(id string) func(*rules.Tx) error {
+	return func(t *rules.Tx) error { return t.Exec("INSERT INTO holders VALUES (?, 1, '', '', '', 0)", id) }
 }
 
-func holders(tb testing.TB, s *Store) (out []string) {
+func holders(tb testing.TB, s opened) (out []string) {
 	tb.Helper()
 	rows, err := s.read.QueryContext(tb.Context(), "SELECT holder_id FROM holders ORDER BY holder_id")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := each(rows, func(r scanner) error {
+	defer rows.Close()
+	for rows.Next() {
 		var id string
-		err := r.Scan(&id)
+		if err := rows.Scan(&id); err != nil {
+			tb.Fatal(err)
+		}
 		out = append(out, id)
-		return err
-	}); err != nil {
+	}
+	if err := rows.Err(); err != nil {
 		tb.Fatal(err)
 	}
 	return out
 }
 
-// runTogether runs operations as one group, as the committer does when they wait at the same time.
-func runTogether(t *testing.T, s *Store, ops ...func(*write) error) (errs []error) {
-	t.Helper()
-	conn, err := s.write.Conn(t.Context()) // nobody has it yet
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newWrite(s.db)
-	w.tx.conn = conn
-	defer w.tx.close()
-	var group []*operation
-	for _, run := range ops {
-		group = append(group, &operation{run: run, err: make(chan error, 1)})
-	}
-	s.commit.runGroup(w, group, "FULL")
-	for _, op := range group {
-		errs = append(errs, <-op.err)
-	}
-	return errs
-}
-
 func TestOperationThatFailsTakesNothingWithIt(t *testing.T) {
 	s := openInternal(t, t.TempDir())
 	failure := errors.New("failure")
-	errs := runTogether(t, s, insertHolder("a"),
-		func(w *write) error { return errors.Join(insertHolder("lost")(w), failure) },
+	errs := s.Together(insertHolder("a"),
+		func(t *rules.Tx) error { return errors.Join(insertHolder("lost")(t), failure) },
 		insertHolder("b"),
 		insertHolder("a"), // a constraint
 		insertHolder("c"))
@@ -89,8 +80,8 @@ func TestOperationThatFailsTakesNothingWithIt(t *testing.T) {
 func TestTransactionThatIsLostFailsEveryOperationOfItsGroup(t *testing.T) {
 	s := openInternal(t, t.TempDir())
 	// SQLite ends the whole transaction itself when the disk is full, for one.
-	errs := runTogether(t, s, insertHolder("a"), func(w *write) error {
-		return errors.Join(w.tx.exec("ROLLBACK"), errors.New("disk full"))
+	errs := s.Together(insertHolder("a"), func(t *rules.Tx) error {
+		return errors.Join(t.Exec("ROLLBACK"), errors.New("disk full"))
 	}, insertHolder("b"))
 	for i, err := range errs {
 		if err == nil {
@@ -113,7 +104,7 @@ func TestCloseWhileWritesWait(t *testing.T) {
 			group.Go(func() {
 				started <- struct{}{}
 				id := fmt.Sprintf("h%02d", i)
-				err := s.writeOp(context.Background(), "try", insertHolder(id))
+				err := s.Write(context.Background(), "try", insertHolder(id))
 				if err != nil && !errors.Is(err, store.ErrClosed) {
 					t.Error(err)
 				}
@@ -129,7 +120,7 @@ func TestCloseWhileWritesWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		group.Wait()
-		if err := s.writeOp(context.Background(), "try", insertHolder("late")); !errors.Is(err, store.ErrClosed) {
+		if err := s.Write(context.Background(), "try", insertHolder("late")); !errors.Is(err, store.ErrClosed) {
 			t.Fatalf("after it was closed: %v", err)
 		}
 		again := openInternal(t, s.Dir())
@@ -164,17 +155,8 @@ func TestIdleStoreHasFewGoroutines(t *testing.T) {
 func TestHoldersThatAreGoneAreForgotten(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
-	open := func(p store.Process) *Store {
-		s, err := Open(dir, store.Options{Process: &p, Now: func() time.Time { return now }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return s
+	open := func(p store.Process) opened {
+		return openWith(t, dir, store.Options{Process: &p, Now: func() time.Time { return now }})
 	}
 	dead, foreign := store.ThisProcess(), store.ThisProcess()
 	dead.StartTime = "1"
@@ -207,7 +189,7 @@ func TestHoldersThatAreGoneAreForgotten(t *testing.T) {
 	if n := len(holders(t, s)); n != 6 {
 		t.Errorf("%d holders are known, want those six of which nothing can be said", n)
 	}
-	now = now.Add(holderKept + time.Hour)
+	now = now.Add(8 * 24 * time.Hour)
 	s2 := open(store.ThisProcess())
 	if _, err := s2.Claim(t.Context(), "", 20); err != nil { // takes everything over
 		t.Fatal(err)

@@ -13,37 +13,33 @@ import (
 	_ "modernc.org/sqlite" // the driver named "sqlite"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/rules"
+	"github.com/evalrun/evalrun/internal/store/wake"
 )
 
 const defaultBusy = 10 * time.Second
 
-// db is the open database: its connections, the committer of its writes, and its place on disk.
+// db is the open database: its connections, and its place on disk. It implements [rules.Database].
 type db struct {
 	dir  string
 	file string
 	// database is the path that is opened: the file, or a copy of a file that cannot be written.
 	database string
 	id       string
-	holder   string
-	machine  store.Machine
-	process  store.Process
-	lease    time.Duration
 	now      func() time.Time
 
-	// read serves queries; writes go through the committer's one connection.
+	// read serves queries; writes go through the one connection of write.
 	read  *sql.DB
 	write *sql.DB
 	// place are the folder and the file as they were when the store was opened.
-	place   [2]os.FileInfo
-	commit  *committer
-	wake    *waker
-	changes *changes
+	place [2]os.FileInfo
+	wake  *wake.Socket
 
-	// queries are statements of the pool that are prepared once, because they run all the time.
-	queries sync.Map
-
-	closing  sync.Once
-	closeErr error
+	// looking guards the next two fields: the connection that sees what others commit, and the
+	// version of the database that it has seen last.
+	looking sync.Mutex
+	conn    *sql.Conn
+	seen    int64
 }
 
 func (d *db) connect(busy time.Duration) (err error) {
@@ -71,36 +67,6 @@ func (d *db) dataSource(busy time.Duration) string {
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: d.database}).EscapedPath()}).String() + "?" + pragmas
 }
 
-// query is a prepared statement of the pool.
-func (d *db) query(ctx context.Context, text string) (*sql.Stmt, error) {
-	if stmt, ok := d.queries.Load(text); ok {
-		return stmt.(*sql.Stmt), nil
-	}
-	stmt, err := d.read.PrepareContext(ctx, text)
-	if err != nil {
-		return nil, err
-	}
-	if earlier, ok := d.queries.LoadOrStore(text, stmt); ok {
-		_ = stmt.Close() // another goroutine was faster
-		return earlier.(*sql.Stmt), nil
-	}
-	return stmt, nil
-}
-
-// queryRow runs a prepared query of one row.
-func (d *db) queryRow(ctx context.Context, text string, args ...any) scanner {
-	stmt, err := d.query(ctx, text)
-	if err != nil {
-		return failed{err}
-	}
-	return stmt.QueryRowContext(ctx, args...)
-}
-
-// failed is a row that could not be read.
-type failed struct{ err error }
-
-func (f failed) Scan(...any) error { return f.err }
-
 // InPlace implements Place.
 func (d *db) InPlace() error {
 	for i, path := range []string{d.dir, d.file} {
@@ -117,29 +83,85 @@ func (d *db) ID() string { return d.id }
 // Dir implements Place.
 func (d *db) Dir() string { return d.dir }
 
-// Holder is the id under which this process claims.
-func (d *db) Holder() string { return d.holder }
+// Reader implements Database.
+func (d *db) Reader() *sql.DB { return d.read }
 
-// Wake returns a channel that receives after another process committed something that may concern a
-// dispatcher. Wake-ups are folded together and may be lost.
-func (d *db) Wake() <-chan store.WakeUp { return d.wake.received }
+// Connect implements Database.
+func (d *db) Connect(ctx context.Context) (*sql.Conn, error) { return d.write.Conn(ctx) }
 
-// Process implements Processes.
-func (d *db) Process() store.Process { return d.process }
+// Begin implements Database.
+func (d *db) Begin(t *rules.Tx, relaxed bool) error {
+	mode := "FULL"
+	if relaxed {
+		mode = "NORMAL"
+	}
+	if err := setSynchronous(t, mode); err != nil {
+		return err
+	}
+	if err := t.Exec("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	if err := d.sameSchema(t); err != nil {
+		return err
+	}
+	t.SetTime(d.now().UnixMicro()) // not before the lock is there: it may have been waited for
+	return nil
+}
 
-// Changed implements Changes.
-func (d *db) Changed(runID string) <-chan struct{} { return d.changes.of(runID) }
+// setSynchronous changes the mode of the connection if it is another one.
+func setSynchronous(t *rules.Tx, mode string) error {
+	if t.Mode == mode {
+		return nil
+	}
+	t.Mode = ""
+	if err := t.Exec("PRAGMA synchronous = " + mode); err != nil {
+		return err
+	}
+	t.Mode = mode
+	return nil
+}
 
-// Close ends all waiting for changes and closes the store. Claims that are still held stay until
-// their lease is void. Closing twice is no error.
-func (d *db) Close() error {
-	d.closing.Do(func() {
-		d.commit.stop()
-		closed := d.wake.close()
-		d.changes.close()
-		d.closeErr = errors.Join(closed, d.closeDatabases(), d.removeCopy())
-	})
-	return d.closeErr
+// Commit implements Database.
+func (d *db) Commit(t *rules.Tx, _ rules.Changed) error { return t.Exec("COMMIT") }
+
+// Again implements Database. What can pass has been waited for already.
+func (d *db) Again(error, int, <-chan struct{}) bool { return false }
+
+// Tell implements Database.
+func (d *db) Tell(what rules.Changed) { d.wake.Tell(what.Message()) }
+
+// HasChanged implements Database. It also says yes when it cannot find out, because those who are
+// woken for nothing wait again.
+func (d *db) HasChanged() bool {
+	d.looking.Lock()
+	defer d.looking.Unlock()
+	ctx := context.Background()
+	if d.conn == nil {
+		conn, err := d.read.Conn(ctx) // the version that is counted is the connection's own
+		if err != nil {
+			return true
+		}
+		d.conn = conn
+	}
+	before := d.seen
+	if err := d.conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&d.seen); err != nil {
+		_ = d.conn.Close() // another one is made the next time
+		d.conn = nil
+		return true
+	}
+	return d.seen != before
+}
+
+// Shut implements Database.
+func (d *db) Shut() error {
+	closed := d.wake.Close()
+	d.looking.Lock()
+	defer d.looking.Unlock()
+	if d.conn != nil {
+		_ = d.conn.Close() // its database is closed next
+		d.conn = nil
+	}
+	return errors.Join(closed, d.closeDatabases(), d.removeCopy())
 }
 
 func (d *db) closeDatabases() error {
@@ -150,33 +172,4 @@ func (d *db) closeDatabases() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// writeOp runs one operation and returns when it is durable. Errors name the step. ctx ends only
-// the waiting for a turn: an operation that has begun is finished.
-func (d *db) writeOp(ctx context.Context, step string, run func(*write) error) error {
-	return d.enqueue(ctx, &operation{step: step, run: run, err: make(chan error, 1)})
-}
-
-// writeRelaxed runs one operation that survives the end of every process, but perhaps not a power
-// cut. It waits for no sync. That keeps the time between one agent and the next short.
-func (d *db) writeRelaxed(ctx context.Context, step string, run func(*write) error) error {
-	return d.enqueue(ctx, &operation{step: step, run: run, err: make(chan error, 1), relaxed: true})
-}
-
-func (d *db) enqueue(ctx context.Context, op *operation) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if d.readOnly() {
-		return &readOnlyError{d.file}
-	}
-	select {
-	case d.commit.ops <- op:
-		return d.describe(<-op.err, op.step)
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-d.commit.done:
-		return store.ErrClosed
-	}
 }

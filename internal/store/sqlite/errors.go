@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,7 +8,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/rules"
 )
 
 // databaseError is an error of the database with words for a person before it.
@@ -34,10 +33,8 @@ func (e *databaseError) Broken() bool {
 	return true
 }
 
-// describe says what an error of the database means for a person, and at which step it came if one
-// is given. The error of a row that is missing or cannot be read gets the step as well. All other
-// errors say themselves what they are about.
-func (d *db) describe(err error, step ...string) error {
+// Describe implements Database.
+func (d *db) Describe(err error, step ...string) error {
 	located := err
 	if len(step) > 0 {
 		located = fmt.Errorf("%s: %w", strings.Join(step, " "), err)
@@ -46,16 +43,11 @@ func (d *db) describe(err error, step ...string) error {
 	switch {
 	case errors.As(err, &e) && !errors.As(err, new(*databaseError)):
 		return &databaseError{fmt.Sprintf(meaning(e.Code()), d.file), located}
-	case err == store.ErrNotFound, err == sql.ErrNoRows, errors.As(err, new(unreadableError)): //nolint:errorlint // what has words of its own is not meant
+	case rules.OfRow(err):
 		return located
 	}
 	return err
 }
-
-// unreadableError is the error of a row that has something else than this package writes.
-type unreadableError struct{ error }
-
-func (e unreadableError) Unwrap() error { return e.error }
 
 // meaning says what a result code means for a store. %s stands for the store's file.
 func meaning(code int) string {

@@ -8,6 +8,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/rules"
 )
 
 // What an error of the database means is said with what to do about it, also where the code is an
@@ -41,7 +42,7 @@ func TestErrorsNameTheStep(t *testing.T) {
 		t.Errorf("a run that is not there: %v", missing)
 	}
 	for _, damage := range []string{"UPDATE rollouts SET fault = 'no JSON'", "ALTER TABLE triggers RENAME TO elsewhere"} {
-		if err := s.writeOp(ctx, "damage", func(w *write) error { return w.tx.exec(damage) }); err != nil {
+		if err := s.Store.Write(ctx, "damage", func(t *rules.Tx) error { return t.Exec(damage) }); err != nil {
 			t.Fatal(err)
 		}
 	}

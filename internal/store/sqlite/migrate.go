@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+
+	"github.com/evalrun/evalrun/internal/store/rules"
 )
 
 // migrate makes the tables of a new store, or brings an older one up to date, and reads the store's
@@ -80,4 +82,20 @@ func (d *db) version(ctx context.Context, q querier) (int, error) {
 		return 0, versionError(d.file, version)
 	}
 	return version, nil
+}
+
+// sameSchema makes sure, with the lock held, that no newer program has migrated the store since it
+// was opened. What this program writes could mean something else there.
+func (d *db) sameSchema(t *rules.Tx) error {
+	var version int
+	if err := t.Row([]any{&version},
+		"SELECT user_version FROM pragma_user_version"); err != nil || version == len(migrations) {
+		return err
+	}
+	return rules.MigratedError(d.file, version, len(migrations))
+}
+
+// querier is the database or a transaction.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }

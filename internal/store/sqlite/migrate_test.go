@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/rules"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
@@ -85,7 +86,7 @@ func TestMigrationThatFailsChangesNothing(t *testing.T) {
 func TestStoreWithoutAnIDIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := openInternal(t, dir)
-	if err := s.writeOp(t.Context(), "try", func(w *write) error { return w.tx.exec("DELETE FROM meta") }); err != nil {
+	if err := s.Write(t.Context(), "try", func(tx *rules.Tx) error { return tx.Exec("DELETE FROM meta") }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(dir, store.Options{}); err == nil || !strings.Contains(err.Error(), "damaged") {

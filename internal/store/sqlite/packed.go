@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/rules"
 )
 
 // chosenRuns selects the ids of the runs that are copied; ?1 is a JSON array of them.
@@ -39,17 +41,20 @@ const (
 
 // Export makes a new store in an empty folder. It has the id of this one and only some of its runs,
 // as they are at one moment. The error is store.ErrHeld if a process works on one of them.
-func (s *Store) Export(ctx context.Context, runIDs []string, dir string) error {
-	made, err := Open(dir, store.Options{Now: s.now})
+func (d *db) Export(ctx context.Context, runIDs []string, dir string) error {
+	made, err := Open(dir, store.Options{Now: d.now})
 	if err != nil {
 		return err
 	}
 	if err := made.Close(); err != nil {
 		return err
 	}
-	return s.attached(ctx, made.file, "BEGIN", func(c *sql.Conn) error { // others may go on writing
-		ids := marshal(runIDs)
-		if err := s.heldBy(ctx, c, ids); err != nil {
+	return d.attached(ctx, filepath.Join(dir, "store.db"), "BEGIN", func(c *sql.Conn) error { // others may go on writing
+		ids, err := json.Marshal(runIDs)
+		if err != nil {
+			return err
+		}
+		if err := d.heldBy(ctx, c, ids); err != nil {
 			return err
 		}
 		for _, t := range packedTables {
@@ -58,15 +63,15 @@ func (s *Store) Export(ctx context.Context, runIDs []string, dir string) error {
 				return err
 			}
 		}
-		_, err := c.ExecContext(ctx, "UPDATE packed.meta SET value = ? WHERE key = 'storeId'", s.id)
+		_, err = c.ExecContext(ctx, "UPDATE packed.meta SET value = ? WHERE key = 'storeId'", d.id)
 		return err
 	})
 }
 
 // Import takes all runs of another store into this one. The error is store.ErrRunExists if one of
 // them is there.
-func (s *Store) Import(ctx context.Context, from string) error {
-	return s.attached(ctx, filepath.Join(from, "store.db"), "BEGIN IMMEDIATE", func(c *sql.Conn) error {
+func (d *db) Import(ctx context.Context, from string) error {
+	return d.attached(ctx, filepath.Join(from, "store.db"), "BEGIN IMMEDIATE", func(c *sql.Conn) error {
 		var there sql.NullString
 		if err := c.QueryRowContext(ctx,
 			"SELECT min(run_id) FROM main.runs WHERE run_id IN (SELECT run_id FROM packed.runs)").
@@ -122,12 +127,12 @@ func columnsToCopy(ctx context.Context, c *sql.Conn, table string) (columns []st
 
 // attached runs f in a transaction on a connection of its own, with another store attached as
 // packed. begin is the statement that begins the transaction.
-func (s *Store) attached(ctx context.Context, file, begin string, f func(*sql.Conn) error) (err error) {
-	db, err := sql.Open("sqlite", s.dataSource(defaultBusy)+"&_pragma=trusted_schema(0)")
+func (d *db) attached(ctx context.Context, file, begin string, f func(*sql.Conn) error) (err error) {
+	db, err := sql.Open("sqlite", d.dataSource(defaultBusy)+"&_pragma=trusted_schema(0)")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(s.describe(err, "copy runs"), db.Close()) }()
+	defer func() { err = errors.Join(d.Describe(err, "copy runs"), db.Close()) }()
 	c, err := db.Conn(ctx)
 	if err != nil {
 		return err
@@ -148,12 +153,12 @@ func (s *Store) attached(ctx context.Context, file, begin string, f func(*sql.Co
 }
 
 // heldBy returns an error if a living process works on one of the runs.
-func (s *Store) heldBy(ctx context.Context, c *sql.Conn, ids any) (err error) {
-	rows, err := c.QueryContext(ctx, selectHolders+`, w.run_id FROM main.holders h JOIN (
+func (d *db) heldBy(ctx context.Context, c *sql.Conn, ids any) (err error) {
+	rows, err := c.QueryContext(ctx, rules.SelectHolders+`, w.run_id FROM main.holders h JOIN (
 			SELECT owner, run_id FROM main.rollouts WHERE owner IS NOT NULL AND lease_until > ?2
 			UNION SELECT owner, run_id FROM main.triggers WHERE owner IS NOT NULL AND due_at > ?2
 			UNION SELECT owner, run_id FROM main.judge_batches WHERE owner IS NOT NULL AND due_at > ?2) w ON w.owner = h.holder_id
-		WHERE w.run_id IN `+chosenRuns, ids, s.now().UnixMicro())
+		WHERE w.run_id IN `+chosenRuns, ids, d.now().UnixMicro())
 	if err != nil {
 		return err
 	}

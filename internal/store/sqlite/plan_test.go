@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"errors"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,13 +11,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/rules"
 )
 
 // statements are the queries that the store's own connection has prepared so far.
-func statements(t *testing.T, s *Store) (out []string) {
+func statements(t *testing.T, s opened) (out []string) {
 	t.Helper()
-	if err := s.writeOp(t.Context(), "try", func(w *write) error {
-		out = slices.Collect(maps.Keys(w.tx.stmts))
+	if err := s.Write(t.Context(), "try", func(tx *rules.Tx) error {
+		out = tx.Prepared()
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func statements(t *testing.T, s *Store) (out []string) {
 }
 
 // exercise does everything that a dispatcher does over and over.
-func exercise(t *testing.T, s *Store) {
+func exercise(t *testing.T, s opened) {
 	t.Helper()
 	ctx := t.Context()
 	must := func(err error) {
@@ -87,7 +87,7 @@ func exercise(t *testing.T, s *Store) {
 	must(s.Remove(ctx, p.RunID))
 }
 
-func exerciseBatches(t *testing.T, s *Store) {
+func exerciseBatches(t *testing.T, s opened) {
 	t.Helper()
 	p := store.Plan{RunID: store.NewRunID(), Evaluations: []store.Evaluation{{ID: "e"}}, Rollouts: []store.PlannedRollout{{ID: uuid.NewString()}}}
 	_, err := s.CreateRun(t.Context(), p)
@@ -118,7 +118,7 @@ func exerciseBatches(t *testing.T, s *Store) {
 	}
 }
 
-func exerciseJobs(t *testing.T, s *Store) {
+func exerciseJobs(t *testing.T, s opened) {
 	t.Helper()
 	p := store.Plan{RunID: store.NewRunID(), Evaluations: []store.Evaluation{{ID: "e"}}, Rollouts: []store.PlannedRollout{{ID: uuid.NewString()}}}
 	p.Job = &store.NewJob{Capability: "c", Deadline: time.Now().Add(time.Hour)}
@@ -132,7 +132,7 @@ func exerciseJobs(t *testing.T, s *Store) {
 	}
 }
 
-func exerciseOutbox(t *testing.T, s *Store) {
+func exerciseOutbox(t *testing.T, s opened) {
 	t.Helper()
 	targets := []store.NotifyTarget{{ID: "t", Types: store.NotifiedEvents}}
 	err := s.AddTargets(t.Context(), targets, time.Hour)
@@ -150,7 +150,7 @@ func exerciseOutbox(t *testing.T, s *Store) {
 	}
 }
 
-func exerciseRescorings(t *testing.T, s *Store, runID, completed string) {
+func exerciseRescorings(t *testing.T, s opened, runID, completed string) {
 	t.Helper()
 	n, err := s.BeginRescoring(t.Context(), store.NewRescoring{RunID: runID, Evaluations: []store.Evaluation{{ID: "e"}}})
 	if err == nil {
@@ -170,14 +170,7 @@ func TestStatementsScanNoTable(t *testing.T) {
 	if len(queries) < 40 {
 		t.Fatalf("only %d statements", len(queries))
 	}
-	queries = append(queries, backlogQuery, nextDueQuery, activityQuery, selectRun+" WHERE r.run_id = ?", selectSegments, selectResults,
-		selectOpenRuns, selectTrigger+"WHERE true AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id", // R6
-		selectTrigger+"WHERE t.run_id = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id",
-		selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2", selectJob+" WHERE j.run_id = ?", selectJobRollouts+"run_id = ?", nextDueJob,
-		selectTrigger+whereAsked, selectNextNotification, selectUndelivered, selectRescorings, selectDue, selectRescorables, selectTheirSegments, selectTheirResults,
-		viewAsked, viewRollouts+ofRun, viewSegments+ofRun+orderSegments, viewTriggers+ofRun+orderTriggers, viewResults+ofRun+orderResults,
-		viewRollouts+ofRollout, viewSegments+ofRollout+orderSegments, viewTriggers+ofRollout+orderTriggers, viewResults+ofRollout+orderResults,
-		selectWaitingRequests, selectMergeable, selectHeld, countWaiting+fromOpen, countWaiting+fromOpenOfRun, selectWaiting+fromOpen+" GROUP BY type", selectWaiting+fromOpenOfRun+" GROUP BY type")
+	queries = append(queries, rules.Statements()...) // R6
 	// These may be scanned, for these tell only of what is going on at the moment.
 	small := []string{"INDEX rollouts_runnable", "INDEX rollouts_owner", "INDEX triggers_due", "INDEX judge_batches_due", "INDEX judge_batches_owner", "INDEX judge_batches_open", "INDEX triggers_owner", "INDEX triggers_open", "INDEX triggers_listed", "INDEX runs_open", "INDEX deliveries_old", "INDEX jobs_due",
 		"SCAN h", "SCAN holders", "SCAN json_each", "VIRTUAL TABLE", "CONSTANT ROW", "SCAN (subquery"}
@@ -233,27 +226,30 @@ func TestClaimsAreInTheOrderOfTheirIndex(t *testing.T) {
 // A view of a large run is read row by row.
 func TestAViewSortsNoRollouts(t *testing.T) {
 	s := openInternal(t, t.TempDir())
-	for _, q := range []string{viewRollouts + ofRun, viewSegments + ofRun + orderSegments, viewTriggers + ofRun + orderTriggers, viewResults + ofRun + orderResults} {
+	for _, q := range rules.ViewStatements() {
 		if slices.Contains(explain(t, s, q), "USE TEMP B-TREE FOR ORDER BY") {
 			t.Errorf("everything is sorted: %s", q)
 		}
 	}
 }
 
-func explain(t *testing.T, s *Store, query string) (steps []string) {
+func explain(t *testing.T, s opened, query string) (steps []string) {
 	t.Helper()
 	args := make([]any, 16) // the plan does not depend on them; those too many are ignored
 	rows, err := s.read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, args...)
 	if err != nil {
 		t.Fatalf("%v in %s", err, query)
 	}
-	if err := each(rows, func(r scanner) error {
+	defer rows.Close()
+	for rows.Next() {
 		var id, parent, unused int
 		var step string
-		err := r.Scan(&id, &parent, &unused, &step)
+		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
+			t.Fatal(err)
+		}
 		steps = append(steps, step)
-		return err
-	}); err != nil {
+	}
+	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
 	return steps

@@ -44,6 +44,14 @@ func unwritable(dir, file string) bool {
 // readOnly reports whether the store can only be read.
 func (d *db) readOnly() bool { return d.database != d.file }
 
+// Writable implements Database.
+func (d *db) Writable() error {
+	if d.readOnly() {
+		return &readOnlyError{d.file}
+	}
+	return nil
+}
+
 // copyTries is how often a copy is begun again because the database was written meanwhile.
 const copyTries = 10
 

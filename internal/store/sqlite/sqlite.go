@@ -2,8 +2,8 @@
 // code that opens a store names this package; all other code uses the interfaces of package store.
 //
 // Writes go through one connection, which commits them in groups; reads have connections of their
-// own. The package knows SQL, leases and what a folder on disk can do wrong, and nothing of what
-// the stored JSON means.
+// own. The package knows files, migrations, and what a folder on disk can do wrong. What the store
+// does is in package rules.
 package sqlite
 
 import (
@@ -11,35 +11,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/rules"
+	"github.com/evalrun/evalrun/internal/store/wake"
 )
 
-// Store is the embedded store: one file in a folder, shared by the processes of one machine. Each
-// of its parts implements an interface of package store over the same database, and has no other
-// part.
-type Store struct {
-	*db
-	runs
-	queue
-	scoring
-	batches
-	ledger
-	mailbox
-	questions
-	reader
-	listing
-	mcpTasks
-	accessTokens
-	jobs
-	outbox
-	rescorings
-	standings
-}
+// Store is the embedded store: one file in a folder, shared by the processes of one machine.
+type Store = rules.Store
 
 // Open opens the store in a folder, and makes both if they are not there. Only the owner may read
 // what is in the store. A file that is damaged, locked, newer or no store at all is an error and is
@@ -49,32 +30,16 @@ func Open(dir string, opts store.Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if opts.Now == nil {
-		opts.Now = time.Now
-	}
-	if opts.Lease == 0 {
-		opts.Lease = store.DefaultLease
-	}
+	opts = rules.Defaults(opts)
 	if opts.Busy == 0 {
 		opts.Busy = defaultBusy
-	}
-	if opts.Machine == nil {
-		here := store.ThisMachine()
-		opts.Machine = &here
-	}
-	if opts.Process == nil {
-		self := store.ThisProcess()
-		opts.Process = &self
 	}
 	file := filepath.Join(dir, "store.db")
 	exists, err := inspect(file, opts.MustExist)
 	if err != nil {
 		return nil, err
 	}
-	d := &db{
-		dir: dir, file: file, database: file, holder: uuid.NewString(), machine: *opts.Machine, process: *opts.Process,
-		lease: opts.Lease, now: opts.Now,
-	}
+	d := &db{dir: dir, file: file, database: file, now: opts.Now}
 	readOnly := unwritable(dir, file)
 	if !exists && !readOnly {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -101,22 +66,18 @@ func Open(dir string, opts store.Options) (*Store, error) {
 		}
 	}
 	if err := d.connect(opts.Busy); err != nil {
-		return nil, errors.Join(d.describe(err), d.removeCopy())
+		return nil, errors.Join(d.Describe(err), d.removeCopy())
 	}
 	for i, path := range []string{dir, file} {
 		if d.place[i], err = os.Stat(path); err != nil {
 			return nil, errors.Join(err, d.closeDatabases(), d.removeCopy())
 		}
 	}
-	d.changes = newChanges(d)
-	if d.wake, err = newWaker(dir, d.changes); err != nil && !d.readOnly() {
-		return nil, errors.Join(err, d.closeDatabases())
+	s := rules.New(d, opts)
+	if d.wake, err = wake.Listen(dir, s.Received); err != nil && !d.readOnly() {
+		return nil, errors.Join(err, s.Close())
 	}
-	d.commit = startCommitter(d)
-	return &Store{
-		d, runs{d}, queue{d}, scoring{d}, batches{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d},
-		mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d},
-	}, nil
+	return s, nil
 }
 
 // ignoreInGit keeps a new store out of the repository that it is made in. A folder that has

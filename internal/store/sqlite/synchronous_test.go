@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/store/rules"
 )
 
 // The mode of each commit is the one that its operation needs, whatever came before it. SQLite
@@ -13,13 +15,13 @@ func TestOperationsAreSyncedAsTheyNeed(t *testing.T) {
 	s := openInternal(t, t.TempDir())
 	r := rand.New(rand.NewPCG(3, 3))
 	for i := range 50 {
-		run, want := s.writeOp, 2 // FULL
+		run, want := s.Write, 2 // FULL
 		if r.IntN(2) == 0 {
-			run, want = s.writeRelaxed, 1 // NORMAL
+			run, want = s.WriteRelaxed, 1 // NORMAL
 		}
 		var mode int
-		if err := run(t.Context(), "try", func(w *write) error {
-			return w.tx.conn.QueryRowContext(context.Background(), "PRAGMA synchronous").Scan(&mode)
+		if err := run(t.Context(), "try", func(t *rules.Tx) error {
+			return t.Conn().QueryRowContext(context.Background(), "PRAGMA synchronous").Scan(&mode)
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -145,9 +145,9 @@ func TestStoreWithoutSockets(t *testing.T) {
 func TestChangesAreToldWithoutSocketsTooIfLater(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 30))
 	a, b := open(t, dir), open(t, dir)
-	sqlite.Look(b) // the first look cannot know
+	b.Look() // the first look cannot know
 	changed := b.Changed("")
-	sqlite.Look(b)
+	b.Look()
 	select {
 	case <-changed:
 		t.Error("it was told of a change that nobody made")
@@ -156,7 +156,7 @@ func TestChangesAreToldWithoutSocketsTooIfLater(t *testing.T) {
 	if _, err := a.CreateRun(t.Context(), benchPlan(1)); err != nil {
 		t.Fatal(err)
 	}
-	sqlite.Look(b)
+	b.Look()
 	testenv.Receive(t, changed, "a commit that no message has told of")
 }
 

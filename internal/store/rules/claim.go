@@ -1,0 +1,154 @@
+package rules
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// segments begins and ends the segments of rollouts.
+type segments struct {
+	tx       *Tx
+	holders  holderRows
+	rollouts rolloutRows
+	triggers triggerRows
+	mail     mail
+}
+
+// claimable finds rollouts to claim. Those that a process left behind come first, then those that
+// have been runnable longest. A lease of this process is not void for itself: it goes on when it
+// can renew again.
+func (s segments) claimable(runID string, limit int) (ids []string, err error) {
+	dead, err := s.holders.dead("rollouts")
+	if err != nil {
+		return nil, err
+	}
+	add := func(r scanner) error {
+		var id string
+		err := r.Scan(&id)
+		ids = append(ids, id)
+		return err
+	}
+	if err := s.tx.rows(add, `SELECT rollout_id FROM rollouts
+		WHERE owner IS NOT NULL AND owner <> ?1 AND (lease_until <= ?2 OR owner IN (SELECT value FROM json_each(?3))) AND (?4 = '' OR run_id = ?4)
+		ORDER BY renewed_at, ordinal, run_id LIMIT ?5`,
+		s.tx.db.holder, s.tx.now, dead, runID, limit); err != nil || len(ids) == limit {
+		return ids, err
+	}
+	err = s.tx.rows(add, `SELECT rollout_id FROM rollouts WHERE runnable_at <= ?1 AND (?2 = '' OR run_id = ?2)
+		ORDER BY runnable_at, ordinal, run_id LIMIT ?3`, s.tx.now, runID, limit-len(ids))
+	return ids, err
+}
+
+// claim begins the next segment of a rollout, or repeats the last one, or goes on with its
+// evaluators.
+func (s segments) claim(id string) (c store.Claim, err error) {
+	var owner sql.NullString
+	stmt, err := s.tx.prepare("SELECT " + rolloutColumns + `, o.owner FROM rollouts o WHERE o.rollout_id = ?`)
+	if err != nil {
+		return c, err
+	}
+	before, err := scanRollout(stmt.QueryRowContext(context.Background(), id), &owner)
+	if err != nil {
+		return c, err
+	}
+	c.RolloutID, c.TakenOver = id, owner.Valid
+	if c.TakenOver {
+		if err := s.rollouts.takeOver(before); err != nil {
+			return c, err
+		}
+	}
+	state, segment, attempt, failures := eval.StateRunning, before.Segment, before.Attempt+1, before.Failures
+	switch {
+	case before.State == eval.StateEvaluating, before.State == eval.StateScoring:
+		state, attempt = eval.StateEvaluating, before.Attempt
+	case before.State == eval.StateSuspended, before.Segment == 0:
+		segment, attempt, failures = segment+1, 1, 0
+	default:
+		c.Repeats = true
+	}
+	update, err := s.tx.prepare(
+		"UPDATE rollouts AS o SET " + stateChange + `, owner = ?3, renewed_at = ?1, lease_until = ?4, fence = fence + 1, runnable_at = NULL,
+		segment = ?5, attempt = ?6, failures = ?7,
+		internal_failures = CASE WHEN segment = ?5 THEN internal_failures ELSE 0 END WHERE rollout_id = ?8 RETURNING ` +
+			strings.ReplaceAll(rolloutColumns, "o.", "") + ", fence, evaluation, cancel")
+	if err != nil {
+		return c, err
+	}
+	var evaluation int
+	if c.Rollout, err = scanRollout(update.QueryRowContext(context.Background(),
+		s.tx.now, string(state), s.tx.db.holder, s.tx.after(s.tx.db.lease),
+		segment, attempt, failures, id), &c.Fence, &evaluation, &c.Cancelled); err != nil {
+		return c, err
+	}
+	if err := s.tx.Row([]any{(*[]byte)(&c.Evaluation)},
+		"SELECT data FROM evaluations WHERE run_id = ? AND ordinal = ?", c.RunID, evaluation); err != nil {
+		return c, err
+	}
+	if state == eval.StateEvaluating {
+		return c, s.claimEvaluating(&c)
+	}
+	if before.State == eval.StateSuspended {
+		// A delivery that the agent cannot take stays. The next suspension settles it.
+		if err := s.tx.Exec(
+			`UPDATE triggers SET taken_by = ?1 WHERE rollout_id = ?2 AND evaluator_id = '' AND asked_by = '' AND taken_by = 0 AND (state = 'fired'
+			OR state IN ('faulted', 'expired', 'cancelled') AND (SELECT accepts_faults FROM rollouts WHERE rollout_id = ?2))`,
+			segment, id); err != nil {
+			return c, err
+		}
+	}
+	if segment > 1 {
+		if c.Deliveries, err = s.triggers.list(
+			"WHERE t.rollout_id = ? AND t.taken_by = ? ORDER BY t.id", id, segment); err != nil {
+			return c, err
+		}
+	}
+	return c, s.claimedEvent(c)
+}
+
+// claimEvaluating adds what the evaluators still need to a claim.
+func (s segments) claimEvaluating(c *store.Claim) (err error) {
+	if err := s.tx.touch(c.RunID); err != nil { // its clocks have changed
+		return err
+	}
+	if err := s.tx.Row([]any{(*[]byte)(&c.Output)},
+		`SELECT output FROM segments WHERE rollout_id = ? AND outcome = 'completed'`, c.RolloutID); err != nil {
+		return err
+	}
+	stmt, err := s.tx.prepare(selectResults)
+	if err != nil {
+		return err
+	}
+	rows, err := stmt.QueryContext(context.Background(), c.RolloutID)
+	if err != nil {
+		return err
+	}
+	if c.Results, err = scanResults(rows); err != nil || c.Scorings == 0 {
+		return err
+	}
+	return s.claimWaiting(c)
+}
+
+func (s segments) claimedEvent(c store.Claim) error {
+	data := map[string]any{"segment": c.Segment, "attempt": c.Attempt}
+	switch {
+	case c.TakenOver:
+		data["fault"] = gone
+		return s.tx.event(c.RunID, c.RolloutID, store.RolloutRetried, data)
+	case c.Repeats:
+		return s.tx.touch(c.RunID) // it was announced when the attempt before it failed
+	case c.Segment == 1:
+		data["evaluationId"], data["evaluationName"], data["agent"], data["epoch"] =
+			c.EvaluationID, c.EvaluationName, c.Agent, c.Epoch
+		return s.tx.event(c.RunID, c.RolloutID, store.RolloutStarted, data)
+	}
+	ids := []string{}
+	for _, d := range c.Deliveries {
+		ids = append(ids, d.ID)
+	}
+	data["triggerIds"] = ids
+	return s.tx.event(c.RunID, c.RolloutID, store.RolloutResumed, data)
+}
