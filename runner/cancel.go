@@ -30,7 +30,7 @@ func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, 
 	if errors.Is(err, store.ErrNotFound) {
 		run, err := s.Find(ctx, name)
 		if errors.Is(err, errNoRun) {
-			return 0, inputError("there is no run or rollout %q in the store %s", name, s.Dir())
+			return 0, inputError("there is no run or rollout %q in the store %s", name, s.Name())
 		}
 		if err != nil {
 			return 0, err

@@ -41,16 +41,16 @@ func (s *Store) Find(ctx context.Context, name string) (Run, error) {
 	case ok && back < len(all):
 		return all[back], nil
 	case ok && len(all) == 0:
-		return Run{}, inputError("%s: there is no run in the store %s", name, s.Dir())
+		return Run{}, inputError("%s: there is no run in the store %s", name, s.Name())
 	case ok:
-		return Run{}, inputError("%s: the store %s has only %d runs, the oldest of which is %s~%d", name, s.Dir(), len(all),
+		return Run{}, inputError("%s: the store %s has only %d runs, the oldest of which is %s~%d", name, s.Name(), len(all),
 			Latest, len(all)-1)
 	case len(found) == 0:
 		known := []string{Latest}
 		for _, r := range all {
 			known = append(known, r.ID)
 		}
-		return Run{}, inputError("%w %q in the store %s%s; evalrun list shows the runs", errNoRun, name, s.Dir(),
+		return Run{}, inputError("%w %q in the store %s%s; evalrun list shows the runs", errNoRun, name, s.Name(),
 			input.Suggest(name, known))
 	case len(found) > 1:
 		return Run{}, inputError("%d runs begin or end with %q; give more of the id:%s", len(found), name, candidates(found))

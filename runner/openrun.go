@@ -76,11 +76,11 @@ func openDocumentsRun(ctx context.Context, path, dir string, o OpenOptions) (*St
 	}
 	if s.ID() != head.StoreID {
 		err := inputError("%s belongs to the store %s, but the store in %s is %s; give the right one with --store", path,
-			head.StoreID, s.Dir(), s.ID())
+			head.StoreID, s.Name(), s.ID())
 		return nil, Run{}, errors.Join(err, s.Close())
 	}
 	if _, err := s.st.Run(ctx, head.RunID); err != nil {
-		return nil, Run{}, errors.Join(inputError("%s: its run %s is not in the store %s", path, head.RunID, s.Dir()),
+		return nil, Run{}, errors.Join(inputError("%s: its run %s is not in the store %s", path, head.RunID, s.Name()),
 			s.Close())
 	}
 	run, err := s.Find(ctx, head.RunID)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/pack"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/backend"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
@@ -180,11 +182,14 @@ type Unpacked struct {
 // exist. A new store gets the id of the packed one. Nothing that exists is replaced: if one of the
 // runs exists already, the whole file is refused.
 func Unpack(ctx context.Context, dir, file string, o OpenOptions) (out Unpacked, err error) {
-	if dir, err = filepath.Abs(dir); err != nil {
-		return out, err
+	if strings.Contains(dir, "://") && backend.Check(dir) == nil {
+		return out, inputError("runs cannot be unpacked into a store in PostgreSQL by this version; give a folder with --store")
 	}
 	if err := store.CheckDir(dir); err != nil {
 		return out, &InputError{Err: err}
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return out, err
 	}
 	_, statErr := os.Lstat(filepath.Join(dir, databaseFile))
 	exists := statErr == nil

@@ -168,7 +168,7 @@ func (s *Store) toRepeat(ctx context.Context, setID string, o CreateOptions) (Ru
 			return r, nil
 		}
 	}
-	return Run{}, inputError("--last-failed: the store %s has no run of the eval set %q; run the whole set first", s.Dir(),
+	return Run{}, inputError("--last-failed: the store %s has no run of the eval set %q; run the whole set first", s.Name(),
 		setID)
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/checkout"
@@ -16,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/backend"
 	"github.com/evalrun/evalrun/internal/store/rules"
+	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -53,9 +55,10 @@ type OpenOptions struct {
 	Lease time.Duration
 }
 
-// Open opens the store in a folder. A caller closes it.
+// Open opens the store in a folder, or in the PostgreSQL database of a URL that begins with
+// postgres://. A caller closes it.
 func Open(dir string, o OpenOptions) (*Store, error) {
-	if err := store.CheckDir(dir); err != nil {
+	if err := backend.Check(dir); err != nil {
 		return nil, &InputError{Err: err}
 	}
 	warn := func(what string) {
@@ -63,9 +66,14 @@ func Open(dir string, o OpenOptions) (*Store, error) {
 			o.Warn(redact.Line(what))
 		}
 	}
-	st, err := backend.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, Warn: warn})
+	st, err := backend.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, Warn: warn,
+		Files: filepath.Join(workspace.StateDir(), "stores")})
 	if errors.Is(err, fs.ErrNotExist) && o.MustExist {
-		return nil, inputError("there is no store in %s; give its folder with --store, or start a run there first", dir)
+		return nil, inputError("there is no store in %s; give its folder with --store, or start a run there first",
+			backend.Name(dir))
+	}
+	if errors.Is(err, store.ErrUnusable) {
+		return nil, &InputError{Err: err}
 	}
 	if err != nil {
 		return nil, err
@@ -82,8 +90,19 @@ func Open(dir string, o OpenOptions) (*Store, error) {
 // Close closes the store. End all work on it first.
 func (s *Store) Close() error { return s.st.Close() }
 
-// Dir is the store's folder, as an absolute path.
+// Name is what a user calls the store, without what is secret: its folder, or the URL of its database.
+func (s *Store) Name() string { return s.st.Name() }
+
+// Dir is the folder of the store's files, as an absolute path.
 func (s *Store) Dir() string { return s.st.Dir() }
+
+// workable returns why no run of the store can be worked on here, as far as that is known before.
+func (s *Store) workable() error {
+	if err := s.st.InPlace(); errors.Is(err, store.ErrUnusable) {
+		return &InputError{Err: err}
+	}
+	return nil
+}
 
 // ID is the store's id, which results documents name.
 func (s *Store) ID() string { return s.st.ID() }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/store/backend"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -26,7 +27,7 @@ type globals struct {
 
 func (g *globals) register(root *cobra.Command) {
 	f := root.PersistentFlags()
-	f.StringVar(&g.store, "store", "", "the store's folder `DIR` (default: $EVALRUN_STORE, else .evalrun, here or upward)")
+	f.StringVar(&g.store, "store", "", "the `STORE`: its folder, or postgres://… (default: $EVALRUN_STORE, else .evalrun, upward)")
 	f.StringVar(&g.logLevel, "log-level", "warn", "`LEVEL`: debug, info, warn or error")
 	f.BoolVar(&g.json, "json", false, "print JSON on stdout")
 	f.BoolVarP(&g.quiet, "quiet", "q", false, "print no progress and no table")
@@ -36,7 +37,7 @@ func (g *globals) register(root *cobra.Command) {
 // is not set: it would open another store than the intended one.
 func (g *globals) check(cmd *cobra.Command) error {
 	if g.store == "" && cmd.Flags().Changed("store") {
-		return usageError("--store: expected a folder, got nothing; leave the flag out for $EVALRUN_STORE, or else .evalrun")
+		return usageError("--store: expected a folder or postgres://…, got nothing; leave the flag out for $EVALRUN_STORE, or else .evalrun")
 	}
 	_, err := g.level()
 	return err
@@ -112,6 +113,12 @@ func storeFlag(s *runner.Store) string {
 	found := os.Getenv("EVALRUN_STORE")
 	if found == "" {
 		found = runner.FindStore()
+	}
+	if s.Name() != s.Dir() { // a URL, of which the password is not shown
+		if backend.Name(found) == s.Name() {
+			return ""
+		}
+		return " --store " + shellQuote(s.Name())
 	}
 	if abs, err := filepath.Abs(found); err == nil && abs == s.Dir() {
 		return ""

@@ -31,10 +31,6 @@ func TestMain(m *testing.M) {
 // TestScripts runs the scripts, each of which says what one thing does. At the end of each no
 // process may be left, and the files of its runs must be as their schemas say.
 func TestScripts(t *testing.T) {
-	fixtures, err := filepath.Abs("../../fixtures")
-	if err != nil {
-		t.Fatal(err)
-	}
 	scripts, err := filepath.Glob("testdata/script/*.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +44,16 @@ func TestScripts(t *testing.T) {
 			scripts[i] = scripts[every*i]
 		}
 		scripts = scripts[:len(scripts)/every]
+	}
+	runScripts(t, scripts, func(*testscript.Env) error { return nil })
+}
+
+// runScripts runs scripts, of which setup changes the environment.
+func runScripts(t *testing.T, scripts []string, setup func(*testscript.Env) error) {
+	t.Helper()
+	fixtures, err := filepath.Abs("../../fixtures")
+	if err != nil {
+		t.Fatal(err)
 	}
 	commands := scriptCommands()
 	commands["acpagent"] = acpAgentCommand(t.TempDir())
@@ -89,7 +95,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // with -race every process would take a second to end
 			env.Defer(func() { nothingLeft(env) })
 			env.Defer(func() { likeTheirSchemas(env) })
-			return nil
+			return setup(env)
 		},
 	})
 }

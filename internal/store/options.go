@@ -21,6 +21,9 @@ type Options struct {
 	Machine *Machine
 	// Process is the process that claims, for a store that has [Processes]; nil means this process.
 	Process *Process
+	// Files is the folder in which a store that is no folder has one of its own for its files, named
+	// after its id.
+	Files string
 	// Busy is how long to wait while another program has the store locked; 0 means 10 s.
 	Busy time.Duration
 	// MustExist makes it an error if there is no store yet.
@@ -34,8 +37,8 @@ const DefaultLease = 30 * time.Second
 
 // CheckDir refuses what cannot be the folder of a store.
 func CheckDir(dir string) error {
-	if scheme, _, ok := strings.Cut(dir, "://"); ok {
-		return fmt.Errorf("--store %s: stores of kind %q are not supported by this version; give a folder", dir, scheme)
+	if scheme, _, ok := strings.Cut(dir, "://"); ok { // the rest may have a password
+		return fmt.Errorf("--store: stores of kind %q are not supported by this version; give a folder, or postgres://…", scheme)
 	}
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return fmt.Errorf("the store %s is not a folder; give one with --store", dir)
@@ -52,7 +55,7 @@ func WakeDir(storeDir string) string { return filepath.Join(storeDir, "wake") }
 // for. An error of an implementation says so by a method Broken.
 func IsBroken(err error) bool {
 	// The store is its folder as well.
-	for _, own := range []error{ErrClosed, ErrMoved, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS} {
+	for _, own := range []error{ErrClosed, ErrMoved, ErrUnusable, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS} {
 		if errors.Is(err, own) {
 			return true
 		}

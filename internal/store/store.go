@@ -36,6 +36,8 @@ var (
 	// ErrHeld means that another process works on a run, ErrRunExists that it is there already.
 	ErrHeld      = errors.New("another process works on it")
 	ErrRunExists = errors.New("it is in the store already")
+	// ErrUnusable means that what a user has given cannot be opened as a store, and why.
+	ErrUnusable = errors.New("it cannot be opened")
 	// ErrMoved means that what is in the store's place is not the store that was opened.
 	ErrMoved = errors.New("it was moved, deleted or replaced while this process used it")
 )

@@ -21,6 +21,7 @@ const (
 	Python    = "EVALRUN_PYTHON"    // python3
 	LangGraph = "EVALRUN_LANGGRAPH" // the virtual environment of fixtures/langgraph
 	Data      = "EVALRUN_DATA"      // published eval sets and tasks, beside the checkout
+	Postgres  = "EVALRUN_POSTGRES"  // the URL of a PostgreSQL database, in which tests make schemas
 	// Lab is for real agents and MCP peers. They take minutes, so any value but "required" asks for
 	// them where they are installed.
 	Lab  = "EVALRUN_LAB"
@@ -93,6 +94,17 @@ func LacksPodman() error {
 		err = errors.New("images are built by root alone")
 	}
 	return err
+}
+
+// PostgresURL is the URL of a PostgreSQL database for tests, which .ci/postgres starts. It skips the
+// test where there is none.
+func PostgresURL(t testing.TB) string {
+	t.Helper()
+	url := os.Getenv(Postgres)
+	if url == "" || Required(Postgres) {
+		Need(t, Postgres, fmt.Errorf("there is no PostgreSQL server here: .ci/postgres go test ... starts one, and %s is its URL", Postgres))
+	}
+	return url
 }
 
 // NeedPython skips a test where there is no python3.

@@ -75,7 +75,7 @@ func (s reader) Activity(ctx context.Context) (out map[string]store.Activity, er
 // activityQuery reads only rollouts that are held or delayed. ?1 is now, ?2 the dead processes.
 const activityQuery = `SELECT run_id, sum(held), sum(delayed) FROM (
 	SELECT run_id, 1 AS held, 0 AS delayed FROM rollouts WHERE owner IS NOT NULL AND lease_until > ?1 AND owner NOT IN (SELECT value FROM json_each(?2))
-	UNION ALL SELECT run_id, 0, 1 FROM rollouts WHERE runnable_at > ?1) GROUP BY run_id`
+	UNION ALL SELECT run_id, 0, 1 FROM rollouts WHERE runnable_at > ?1) going_on GROUP BY run_id`
 
 // backlogQuery counts with the conditions of Claim, ClaimTriggers and ClaimBatches. ?1 is now, ?2 a
 // run or empty, ?3 this process, ?4 the dead ones, ?5 and ?6 the name and the boot of this machine.

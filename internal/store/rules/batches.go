@@ -165,7 +165,7 @@ func (rows batchRows) end(id string) error {
 // held makes sure that the bearer of a token still holds the batch.
 func (rows batchRows) held(t store.BatchToken) error {
 	var held bool
-	if err := rows.tx.Row([]any{&held}, "SELECT owner IS ? AND fence = ? FROM judge_batches WHERE batch_id = ?",
+	if err := rows.tx.Row([]any{&held}, "SELECT coalesce(owner = ? AND fence = ?, FALSE) FROM judge_batches WHERE batch_id = ?",
 		rows.tx.db.holder, t.Fence, t.BatchID); err != nil || held {
 		return err
 	}

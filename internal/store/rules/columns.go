@@ -10,11 +10,8 @@ import (
 )
 
 // micros is a time as the store keeps it; the zero time is null.
-func micros(t time.Time) any {
-	if t.IsZero() {
-		return nil
-	}
-	return t.UnixMicro()
+func micros(t time.Time) sql.NullInt64 {
+	return sql.NullInt64{Int64: t.UnixMicro(), Valid: !t.IsZero()}
 }
 
 func fromMicros(v sql.NullInt64) time.Time {

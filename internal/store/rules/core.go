@@ -17,6 +17,8 @@ import (
 // translates them.
 type Database interface {
 	store.Place
+	// Name is what a user calls the store, without anything that is secret.
+	Name() string
 	// Reader is a pool of connections that only read. A transaction of it that only reads sees one
 	// moment.
 	Reader() *sql.DB

@@ -17,7 +17,7 @@ const holderKept = 7 * 24 * time.Hour
 func (rows holderRows) register() error {
 	p := rows.tx.db.process
 	added, err := rows.tx.change(
-		"INSERT OR IGNORE INTO holders (holder_id, pid, start_time, boot_id, pid_ns, opened_at) VALUES (?, ?, ?, ?, ?, ?)",
+		"INSERT INTO holders (holder_id, pid, start_time, boot_id, pid_ns, opened_at) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
 		rows.tx.db.holder, p.PID, p.StartTime, p.BootID, p.PIDNamespace, rows.tx.now)
 	if err != nil || added == 0 {
 		return err

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"database/sql"
 	"fmt"
 	"slices"
 
@@ -97,7 +98,7 @@ func (rows triggerRows) add(
 		state = store.TriggerIntended
 	}
 	if n.Start || n.Checked && n.NextCheck.UnixMicro() < rows.tx.now {
-		next = rows.tx.now
+		next = sql.NullInt64{Int64: rows.tx.now, Valid: true}
 	}
 	err := rows.tx.Exec(
 		`INSERT INTO triggers (trigger_id, run_id, rollout_id, interrupt_id, occurrence, sibling, type, name, source, item_key,

@@ -26,9 +26,9 @@ const (
 
 	// An attempt counts when it begins. Those of a segment that go beyond its first are counted by
 	// their rows, but the one that still runs has none.
-	selectJobRollouts = `SELECT count(*), coalesce(sum(state IN ('completed', 'faulted')), 0), coalesce(sum(state IN ('suspended', 'scoring')), 0), coalesce(max(fence), 0),
+	selectJobRollouts = `SELECT count(*), count(CASE WHEN state IN ('completed', 'faulted') THEN 1 END), count(CASE WHEN state IN ('suspended', 'scoring') THEN 1 END), coalesce(max(fence), 0),
 		coalesce(max(CASE WHEN state IN ('running', 'evaluating') THEN owner END), ''), max(lease_until), max(CASE WHEN lease_until IS NOT NULL THEN renewed_at END),
-		coalesce(max((segment > 0) + (state = 'running' AND attempt > 1) + (SELECT count(*) FROM segments s WHERE s.rollout_id = o.rollout_id AND s.attempt > 1)), 0)
+		coalesce(max(CASE WHEN segment > 0 THEN 1 ELSE 0 END + CASE WHEN state = 'running' AND attempt > 1 THEN 1 ELSE 0 END + (SELECT count(*) FROM segments s WHERE s.rollout_id = o.rollout_id AND s.attempt > 1)), 0)
 		FROM rollouts o WHERE `
 )
 

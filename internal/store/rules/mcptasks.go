@@ -17,7 +17,7 @@ const (
 	mcpTaskOpen    = "status IN ('working', 'input_required')"
 	mcpTaskHead    = "id, task_id, access, session, server, tool, status, message, created_at, updated_at, expires_at, poll, "
 	mcpTaskColumns = mcpTaskHead + "work, input_requests, result, error, told"
-	mcpTaskBrief   = mcpTaskHead + "NULL, NULL, NULL, NULL, 0" // a column behind a large one costs as much to read as that
+	mcpTaskBrief   = mcpTaskHead + "NULL, NULL, NULL, NULL, FALSE" // a column behind a large one costs as much to read as that
 )
 
 // AddMCPTask implements MCPTasks.
@@ -35,8 +35,8 @@ func (s mcpTasks) AddMCPTask(
 			args  []any
 		}{
 			{limits.Total, "the gateway",
-				`SELECT coalesce(sum(n), 0) FROM (SELECT session, count(*) AS n FROM mcp_tasks WHERE access = ? GROUP BY session)
-				WHERE session IN ('', ?) OR EXISTS (SELECT 1 FROM mcp_sessions WHERE session_id = session)`,
+				`SELECT coalesce(sum(n), 0) FROM (SELECT session, count(*) AS n FROM mcp_tasks WHERE access = ? GROUP BY session) s
+				WHERE s.session IN ('', ?) OR EXISTS (SELECT 1 FROM mcp_sessions WHERE session_id = s.session)`,
 				[]any{task.Access, task.Session}},
 			{limits.PerSession, "the session",
 				"SELECT count(*) FROM mcp_tasks WHERE access = ? AND session = ? AND session <> ''",
@@ -135,7 +135,7 @@ func (s mcpTasks) list(ctx context.Context, columns, where string, args ...any) 
 // TellMCPTasks implements MCPTasks.
 func (s mcpTasks) TellMCPTasks(ctx context.Context, access, session string) (out []store.MCPTask, err error) {
 	err = s.db.writeOp(ctx, "list MCP tasks that have changed", func(w *write) error {
-		const where = " WHERE access = ? AND session = ? AND told = 0 AND NOT "
+		const where = " WHERE access = ? AND session = ? AND NOT told AND NOT "
 		out = nil
 		err := w.tx.rows(func(r scanner) error {
 			task, err := scanMCPTask(r)
@@ -146,7 +146,7 @@ func (s mcpTasks) TellMCPTasks(ctx context.Context, access, session string) (out
 		if err != nil || len(out) == 0 {
 			return err
 		}
-		return w.tx.Exec("UPDATE mcp_tasks SET told = 1"+where+mcpTaskOpen, access, session)
+		return w.tx.Exec("UPDATE mcp_tasks SET told = TRUE"+where+mcpTaskOpen, access, session)
 	})
 	if err != nil {
 		return nil, err
@@ -158,7 +158,10 @@ func (s mcpTasks) TellMCPTasks(ctx context.Context, access, session string) (out
 func (s mcpTasks) PutMCPSession(ctx context.Context, m store.MCPSession) error {
 	return s.db.writeOp(ctx, "store MCP session "+m.ID, func(w *write) error {
 		return w.tx.Exec(
-			"INSERT OR REPLACE INTO mcp_sessions (session_id, access, endpoint, version, capabilities, info, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+			`INSERT INTO mcp_sessions (session_id, access, endpoint, version, capabilities, info, created_at, used_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_id) DO UPDATE SET access = excluded.access, endpoint = excluded.endpoint,
+			version = excluded.version, capabilities = excluded.capabilities, info = excluded.info,
+			created_at = excluded.created_at, used_at = excluded.used_at`,
 			m.ID, m.Access, m.Endpoint, m.Version, raw(m.Capabilities), raw(m.Info), w.tx.now, w.tx.now)
 	})
 }

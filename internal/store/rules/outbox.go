@@ -24,7 +24,7 @@ type outboxRows struct {
 func (rows outboxRows) addTargets(runID string, targets []store.NotifyTarget, until any) error {
 	for _, t := range targets {
 		if err := rows.tx.Exec(`INSERT INTO notify_targets (run_id, target, types, until) VALUES (?1, ?2, ?3, ?4)
-			ON CONFLICT DO UPDATE SET types = ?3, until = ?4`, runID, t.ID, marshal(t.Types), until); err != nil {
+			ON CONFLICT (run_id, target) DO UPDATE SET types = ?3, until = ?4`, runID, t.ID, list(t.Types), until); err != nil {
 			return err
 		}
 	}
@@ -153,7 +153,7 @@ func (s outbox) NotificationSent(ctx context.Context, n store.Notification) erro
 func (s outbox) NotificationFailed(ctx context.Context, n store.Notification, f store.NotificationFailure) error {
 	return s.end(ctx, n, func(t *Tx) (int64, error) {
 		return t.change(`UPDATE notifications SET owner = NULL, parts = max(parts, ?4), due_at = ?5,
-			last_error = CASE WHEN ?6 = '' THEN last_error ELSE ?6 END, attempts = attempts - ?7`+ofClaim,
+			last_error = CASE WHEN ?6 = '' THEN last_error ELSE ?6 END, attempts = attempts - CASE WHEN ?7 THEN 1 ELSE 0 END`+ofClaim,
 			n.ID, t.db.holder, n.Attempts, f.Parts, t.due(f.After), f.Error, f.NotTried)
 	})
 }

@@ -54,7 +54,7 @@ func (rows triggerRows) ask(by store.Trigger, n store.NewTrigger) error {
 	if err := rows.tx.Exec(
 		`INSERT INTO triggers (trigger_id, run_id, rollout_id, asked_by, interrupt_id, occurrence, sibling, type, name, source, item_key,
 			folder_path, folder_key, spec, digest, state, checked, segment, created_at, deadline, evaluator_id)
-		SELECT ?1, run_id, rollout_id, trigger_id, trigger_id, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 'waiting', 0, segment, ?11, deadline, evaluator_id FROM triggers WHERE trigger_id = ?12`,
+		SELECT ?1, run_id, rollout_id, trigger_id, trigger_id, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 'waiting', FALSE, segment, ?11, deadline, evaluator_id FROM triggers WHERE trigger_id = ?12`,
 		id, asked, n.Type, n.Name, n.Source, key, n.FolderPath, n.FolderKey, document(n.Spec), n.Digest, rows.tx.now,
 		by.ID); err != nil {
 		return err

@@ -81,12 +81,12 @@ func (s queue) Renew(ctx context.Context, t store.Tokens) (held, cancelled []str
 	err = s.db.writeOp(ctx, "renew leases", func(w *write) error {
 		held, cancelled = nil, nil
 		until := w.tx.after(s.db.lease)
-		if err := w.tx.Exec("UPDATE triggers SET due_at = ?3"+claimed("trigger_id", "TriggerID"),
-			s.db.holder, list(t.Triggers), until); err != nil {
+		if err := w.tx.Exec("UPDATE triggers SET due_at = ?3"+claimed("trigger_id"),
+			s.db.holder, tokens(t.Triggers, func(t store.TriggerToken) (string, int64) { return t.TriggerID, t.Fence }), until); err != nil {
 			return err
 		}
-		if err := w.tx.Exec("UPDATE judge_batches SET due_at = ?3"+claimed("batch_id", "BatchID"),
-			s.db.holder, list(t.Batches), until); err != nil {
+		if err := w.tx.Exec("UPDATE judge_batches SET due_at = ?3"+claimed("batch_id"),
+			s.db.holder, tokens(t.Batches, func(t store.BatchToken) (string, int64) { return t.BatchID, t.Fence }), until); err != nil {
 			return err
 		}
 		return w.tx.rows(func(r scanner) error {
@@ -98,18 +98,26 @@ func (s queue) Renew(ctx context.Context, t store.Tokens) (held, cancelled []str
 				cancelled = append(cancelled, id)
 			}
 			return err
-		}, "UPDATE rollouts SET renewed_at = ?4, lease_until = ?3"+claimed("rollout_id", "RolloutID")+
+		}, "UPDATE rollouts SET renewed_at = ?4, lease_until = ?3"+claimed("rollout_id")+
 			" RETURNING rollout_id, cancel",
-			s.db.holder, list(t.Rollouts), until, w.tx.now)
+			s.db.holder, tokens(t.Rollouts, func(t store.Token) (string, int64) { return t.RolloutID, t.Fence }), until, w.tx.now)
 	})
 	return held, cancelled, err
 }
 
-// claimed is the condition that the process ?1 has a row by one of the tokens ?2. name is the field
-// of the JSON of a token that has the id.
-func claimed(column, name string) string {
-	return " WHERE owner = ?1 AND (" + column +
-		", fence) IN (SELECT value ->> '" + name + "', value ->> 'Fence' FROM json_each(?2))"
+// claimed is the condition that the process ?1 has a row by one of the tokens ?2.
+func claimed(column string) string {
+	return " WHERE owner = ?1 AND " + column + " || ' ' || fence IN (SELECT value FROM json_each(?2))"
+}
+
+// tokens is a JSON array of the ids and fences of tokens, as claimed compares them.
+func tokens[T any](all []T, parts func(T) (id string, fence int64)) string {
+	var out []string
+	for _, t := range all {
+		id, fence := parts(t)
+		out = append(out, fmt.Sprintf("%s %d", id, fence))
+	}
+	return list(out)
 }
 
 // CountFailure implements Queue.

@@ -211,7 +211,7 @@ func (s reader) Trigger(ctx context.Context, id string) (g store.Trigger, err er
 	}
 	where, args := "WHERE t.trigger_id >= ? AND t.trigger_id < ?", []any{id, id + "\x7f"}
 	if len(id) < len(uuid.Nil.String()) { // it may be the end of an id, for which there is no index
-		where, args = "WHERE (t.trigger_id >= ? AND t.trigger_id < ? OR substr(t.trigger_id, -length(?)) = ?)",
+		where, args = "WHERE (t.trigger_id >= ? AND t.trigger_id < ? OR substr(t.trigger_id, length(t.trigger_id) - length(?) + 1) = ?)",
 			append(args, id, id)
 	}
 	const most = 10

@@ -121,7 +121,7 @@ func (rows rolloutRows) takeOver(o store.Rollout) error {
 		return nil
 	}
 	return rows.tx.Exec(
-		"INSERT OR IGNORE INTO segments (rollout_id, segment, attempt, outcome, started_at, ended_at, fault) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		"INSERT INTO segments (rollout_id, segment, attempt, outcome, started_at, ended_at, fault) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
 		o.ID, o.Segment, o.Attempt, string(store.OutcomeInterrupted), o.StateSince.UnixMicro(),
 		max(renewed, o.StateSince.UnixMicro()), marshal(gone))
 }
@@ -174,7 +174,7 @@ func (rows rolloutRows) consume(rolloutID, evaluatorID string) error {
 // the run ends with it.
 func (rows rolloutRows) end(runID, rolloutID string, state eval.State, f *fault.Fault, score *float64) error {
 	if err := rows.become(rolloutID, state,
-		`, runnable_at = NULL, owner = NULL, lease_until = NULL, cancel = 0, fault = ?4, score = ?5, finished_at = ?1`,
+		`, runnable_at = NULL, owner = NULL, lease_until = NULL, cancel = FALSE, fault = ?4, score = ?5, finished_at = ?1`,
 		marshal(f), score); err != nil {
 		return err
 	}

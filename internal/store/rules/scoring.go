@@ -133,7 +133,7 @@ func (s segments) scoringEvent(o store.Rollout, triggers []store.Trigger) error 
 func (m mail) settleScoring(rolloutID string) (store.Committed, error) {
 	var ready bool
 	if err := m.tx.Row([]any{&ready}, `SELECT EXISTS (SELECT 1 FROM triggers t WHERE `+evaluatorsWait+`
-		GROUP BY evaluator_id HAVING sum(state IN ('intended', 'starting', 'waiting')) = 0)`,
+		GROUP BY evaluator_id HAVING count(CASE WHEN state IN ('intended', 'starting', 'waiting') THEN 1 END) = 0)`,
 		rolloutID); err != nil || !ready {
 		return store.Committed{State: eval.StateScoring}, err
 	}

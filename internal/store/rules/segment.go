@@ -17,8 +17,10 @@ func (s segments) commit(o heldRollout, end store.SegmentEnd) (store.Committed, 
 		return store.Committed{}, err
 	}
 	if err := s.tx.Exec(
-		`INSERT OR REPLACE INTO segments (rollout_id, segment, attempt, outcome, started_at, ended_at, output, fault, files, info)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, o.ID, o.Segment, o.Attempt, string(end.Outcome),
+		`INSERT INTO segments (rollout_id, segment, attempt, outcome, started_at, ended_at, output, fault, files, info)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (rollout_id, segment, attempt) DO UPDATE SET outcome = excluded.outcome,
+		started_at = excluded.started_at, ended_at = excluded.ended_at, output = excluded.output, fault = excluded.fault,
+		files = excluded.files, info = excluded.info`, o.ID, o.Segment, o.Attempt, string(end.Outcome),
 		o.StateSince.UnixMicro(), s.tx.now, raw(end.Output), marshal(end.Fault), marshal(end.Files),
 		raw(end.Info)); err != nil {
 		return store.Committed{}, err
@@ -175,7 +177,7 @@ func (s segments) cancelAll(id string, keepJobsOf []string) (cancelled int, err 
 		if o.running {
 			// Only whoever holds it, or takes it over, knows when its agent has ended.
 			s.tx.changed[o.runID] = true
-			err = s.tx.Exec("UPDATE rollouts SET cancel = 1 WHERE rollout_id = ?", o.id)
+			err = s.tx.Exec("UPDATE rollouts SET cancel = TRUE WHERE rollout_id = ?", o.id)
 		} else {
 			err = s.cancel(o.runID, o.id)
 		}

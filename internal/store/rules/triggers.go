@@ -67,7 +67,7 @@ func foreign(prefix, name, boot string) string {
 // that are overdue, because any machine may let a trigger expire. ?1 is now.
 func elsewhere(prefix, name, boot string) string {
 	return fmt.Sprintf(
-		"(%s AND NOT (%[2]sstate IN ('intended', 'starting', 'waiting') AND coalesce(%[2]sdeadline <= ?1, 0)))",
+		"(%s AND NOT (%[2]sstate IN ('intended', 'starting', 'waiting') AND coalesce(%[2]sdeadline <= ?1, FALSE)))",
 		foreign(prefix, name, boot), prefix)
 }
 
@@ -118,7 +118,7 @@ func (rows triggerRows) claim(g store.Trigger) (store.TriggerClaim, error) {
 	if c.Action == store.ActionCancel {
 		// A job is cancelled once. If this process dies now, that was the one attempt.
 		return c, rows.tx.Exec(
-			"UPDATE triggers SET cancel = 0, due_at = NULL, owner = NULL, fence = fence + 1 WHERE trigger_id = ?", g.ID)
+			"UPDATE triggers SET cancel = FALSE, due_at = NULL, owner = NULL, fence = fence + 1 WHERE trigger_id = ?", g.ID)
 	}
 	c.State, c.Attempts, c.Checks = state, g.Attempts+starting, g.Checks+1-starting
 	c.Until = time.UnixMicro(rows.tx.after(rows.tx.db.lease)).UTC()
@@ -131,7 +131,7 @@ func (rows triggerRows) claim(g store.Trigger) (store.TriggerClaim, error) {
 				boot_id = CASE WHEN local AND machine = '' AND ?8 THEN ?10 ELSE boot_id END, machine = CASE WHEN local AND machine = '' AND ?8 THEN ?9 ELSE machine END
 			WHERE trigger_id = ?7 RETURNING fence, machine, `+foreign("", "?9", "?10"),
 		string(state), rows.tx.db.holder, rows.tx.after(rows.tx.db.lease), micros(c.OverdueSince), c.Attempts, c.Checks, g.ID,
-		starting, machine.Name, machine.BootID); err != nil || state == g.State {
+		starting == 1, machine.Name, machine.BootID); err != nil || state == g.State {
 		return c, err
 	}
 	return c, rows.tx.touch(g.RunID)
@@ -169,7 +169,7 @@ func (rows triggerRows) release(tok store.TriggerToken, end claimEnd) (g store.T
 			state = CASE WHEN cancel THEN state WHEN ?2 THEN 'waiting' WHEN ?7 AND state = 'starting' THEN 'intended' ELSE state END,
 			started_at = CASE WHEN ?2 THEN ?3 ELSE started_at END,
 			failures = CASE WHEN ?8 THEN failures + 1 WHEN ?10 THEN failures ELSE 0 END, last_error = CASE WHEN ?10 THEN last_error ELSE ?9 END,
-			attempts = attempts - (?10 AND ?7 AND state = 'starting'), machine = CASE WHEN ?7 AND state = 'starting' THEN '' ELSE machine END,
+			attempts = attempts - CASE WHEN ?10 AND ?7 AND state = 'starting' THEN 1 ELSE 0 END, machine = CASE WHEN ?7 AND state = 'starting' THEN '' ELSE machine END,
 			checked_at = CASE WHEN state = 'waiting' AND NOT ?10 THEN ?3 ELSE checked_at END
 		WHERE trigger_id = ?4 AND owner = ?5 AND fence = ?6 AND (state IN ('intended', 'starting', 'waiting') OR cancel) RETURNING source, run_id, rollout_id, segment, evaluator_id, occurrence`,
 		rows.tx.due(end.next), end.started, rows.tx.now, tok.TriggerID, rows.tx.db.holder, tok.Fence, notStarted, failed,
@@ -229,7 +229,7 @@ func (rows triggerRows) giveUp(triggerID string, state store.TriggerState) error
 func (rows triggerRows) keepJobs(rolloutID string, sources []string) error {
 	for _, source := range sources {
 		if err := rows.tx.Exec(
-			"UPDATE triggers SET checked = 0 WHERE rollout_id = ? AND source = ? AND state IN ('intended', 'starting', 'waiting')",
+			"UPDATE triggers SET checked = FALSE WHERE rollout_id = ? AND source = ? AND state IN ('intended', 'starting', 'waiting')",
 			rolloutID, source); err != nil {
 			return err
 		}

@@ -64,10 +64,11 @@ func (t *Tx) close() {
 	t.conn, t.lost, t.Mode = nil, false, ""
 }
 
-// rollBack ends a transaction that has failed. There may be none to roll back.
+// rollBack ends a transaction that has failed. If there is none to roll back the next one has a
+// connection of its own.
 func (t *Tx) rollBack() {
 	if t.conn != nil && !t.lost {
-		_ = t.Exec("ROLLBACK")
+		t.lost = t.Exec("ROLLBACK") != nil
 	}
 }
 
@@ -156,11 +157,11 @@ func each(rows *sql.Rows, scan func(scanner) error) error {
 func (t *Tx) after(d time.Duration) int64 { return t.now + d.Microseconds() }
 
 // due is the value of a column for a time from now, null for never.
-func (t *Tx) due(after time.Duration) any {
+func (t *Tx) due(after time.Duration) sql.NullInt64 {
 	if after == store.Never {
-		return nil
+		return sql.NullInt64{}
 	}
-	return t.after(after)
+	return sql.NullInt64{Int64: t.after(after), Valid: true}
 }
 
 // event appends to a run's log. Every transaction that changes a run makes at least one event or

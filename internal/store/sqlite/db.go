@@ -83,6 +83,9 @@ func (d *db) ID() string { return d.id }
 // Dir implements Place.
 func (d *db) Dir() string { return d.dir }
 
+// Name implements Database.
+func (d *db) Name() string { return d.dir }
+
 // Reader implements Database.
 func (d *db) Reader() *sql.DB { return d.read }
 

@@ -1,0 +1,239 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// connector makes connections that take the statements of the rules.
+type connector struct {
+	driver.Connector
+	// reads says that the connections only read: what was interrupted can be done again.
+	reads bool
+	// patience is how long one statement may take, or the server may be away.
+	patience time.Duration
+	// closed ends the waiting for the server.
+	closed <-chan struct{}
+}
+
+// Connect implements driver.Connector. It waits for a server that is away, for a connection that
+// reads.
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	for failures := 1; ; failures++ {
+		made, err := c.Connector.Connect(ctx)
+		if err == nil {
+			return &conn{Conn: made.(*stdlib.Conn), connector: c}, nil
+		}
+		if !c.reads || ctx.Err() != nil || !passes(err) || !wait(failures, c.patience, c.closed) {
+			return nil, err
+		}
+	}
+}
+
+// conn is a connection.
+type conn struct {
+	*stdlib.Conn
+	connector *connector
+	// snapshot says that a transaction is open that sees one moment, and cursors counts its queries.
+	snapshot bool
+	cursors  int
+}
+
+// CheckNamedValue implements driver.NamedValueChecker.
+func (c *conn) CheckNamedValue(v *driver.NamedValue) (err error) {
+	v.Value, err = convert(v.Value)
+	return err
+}
+
+// PrepareContext implements driver.ConnPrepareContext. The server prepares a statement when it runs
+// for the first time, because the types of its parameters are known then.
+func (c *conn) PrepareContext(_ context.Context, text string) (driver.Stmt, error) {
+	return &stmt{c, text}, nil
+}
+
+// BeginTx implements driver.ConnBeginTx.
+func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	if o.ReadOnly {
+		o.Isolation = driver.IsolationLevel(sql.LevelRepeatableRead)
+	}
+	tx, err := c.Conn.BeginTx(ctx, o)
+	if err != nil {
+		return nil, c.retried(err)
+	}
+	c.snapshot, c.cursors = o.ReadOnly, 0
+	return &snapshotTx{tx, c}, nil
+}
+
+type snapshotTx struct {
+	driver.Tx
+	c *conn
+}
+
+// Commit implements driver.Tx.
+func (t *snapshotTx) Commit() error {
+	t.c.snapshot = false
+	return t.Tx.Commit()
+}
+
+// Rollback implements driver.Tx.
+func (t *snapshotTx) Rollback() error {
+	t.c.snapshot = false
+	return t.Tx.Rollback()
+}
+
+// ExecContext implements driver.ExecerContext.
+func (c *conn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.connector.patience)
+	defer cancel()
+	s := translate(text, args)
+	return c.Conn.ExecContext(ctx, s.text, s.values(args))
+}
+
+// QueryContext implements driver.QueryerContext. The queries of a snapshot are read side by side.
+func (c *conn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
+	s := translate(text, args)
+	if c.snapshot {
+		return c.openCursor(ctx, s, args)
+	}
+	rows, err := c.Conn.QueryContext(ctx, s.text, s.values(args))
+	return rows, c.retried(err)
+}
+
+// retried makes database/sql run a statement that only reads on another connection, if this one is
+// lost.
+func (c *conn) retried(err error) error {
+	if err != nil && c.connector.reads && !c.snapshot && passes(err) && c.Conn.Conn().IsClosed() {
+		return driver.ErrBadConn
+	}
+	return err
+}
+
+// stmt is a statement that runs again and again.
+type stmt struct {
+	c    *conn
+	text string
+}
+
+// Close implements driver.Stmt.
+func (s *stmt) Close() error { return nil }
+
+// NumInput implements driver.Stmt.
+func (s *stmt) NumInput() int { return -1 }
+
+// Exec implements driver.Stmt.
+func (s *stmt) Exec([]driver.Value) (driver.Result, error) { return nil, errors.ErrUnsupported }
+
+// Query implements driver.Stmt.
+func (s *stmt) Query([]driver.Value) (driver.Rows, error) { return nil, errors.ErrUnsupported }
+
+// ExecContext implements driver.StmtExecContext.
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	return s.c.ExecContext(ctx, s.text, args)
+}
+
+// QueryContext implements driver.StmtQueryContext. All rows are read at once, so that another
+// statement may run before the last of them was looked at.
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.c.connector.patience)
+	defer cancel()
+	t := translate(s.text, args)
+	rows, err := s.c.Conn.QueryContext(ctx, t.text, t.values(args))
+	if err != nil {
+		return nil, s.c.retried(err)
+	}
+	out := &readRows{columns: rows.Columns()}
+	err = out.readAll(rows)
+	return out, s.c.retried(err)
+}
+
+// readRows are rows that have been read. next, if it is not nil, reads more.
+type readRows struct {
+	columns []string
+	rows    [][]driver.Value
+	next    func() (more bool, err error)
+}
+
+func (r *readRows) readAll(rows driver.Rows) error {
+	for {
+		row := make([]driver.Value, len(r.columns))
+		if err := rows.Next(row); errors.Is(err, io.EOF) {
+			return rows.Close()
+		} else if err != nil {
+			return errors.Join(err, rows.Close())
+		}
+		for i, v := range row {
+			if b, ok := v.([]byte); ok {
+				row[i] = slices.Clone(b) // it is the connection's
+			}
+		}
+		r.rows = append(r.rows, row)
+	}
+}
+
+// Columns implements driver.Rows.
+func (r *readRows) Columns() []string { return r.columns }
+
+// Close implements driver.Rows.
+func (r *readRows) Close() error { return nil }
+
+// Next implements driver.Rows.
+func (r *readRows) Next(dest []driver.Value) error {
+	if len(r.rows) == 0 {
+		if r.next == nil {
+			return io.EOF
+		}
+		more, err := r.next()
+		if err != nil {
+			return err
+		}
+		if !more {
+			r.next = nil
+		}
+		if len(r.rows) == 0 {
+			return io.EOF
+		}
+	}
+	copy(dest, r.rows[0])
+	r.rows = r.rows[1:]
+	return nil
+}
+
+// fetched is how many rows of a cursor are read at once.
+const fetched = 200
+
+// openCursor runs a query whose rows are read while those of others are. A connection has one
+// result at a time, so each query has a cursor, which ends with the transaction.
+func (c *conn) openCursor(ctx context.Context, s *statement, args []driver.NamedValue) (driver.Rows, error) {
+	c.cursors++
+	name := fmt.Sprintf("c%d", c.cursors)
+	declare := "DECLARE " + name + " NO SCROLL CURSOR FOR " + s.text
+	if _, err := c.Conn.ExecContext(ctx, declare, s.values(args)); err != nil {
+		return nil, err
+	}
+	out := &readRows{}
+	out.next = func() (bool, error) {
+		// The columns of a cursor are those of its query, so this statement must not be kept.
+		rows, err := c.Conn.QueryContext(ctx, fmt.Sprintf("FETCH %d FROM %s", fetched, name),
+			[]driver.NamedValue{{Ordinal: 1, Value: pgx.QueryExecModeExec}})
+		if err != nil {
+			return false, err
+		}
+		out.columns, out.rows = rows.Columns(), nil
+		err = out.readAll(rows)
+		return len(out.rows) == fetched, err
+	}
+	more, err := out.next()
+	if !more {
+		out.next = nil
+	}
+	return out, err
+}

@@ -1,0 +1,91 @@
+package postgres
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed schema.sql
+var schema string
+
+// schemaVersion is the version of the schema that this program knows.
+const schemaVersion = 1
+
+// oldestServer is the oldest version of PostgreSQL that has what is used here.
+const oldestServer = 130000
+
+// migrate makes the tables of a new store and reads the store's id. One process at a time does so;
+// the others wait.
+func (d *db) migrate(ctx context.Context, c *pgx.Conn, mustExist bool) error {
+	var server int
+	if err := c.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&server); err != nil {
+		return err
+	}
+	if server < oldestServer {
+		return &connectError{text: fmt.Sprintf("the store %s is on PostgreSQL %d; at least version %d is needed",
+			d.name, server/10000, oldestServer/10000)}
+	}
+	if done, err := d.readMeta(ctx, c); err != nil || done {
+		return err
+	}
+	if mustExist {
+		return fmt.Errorf("the store %s: %w", d.name, fs.ErrNotExist)
+	}
+	if _, err := c.Exec(ctx, "SELECT pg_advisory_lock($1, hashtext($2))", lockKey, d.schema); err != nil {
+		return err
+	}
+	// The lock ends with the connection.
+	if done, err := d.readMeta(ctx, c); err != nil || done {
+		return err
+	}
+	tx, err := c.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(ctx) }() // after Commit this does nothing
+	for _, text := range []string{
+		"CREATE SCHEMA IF NOT EXISTS " + quote(d.schema),
+		strings.ReplaceAll(schema, " TEXT", ` TEXT COLLATE "C"`),
+		fmt.Sprintf("INSERT INTO meta (key, value) VALUES ('schema', '%d'), ('storeId', '%s')", schemaVersion, uuid.NewString()),
+	} {
+		if _, err := tx.Exec(ctx, text, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("making the tables of the store %s: %w", d.name, err)
+		}
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	_, err = d.readMeta(ctx, c)
+	return err
+}
+
+// readMeta reads the version of the schema and the id of the store. done is false if there is no
+// store yet.
+func (d *db) readMeta(ctx context.Context, c *pgx.Conn) (done bool, err error) {
+	var there bool
+	if err := c.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", quote(d.schema)+".meta").Scan(&there); err != nil || !there {
+		return false, err
+	}
+	var version int
+	err = c.QueryRow(ctx, `SELECT (SELECT value FROM meta WHERE key = 'schema')::int, value FROM meta WHERE key = 'storeId'`).
+		Scan(&version, &d.id)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, &connectError{text: fmt.Sprintf("the store %s has no id: its tables are not evalrun's, or damaged", d.name)}
+	case err != nil:
+		return false, err
+	case version > schemaVersion:
+		return false, &connectError{text: fmt.Sprintf(
+			"the store %s has schema %d and this evalrun knows schema %d; use a newer evalrun", d.name, version, schemaVersion)}
+	}
+	return true, nil
+}
+
+func quote(name string) string { return pgx.Identifier{name}.Sanitize() }

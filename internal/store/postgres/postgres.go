@@ -1,0 +1,250 @@
+// Package postgres keeps a store in a PostgreSQL database, which processes of several machines can
+// share. It knows connections, the differences between PostgreSQL and SQLite, migrations, and how
+// processes tell each other of commits. What the store does is in package rules.
+//
+// One transaction writes at a time, whichever process it is of: each takes the store's lock before
+// anything else. So a transaction meets what all before it have left, as with SQLite, and no rule has
+// to ask what others do meanwhile. Processes commit in groups, hence the lock is not held for long.
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/rules"
+	"github.com/evalrun/evalrun/internal/store/wake"
+)
+
+// IsURL reports whether a store of this name is one in PostgreSQL.
+func IsURL(name string) bool {
+	return strings.HasPrefix(name, "postgres://") || strings.HasPrefix(name, "postgresql://")
+}
+
+// defaultSchema is the schema of a store whose URL names none.
+const defaultSchema = "evalrun"
+
+// db is the open database. It implements [rules.Database].
+type db struct {
+	config *pgx.ConnConfig
+	name   string
+	schema string
+	id     string
+	// dir is the folder of the store's files. elsewhere is the machine that has them, if it is not this
+	// one.
+	dir, elsewhere string
+
+	now func() time.Time
+	// ahead is how far the server's clock is ahead of this machine's.
+	ahead atomic.Int64
+	// ownClock says that the time comes from the caller, and not from the server.
+	ownClock bool
+	lease    time.Duration
+
+	read  *sql.DB
+	write *sql.DB
+	// sender marks the messages of this process.
+	sender string
+	wake   *wake.Socket
+	listen listener
+	// closed ends all waiting for the server.
+	closed  chan struct{}
+	closing sync.Once
+}
+
+// Open opens the store at a URL, and makes it if it is not there. The database must exist. The files
+// of the store are in a folder that is named after its id.
+func Open(url string, opts store.Options) (*rules.Store, error) {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, &connectError{text: fmt.Sprintf("the store %s: %s", Name(url), reasonOf(err))}
+	}
+	d := &db{config: config, name: Name(url), ownClock: opts.Now != nil, now: opts.Now, closed: make(chan struct{})}
+	if !d.ownClock {
+		d.now = d.serverTime
+	}
+	opts.Now = d.now
+	opts = rules.Defaults(opts)
+	d.lease = opts.Lease
+	d.schema = cmp.Or(config.RuntimeParams["search_path"], defaultSchema)
+	config.RuntimeParams["search_path"] = quote(d.schema)
+	config.RuntimeParams["application_name"] = cmp.Or(config.RuntimeParams["application_name"], "evalrun")
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = connectTimeout
+	}
+	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second,
+		Interval: 5 * time.Second, Count: 3}}
+	config.DialFunc = dialer.DialContext
+
+	ctx := context.Background()
+	first, err := pgx.ConnectConfig(ctx, config.Copy())
+	if err != nil {
+		return nil, d.connectFailed(err)
+	}
+	err = d.migrate(ctx, first, opts.MustExist)
+	if err == nil {
+		err = d.findFiles(ctx, first, opts.Files)
+	}
+	if err = errors.Join(err, first.Close(ctx)); err != nil {
+		if errors.As(err, new(*pgconn.PgError)) {
+			err = &connectError{d.Describe(err).Error(), err}
+		}
+		return nil, err
+	}
+
+	d.read = sql.OpenDB(&connector{Connector: stdlib.GetConnector(*config), reads: true, patience: d.lease, closed: d.closed})
+	d.read.SetMaxOpenConns(5)
+	d.read.SetMaxIdleConns(4)
+	writes := config.Copy()
+	// A process that is stopped in the middle of a transaction has the lock that all others wait for.
+	writes.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint((d.lease / 2).Milliseconds())
+	d.write = sql.OpenDB(&connector{Connector: stdlib.GetConnector(*writes), patience: d.lease, closed: d.closed})
+	d.write.SetMaxOpenConns(1)
+
+	s := rules.New(d, opts)
+	d.sender = s.Holder()
+	if err := d.listen.start(d, s.Received); err != nil {
+		return nil, errors.Join(d.connectFailed(err), s.Close())
+	}
+	if d.wake, err = wake.Listen(d.dir, s.Received); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// connectTimeout is how long making a connection may take if the URL does not say it.
+const connectTimeout = 10 * time.Second
+
+// serverTime is the time by the server's clock: every machine has the same.
+func (d *db) serverTime() time.Time { return time.Now().Add(time.Duration(d.ahead.Load())) }
+
+// setClock takes the time of the server, in microseconds, which was told just now.
+func (d *db) setClock(micros int64) { d.ahead.Store(int64(time.Until(time.UnixMicro(micros)))) }
+
+// ID implements Place.
+func (d *db) ID() string { return d.id }
+
+// Dir implements Place.
+func (d *db) Dir() string { return d.dir }
+
+// Name implements Database.
+func (d *db) Name() string { return d.name }
+
+// InPlace implements Place. A database does not move, but the files of its runs may be on another
+// machine: nothing can be worked on without them.
+func (d *db) InPlace() error {
+	if d.elsewhere == "" {
+		return nil
+	}
+	return &connectError{text: fmt.Sprintf(
+		"the files of the store's runs are not on this machine, but on %s: work on runs of the store %s there, or share the folder %s",
+		d.elsewhere, d.name, d.dir)}
+}
+
+// Reader implements Database.
+func (d *db) Reader() *sql.DB { return d.read }
+
+// Writable implements Database.
+func (d *db) Writable() error { return nil }
+
+// Connect implements Database.
+func (d *db) Connect(ctx context.Context) (*sql.Conn, error) { return d.write.Conn(ctx) }
+
+// lockKey is the first half of the key of advisory locks; the second is the schema's.
+const lockKey = 0x65766c72 // "evlr"
+
+// Begin implements Database. A statement sees what was committed before it began, so the version is
+// read by one after that which waits for the lock.
+func (d *db) Begin(t *rules.Tx, relaxed bool) error {
+	if err := t.Exec("BEGIN"); err != nil {
+		return err
+	}
+	sync := "on"
+	if relaxed {
+		sync = "off"
+	}
+	var now int64
+	if err := t.Row([]any{new(any), &now, new(any)},
+		"SELECT pg_advisory_xact_lock(CAST(? AS INTEGER), hashtext(?)), "+serverMicros+", CASE WHEN ? = 'off' THEN set_config('synchronous_commit', 'off', TRUE) END",
+		lockKey, d.schema, sync); err != nil {
+		return err
+	}
+	if d.ownClock {
+		now = d.now().UnixMicro()
+	} else {
+		d.setClock(now)
+	}
+	t.SetTime(now)
+	var version int
+	if err := t.Row([]any{&version}, "SELECT CAST(value AS BIGINT) FROM meta WHERE key = 'schema'"); err != nil {
+		return err
+	}
+	if version != schemaVersion {
+		return rules.MigratedError(d.name, version, schemaVersion)
+	}
+	return nil
+}
+
+const serverMicros = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+
+// Commit implements Database. The messages to other processes are part of the transaction. When the
+// answer to a commit is lost, the server is asked what has become of the transaction.
+func (d *db) Commit(t *rules.Tx, what rules.Changed) error {
+	var id sql.NullString
+	message := d.sender + " " + what.Message()
+	var err error
+	if what.Dispatchers || len(what.Runs) > 0 {
+		err = t.Row([]any{new(any), &id}, "SELECT pg_notify(?, ?), CAST(pg_current_xact_id_if_assigned() AS TEXT)", d.channel(), message)
+	} else {
+		err = t.Row([]any{&id}, "SELECT CAST(pg_current_xact_id_if_assigned() AS TEXT)")
+	}
+	if err != nil {
+		return err
+	}
+	err = t.Exec("COMMIT")
+	if err == nil || !id.Valid || !passes(err) {
+		return err
+	}
+	for failures := 1; wait(failures, d.lease, d.closed); failures++ {
+		var status sql.NullString
+		asked := d.read.QueryRowContext(context.Background(), "SELECT pg_xact_status(CAST(? AS xid8))", id.String).Scan(&status)
+		switch {
+		case asked == nil && status.String == "committed":
+			t.Lose()
+			return nil
+		case asked == nil && status.String == "aborted":
+			return err
+		}
+	}
+	return fmt.Errorf("it is not known whether the transaction was committed: %w", errUnknown{err})
+}
+
+// Again implements Database.
+func (d *db) Again(err error, failures int, gaveUp <-chan struct{}) bool {
+	return passes(err) && wait(failures, d.lease, gaveUp)
+}
+
+// Tell implements Database. Commit has told others.
+func (d *db) Tell(rules.Changed) {}
+
+// HasChanged implements Database. Who listens is told of every commit, or that messages may be lost.
+func (d *db) HasChanged() bool { return false }
+
+// Shut implements Database.
+func (d *db) Shut() error {
+	d.closing.Do(func() { close(d.closed) })
+	d.listen.stop()
+	return errors.Join(d.wake.Close(), d.read.Close(), d.write.Close())
+}

@@ -1,0 +1,274 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/postgres"
+	"github.com/evalrun/evalrun/internal/store/rules"
+	"github.com/evalrun/evalrun/internal/testenv"
+)
+
+func open(t *testing.T, url, files string) *rules.Store {
+	t.Helper()
+	s, err := postgres.Open(url, store.Options{Files: files})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func planOf(runID string) store.Plan {
+	return store.Plan{RunID: runID, Evaluations: []store.Evaluation{{ID: "e"}},
+		Rollouts: []store.PlannedRollout{{ID: uuid.NewString()}}}
+}
+
+// query asks the database of a store.
+func query(t *testing.T, url, text string) {
+	t.Helper()
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = db.ExecContext(t.Context(), text)
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSeveralMakeTheTablesAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	url := at(t, dir)
+	var all sync.WaitGroup
+	ids := make([]string, 8)
+	for i := range ids {
+		all.Go(func() {
+			s, err := postgres.Open(url, store.Options{Files: dir})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ids[i] = s.ID()
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if slices.Sort(ids); ids[0] == "" || ids[0] != ids[7] {
+		t.Errorf("they have opened different stores: %v", ids)
+	}
+}
+
+func TestANewerSchema(t *testing.T) {
+	dir := t.TempDir()
+	url := at(t, dir)
+	s := open(t, url, dir)
+	query(t, url, "UPDATE meta SET value = '99' WHERE key = 'schema'")
+	if _, err := s.CreateRun(t.Context(), planOf("r")); err == nil || !store.IsBroken(err) ||
+		!strings.Contains(err.Error(), "to schema 99 while this process, which knows schema 1") {
+		t.Errorf("it is written, although it was migrated meanwhile: %v", err)
+	}
+	_, err := postgres.Open(url, store.Options{Files: dir})
+	if !errors.Is(err, store.ErrUnusable) || !strings.Contains(err.Error(), "has schema 99 and this evalrun knows schema 1") {
+		t.Errorf("it is opened: %v", err)
+	}
+}
+
+func TestFilesOnAnotherMachine(t *testing.T) {
+	dir := t.TempDir()
+	url := at(t, dir)
+	here, there := open(t, url, dir), open(t, url, t.TempDir())
+	if _, err := here.CreateRun(t.Context(), planOf("r")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := there.Claim(t.Context(), "r", 1); !errors.Is(err, store.ErrUnusable) || !store.IsBroken(err) {
+		t.Errorf("a rollout is claimed where its files are not: %v", err)
+	}
+	if run, err := there.Run(t.Context(), "r"); err != nil || run.Counts.Pending != 1 {
+		t.Errorf("it cannot be read there: %+v, %v", run, err)
+	}
+	if claims, err := here.Claim(t.Context(), "r", 1); err != nil || len(claims) != 1 {
+		t.Errorf("it cannot be claimed where its files are: %v, %v", claims, err)
+	}
+}
+
+func TestCommitsWakeOtherProcesses(t *testing.T) {
+	dir := t.TempDir()
+	url := at(t, dir)
+	a, b := open(t, url, dir), open(t, url, dir)
+	changed := b.Changed("r")
+	if _, err := a.CreateRun(t.Context(), planOf("r")); err != nil {
+		t.Fatal(err)
+	}
+	if up := testenv.Receive(t, b.Wake(), "the wake-up"); !slices.Equal(up.Runs, []string{"r"}) || up.Unnamed {
+		t.Errorf("it was told of %+v", up)
+	}
+	testenv.Receive(t, changed, "the change")
+	if _, err := b.Cancel(t.Context(), "r"); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Receive(t, a.Wake(), "the wake-up") // it has come after that of its own commit would have
+	select {
+	case up := <-a.Wake():
+		t.Errorf("it was woken again, perhaps by its own commit: %+v", up)
+	default:
+	}
+}
+
+// A connection is cut at each point of a transaction, and what was sent before is done or not. Either
+// way the transaction is made once: a token that is there already cannot be added.
+func TestConnectionsThatAreCut(t *testing.T) {
+	dir := t.TempDir()
+	server, err := url.Parse(at(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startProxy(t, server.Host)
+	through := *server
+	through.Host = p.listener.Addr().String()
+	open(t, server.String(), dir) // makes the tables
+	for n := 1; ; n++ {
+		s := open(t, through.String(), dir)
+		p.cutAfter(n)
+		id := fmt.Sprintf("token-%d", n)
+		if _, err := s.AddAccessToken(t.Context(), store.AccessToken{ID: id, Digest: []byte{1}}); err != nil {
+			t.Fatalf("cut after %d messages: %v", n, err)
+		}
+		if _, err := s.AccessToken(t.Context(), id); err != nil {
+			t.Fatalf("cut after %d messages, it is not there: %v", n, err)
+		}
+		if !p.wasCut() {
+			if n < 8 {
+				t.Fatalf("a transaction has only %d messages", n-1)
+			}
+			return
+		}
+	}
+}
+
+// The server ends all connections again and again, as when it is restarted.
+func TestConnectionsThatTheServerEnds(t *testing.T) {
+	dir := t.TempDir()
+	url := at(t, dir)
+	s, other := open(t, url, dir), open(t, url, dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	var ending sync.WaitGroup
+	ending.Go(func() {
+		db, err := sql.Open("pgx", url)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer db.Close()
+		db.SetMaxOpenConns(1)
+		for ctx.Err() == nil {
+			_, err := db.ExecContext(context.WithoutCancel(ctx), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE pid <> pg_backend_pid() AND application_name = 'evalrun' AND query LIKE '%access_tokens%'`)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	var writing sync.WaitGroup
+	for i := range 8 {
+		writing.Go(func() {
+			for j := range 25 {
+				by := []*rules.Store{s, other}[i%2]
+				token := store.AccessToken{ID: fmt.Sprintf("token-%d-%d", i, j), Digest: []byte{1}}
+				if _, err := by.AddAccessToken(ctx, token); err != nil {
+					t.Errorf("%s: %v", token.ID, err)
+				}
+			}
+		})
+	}
+	writing.Wait()
+	cancel()
+	ending.Wait()
+	if all, err := s.AccessTokens(t.Context()); err != nil || len(all) != 200 {
+		t.Errorf("%d tokens are there, %v", len(all), err)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for url, want := range map[string]string{
+		"postgres://u:secret@h:1/db":                             "postgres://u@h:1/db",
+		"postgres://h/db?password=secret&sslmode=disable":        "postgres://h/db?sslmode=disable",
+		"postgresql://u:sec%20ret@h/db?search_path=x":            "postgresql://u@h/db?search_path=x",
+		"postgres://u:secret@h:port/db":                          "postgres://…",
+		"postgres://h/db?options=-c%20secret&sslpassword=secret": "postgres://h/db",
+	} {
+		if got := postgres.Name(url); got != want {
+			t.Errorf("%s is shown as %s, want %s", url, got, want)
+		}
+	}
+}
+
+func TestServersThatCannotBeUsed(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := make(chan struct{})
+	go func() {
+		defer close(other)
+		for {
+			c, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("220 mail.example ESMTP\r\n"))
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = silent.Close()
+		<-other
+	})
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := closed.Addr().String()
+	_ = closed.Close()
+	for url, want := range map[string]string{
+		"postgres://u:secret@" + nobody + "/db?sslmode=disable":                 "refused",
+		"postgres://u:secret@" + silent.Addr().String() + "/db?sslmode=disable": "is it a PostgreSQL server",
+		"postgres://u:secret@h:port/db":                                         "the URL cannot be read",
+		"postgres://u:secret@h/db?sslmode=wrong":                                "the URL cannot be read",
+	} {
+		_, err := postgres.Open(url, store.Options{Files: t.TempDir()})
+		if !errors.Is(err, store.ErrUnusable) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret@") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestADatabaseThatIsMissing(t *testing.T) {
+	u, err := url.Parse(at(t, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/none"
+	if _, err := postgres.Open(u.String(), store.Options{}); !errors.Is(err, store.ErrUnusable) ||
+		!strings.Contains(err.Error(), `database "none" does not exist`) {
+		t.Error(err)
+	}
+}
