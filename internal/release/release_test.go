@@ -69,6 +69,9 @@ func TestPackages(t *testing.T) {
 		if files[program] != 0o755 {
 			t.Errorf("%s has %v, want the program as %s", name, files, program)
 		}
+		if strings.HasSuffix(name, ".whl") && (files["evalrun/__init__.py"] != 0o644 || len(files) != 5) {
+			t.Errorf("%s has %v, want the Python package without what Python has compiled", name, files)
+		}
 	}
 	if formula := string(read(t, filepath.Join(first, "evalrun.rb"))); !strings.Contains(formula, sum(read(t, filepath.Join(first, "evalrun_darwin_arm64.tar.gz")))) {
 		t.Errorf("the formula does not have the sum of the archive for macOS:\n%s", formula)
@@ -169,18 +172,23 @@ func TestProvenance(t *testing.T) {
 // made makes everything of two programs that are none.
 func made(t *testing.T) (dist string) {
 	t.Helper()
-	dist, share := t.TempDir(), t.TempDir()
+	dist, share, python := t.TempDir(), t.TempDir(), t.TempDir()
+	if err := os.Mkdir(filepath.Join(python, "__pycache__"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range map[string]string{
 		filepath.Join(dist, "evalrun_linux_amd64"):          "a program for Linux",
 		filepath.Join(dist, "evalrun_darwin_arm64"):         "a program for macOS",
 		filepath.Join(dist, "evalrun_linux_amd64.cdx.json"): "{}",
 		filepath.Join(share, "evalrun.1"):                   ".TH EVALRUN 1",
+		filepath.Join(python, "__init__.py"):                "",
+		filepath.Join(python, "__pycache__/__init__.pyc"):   "compiled",
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r := release{version: "v1.2.3", commit: "abc", date: time.Unix(1767225600, 0), dist: dist, share: share}
+	r := release{version: "v1.2.3", commit: "abc", date: time.Unix(1767225600, 0), dist: dist, share: share, python: python}
 	if err := r.packages(); err != nil {
 		t.Fatal(err)
 	}
