@@ -96,6 +96,7 @@ func (e *PolledError) Error() string {
 
 // polled are the sources that evalrun asks for the results of jobs.
 var polled = []string{wait.SourceExec, wait.SourceHTTP, wait.SourceUiPath, wait.SourceMesh, wait.SourceMCP,
+	wait.SourceHTTPAgent,
 	wait.SourceOpenAIBatch, wait.SourceAnthropicBatch}
 
 // Deliver delivers to a trigger. It is named by its id, by a beginning or an end of it that no

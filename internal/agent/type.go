@@ -53,6 +53,8 @@ type Type struct {
 	// Secrets returns the secrets of an entry that are neither in it nor in the environment, such as
 	// those in a file of the agent's project. The entry's cwd is relative to dir.
 	Secrets func(e Entry, dir string) map[string]string
+	// Texts returns the texts of an entry that may hold ${VAR}, beside those that all entries have.
+	Texts func(e Entry) []string
 	// AsksPeople reports whether a person answers what MCP servers ask the agent.
 	AsksPeople func(e Entry) bool
 }

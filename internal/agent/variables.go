@@ -22,6 +22,9 @@ func (e Entry) variables(all bool) []string {
 	if e.Model != nil {
 		values = append(values, e.Model.URL, e.Model.Key)
 	}
+	if texts := e.typeOf().Texts; texts != nil {
+		values = append(values, texts(e)...)
+	}
 	var names []string
 	for _, value := range values {
 		for _, m := range variable.FindAllStringSubmatch(value, -1) {

@@ -173,6 +173,8 @@ const (
 	SourceUiPath   = "uipath"
 	SourceMesh     = "mesh"
 	SourceMCP      = "mcp" // the MCP server whose tool has started it
+	// SourceHTTPAgent is an agent of type http that has answered that its answer will be there later.
+	SourceHTTPAgent = "http-agent"
 	// SourceFixed plays a person or a job: what arrives stands in the eval set.
 	SourceFixed = "fixed"
 	// A judge's request in a batch of a provider. Its batch is asked for, and never a single request.
@@ -187,7 +189,7 @@ func IsBatch(source string) bool {
 
 // SourceNames are the names of all sources.
 var SourceNames = []string{
-	SourceExternal, SourceTimer, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP, SourceFixed,
+	SourceExternal, SourceTimer, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP, SourceHTTPAgent, SourceFixed,
 	SourceOpenAIBatch, SourceAnthropicBatch,
 }
 

@@ -129,6 +129,13 @@ func (f *function) outcome(ctx context.Context, exit sandbox.Exit, c *capture, d
 	case missing != "":
 		return agent.Outcome{Fault: fault.New(fault.NoOutput, missing)}
 	}
+	return outcomeOf(document, f.settings.Stdin)
+}
+
+// Outcome returns the outcome of a segment whose agent has answered with a document.
+func Outcome(document []byte) agent.Outcome { return outcomeOf(document, StdinEnvelope) }
+
+func outcomeOf(document []byte, stdin StdinMode) agent.Outcome {
 	doc, bad := parseDocument(document)
 	if bad != nil {
 		return agent.Outcome{Fault: bad}
@@ -137,7 +144,7 @@ func (f *function) outcome(ctx context.Context, exit sandbox.Exit, c *capture, d
 	if err != nil {
 		return agent.Outcome{Fault: fault.New(fault.InvalidOutput, err.Error())}
 	}
-	return f.interrupted(doc)
+	return interrupted(doc, stdin)
 }
 
 // usage reports the segment's usage of models, also if the segment has failed; nil if it is not
@@ -175,7 +182,7 @@ func (f *function) document(seg agent.Segment, c *capture) (data []byte, missing
 
 // interrupted looks for interrupts in a document. LangGraph prints an empty list or null where
 // there are none.
-func (f *function) interrupted(doc json.RawMessage) agent.Outcome {
+func interrupted(doc json.RawMessage, stdin StdinMode) agent.Outcome {
 	value, rest, found := splitInterrupt(doc)
 	if !found {
 		return agent.Outcome{Output: doc}
@@ -189,7 +196,7 @@ func (f *function) interrupted(doc json.RawMessage) agent.Outcome {
 		return agent.Outcome{Fault: fault.New(fault.InvalidInterrupt, interruptKey+": "+err.Error())}
 	case len(interrupts) == 0:
 		return agent.Outcome{Output: rest}
-	case f.settings.Stdin == StdinInput:
+	case stdin == StdinInput:
 		return agent.Outcome{Fault: fault.New(fault.Unresumable,
 			`the agent suspended, but with "stdin": "input" it could never read what it waits for; use "stdin": "envelope"`)}
 	}
@@ -203,14 +210,20 @@ func (f *function) stdin(seg agent.Segment) ([]byte, *fault.Fault, error) {
 		}
 		return seg.Input, nil, nil
 	}
+	b, err := Envelope(seg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("agent %q: input or payload: %w", f.entry.Name, err)
+	}
+	return b, nil, nil
+}
+
+// Envelope returns the document that an agent reads for a segment.
+func Envelope(seg agent.Segment) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(newEnvelope(seg))
-	if err != nil {
-		return nil, nil, fmt.Errorf("agent %q: input or payload: %w", f.entry.Name, err)
-	}
-	return b.Bytes(), nil, nil
+	return b.Bytes(), err
 }
 
 func (f *function) outputFile(seg agent.Segment) string {

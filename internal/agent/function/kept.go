@@ -129,7 +129,7 @@ func (k *kept) answered(ctx context.Context, a worker.Answer) agent.Outcome {
 	if bad != nil {
 		return agent.Outcome{Fault: bad}
 	}
-	return k.interrupted(doc)
+	return interrupted(doc, StdinEnvelope)
 }
 
 // categories are the categories of the codes that a worker's errors have. Any other code says that

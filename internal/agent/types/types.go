@@ -6,6 +6,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/agent/function"
+	"github.com/evalrun/evalrun/internal/agent/httpagent"
 	"github.com/evalrun/evalrun/internal/agent/modelagent"
 	"github.com/evalrun/evalrun/internal/agent/oracle"
 	"github.com/evalrun/evalrun/internal/agent/pyagent"
@@ -14,5 +15,5 @@ import (
 func init() {
 	agent.Register(function.Type)
 	agent.Register(pyagent.Types...)
-	agent.Register(acpagent.Type, modelagent.Type, oracle.Type, oracle.Nop)
+	agent.Register(acpagent.Type, modelagent.Type, httpagent.Type, oracle.Type, oracle.Nop)
 }

@@ -93,15 +93,19 @@ type Call struct {
 	// template.
 	LiteralHeaders map[string]string
 	LiteralBody    json.RawMessage
+	// LiteralURL, if not empty, is where the request is sent; URL then only names it.
+	LiteralURL string
 }
 
 // Answer is the answer to a call. Of a call that failed only Sent is known: whether the request may
 // have reached the server.
 type Answer struct {
-	Status     int
-	Body       []byte
-	RetryAfter time.Duration
-	Sent       bool
+	Status int
+	Body   []byte
+	// ContentType is that of the body, as the server says.
+	ContentType string
+	RetryAfter  time.Duration
+	Sent        bool
 	// What names the request without the values of its variables.
 	What string
 }
@@ -143,7 +147,7 @@ func (c Caller) Do(ctx context.Context, q Call) (a Answer, err error) {
 		return a, fmt.Errorf("%s: %w", a.What, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	a.Status = resp.StatusCode
+	a.Status, a.ContentType = resp.StatusCode, resp.Header.Get("Content-Type")
 	switch a.Status {
 	// Many APIs answer 200 as long as a job goes on.
 	case http.StatusOK, http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -179,9 +183,11 @@ func (q Call) build(ctx context.Context, resolve template.Resolver, now time.Tim
 		}
 	}
 	v := values(q.Job)
-	target, err := template.URL(q.URL, resolve, v)
-	if err != nil {
-		return nil, fault.New(fault.Job, what+": "+err.Error())
+	target, err := q.LiteralURL, error(nil)
+	if target == "" {
+		if target, err = template.URL(q.URL, resolve, v); err != nil {
+			return nil, fault.New(fault.Job, what+": "+err.Error())
+		}
 	}
 	body := []byte(q.LiteralBody)
 	if len(q.Body) > 0 {

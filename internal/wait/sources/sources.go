@@ -151,6 +151,9 @@ func (s *Set) Name(spec wait.Spec) string {
 			return wait.SourceMCP // its server tells of it, too
 		}
 	case wait.TypeJob:
+		if spec.Watch != nil {
+			return wait.SourceHTTPAgent
+		}
 		if c, ok := s.configuredFor(spec); ok {
 			return c.Source
 		}
@@ -166,6 +169,8 @@ func (s *Set) For(name string, spec wait.Spec) (wait.Source, error) {
 		return external{}, nil
 	case name == wait.SourceMCP && s.o.MCP != nil:
 		return s.o.MCP, nil
+	case name == wait.SourceHTTPAgent:
+		return waithttp.NewAnswer(httpcall.Caller{Client: s.http, Resolve: s.o.Resolve}, spec.Watch)
 	case name == wait.SourceFixed && spec.Played != nil:
 		return fixed{s.o.Now, *spec.Played}, nil
 	case name == wait.SourceTimer && spec.ResumeAt != nil:

@@ -90,7 +90,7 @@ func TestEverySourceIsKnown(t *testing.T) {
 		"mesh":   {Source: wait.SourceMesh, Mesh: &wait.MeshConfig{}},
 	}})
 	for _, name := range wait.SourceNames {
-		if _, err := set.For(name, wait.Spec{Process: name, ResumeAt: &now, Played: &wait.Played{}}); err != nil {
+		if _, err := set.For(name, wait.Spec{Process: name, ResumeAt: &now, Played: &wait.Played{}, Watch: []byte(`{}`)}); err != nil {
 			t.Error(err)
 		}
 		if name == wait.SourceExternal || name == wait.SourceTimer || name == wait.SourceFixed || wait.IsBatch(name) {
@@ -99,6 +99,9 @@ func TestEverySourceIsKnown(t *testing.T) {
 		folder := filepath.Join("..", name)
 		if name == wait.SourceMCP { // stands with the gateway, which it uses
 			folder = filepath.Join("..", "..", "gateway", "source")
+		}
+		if name == wait.SourceHTTPAgent {
+			folder = filepath.Join("..", "http")
 		}
 		tests, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 		if err != nil {

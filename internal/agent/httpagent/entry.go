@@ -1,0 +1,105 @@
+package httpagent
+
+import (
+	"maps"
+	"net/textproto"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/template"
+)
+
+// Name is the type of these agents.
+const Name = "http"
+
+// Type is the type of services that take a JSON document by POST and answer with one.
+var Type = agent.Type{
+	Name: Name, Parse: parse, Settings: func() any { return new(Settings) }, New: New,
+	Texts: func(e agent.Entry) []string {
+		s := SettingsOf(e)
+		return append(slices.Collect(maps.Values(s.Headers)), s.URL)
+	},
+}
+
+// Settings are the settings that only the entries of these agents have. URL and Headers may hold
+// ${VAR}.
+type Settings struct {
+	// URL is where the document of a segment is posted.
+	URL string `json:"url,omitempty"`
+	// Headers are sent with every request.
+	Headers map[string]string `json:"headers,omitempty"`
+	// Interval is how often the answer of a service that has answered 202 is asked for, at first.
+	Interval wait.Duration `json:"interval,omitzero"`
+}
+
+// SettingsOf returns the settings of an entry of this type.
+func SettingsOf(e agent.Entry) *Settings {
+	if s, ok := e.Settings.(*Settings); ok {
+		return s
+	}
+	return &Settings{}
+}
+
+// ours are the headers that evalrun sets itself.
+var ours = []string{"Content-Length", "Content-Type", "Host", "Idempotency-Key", "Traceparent", "Transfer-Encoding"}
+
+var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
+func parse(r *input.Reader, f *input.Fields) agent.Entry {
+	s := &Settings{URL: f.RequiredString("url"), Headers: f.StringMap("headers"),
+		Interval: wait.Duration(f.Duration("interval", time.Second))}
+	if n := f.Get("interval"); n != nil && s.Interval <= 0 {
+		r.Errorf(n, "expected a duration above 0")
+	}
+	if n := f.Get("url"); n != nil && s.URL != "" {
+		if err := template.CheckURL(s.URL, nil); err != nil {
+			r.Errorf(n, "%s", err)
+		}
+	}
+	if n := f.Get("headers"); n != nil {
+		for _, m := range n.Members {
+			checkHeader(r, m)
+		}
+	}
+	e := agent.Entry{
+		Settings:      s,
+		ResumeWhen:    agent.ParseResumeWhen(f, agent.ResumeAny),
+		AcceptsFaults: f.Bool("acceptsFaults", false),
+		Timeout:       wait.Duration(f.Duration("timeout", 0)),
+	}
+	e.Name = f.String("name", nameOf(s.URL))
+	return e
+}
+
+func checkHeader(r *input.Reader, m input.Member) {
+	switch {
+	case !headerName.MatchString(m.Key):
+		r.Errorf(m.Value, "expected the name of a header, got %q", m.Key)
+	case slices.Contains(ours, textproto.CanonicalMIMEHeaderKey(m.Key)):
+		r.Errorf(m.Value, "evalrun sets the header %s itself", m.Key)
+	case m.Value.Kind != input.String:
+	case strings.ContainsAny(m.Value.Text, "\r\n\x00"):
+		r.Errorf(m.Value, "expected the value of a header on one line")
+	default:
+		if err := template.Check(m.Value.Text); err != nil {
+			r.Errorf(m.Value, "%s", err)
+		}
+		if strings.EqualFold(m.Key, "Authorization") && len(agent.VariablesIn(m.Value.Text)) == 0 {
+			r.Warnf(m.Value, "what stands here is stored with every run; write it as a variable such as ${AGENT_TOKEN}")
+		}
+	}
+}
+
+// nameOf returns the name of an agent that has none: the host of its URL.
+func nameOf(address string) string {
+	if u, err := url.Parse(address); err == nil && u.Host != "" && !strings.Contains(u.Host, "$") {
+		return u.Host
+	}
+	return Name
+}
