@@ -26,7 +26,7 @@ const EnvNonce = "EVALRUN_NONCE"
 
 // endMarkTime is how long a job waits for the rest of its stderr when its answer is there. Only a
 // worker that has closed its stderr makes it wait at all.
-const endMarkTime = time.Second
+const endMarkTime = 5 * time.Second
 
 // Job is one piece of work for a worker.
 type Job struct {
