@@ -42,7 +42,7 @@ func TestErrorsNameTheStep(t *testing.T) {
 		t.Errorf("a run that is not there: %v", missing)
 	}
 	for _, damage := range []string{"UPDATE rollouts SET fault = 'no JSON'", "ALTER TABLE triggers RENAME TO elsewhere"} {
-		if err := s.Store.Write(ctx, "damage", func(t *rules.Tx) error { return t.Exec(damage) }); err != nil {
+		if err := s.Write(ctx, "damage", func(t *rules.Tx) error { return t.Exec(damage) }); err != nil {
 			t.Fatal(err)
 		}
 	}
