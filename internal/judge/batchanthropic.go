@@ -3,11 +3,12 @@ package judge
 import (
 	"context"
 	"encoding/json"
-	"github.com/evalrun/evalrun/internal/model"
 	"net/http"
 	"net/url"
 	"slices"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/model"
 )
 
 // anthropicBatches is Anthropic's interface: all requests in one body, and one file of results. A

@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"github.com/evalrun/evalrun/internal/model"
 	"mime/multipart"
 	"net/http"
 	"net/url"
+
+	"github.com/evalrun/evalrun/internal/model"
 )
 
 // openaiBatches is OpenAI's interface: a file of requests, all to one endpoint, and files of

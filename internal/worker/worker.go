@@ -286,7 +286,7 @@ func (w *worker) take(l line, ok bool, id string, j Job) (a Answer, done bool) {
 		ID *string `json:"id"`
 		Answer
 	}
-	reason := ""
+	var reason string
 	switch {
 	case l.err != nil:
 		w.kill(l.err)

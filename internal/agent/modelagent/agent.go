@@ -149,11 +149,12 @@ func (s *segment) begin() *fault.Fault {
 		s.trail.Add(record.EventPrompt, "", system, object{"role": "system"})
 	}
 	for _, one := range messages {
-		content, lacking := one.Content, ""
-		if set.Prompt == "" && set.Messages == nil {
-			content = s.seg.Prompt
-		} else if content, lacking = fill(content, s.seg.Input); lacking != "" && missing == "" {
-			missing = lacking
+		content := s.seg.Prompt
+		if set.Prompt != "" || set.Messages != nil {
+			var lacking string
+			if content, lacking = fill(one.Content, s.seg.Input); missing == "" {
+				missing = lacking
+			}
 		}
 		one.Content = o.RedactText(content)
 		s.trail.Add(record.EventPrompt, "", content, object{"role": one.Role})

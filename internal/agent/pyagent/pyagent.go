@@ -90,7 +90,7 @@ var files = sync.OnceValues(func() (string, error) {
 		}
 		data, err := python.Files.ReadFile(path)
 		contents[path] = data
-		fmt.Fprintf(sum, "%s %d\n%s", path, len(data), data)
+		_, _ = fmt.Fprintf(sum, "%s %d\n%s", path, len(data), data)
 		return err
 	})
 	if err != nil {

@@ -183,7 +183,8 @@ func (q Call) build(ctx context.Context, resolve template.Resolver, now time.Tim
 		}
 	}
 	v := values(q.Job)
-	target, err := q.LiteralURL, error(nil)
+	var err error
+	target := q.LiteralURL
 	if target == "" {
 		if target, err = template.URL(q.URL, resolve, v); err != nil {
 			return nil, fault.New(fault.Job, what+": "+err.Error())
