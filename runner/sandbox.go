@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/container"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -26,10 +27,13 @@ const (
 	IsolationProcess = sandbox.IsolationProcess
 	// IsolationPodman runs tasks in containers of podman, which have the root of their images.
 	IsolationPodman = sandbox.IsolationPodman
+	// IsolationDocker runs tasks in containers of the Docker daemon that DOCKER_HOST names, with the
+	// agents that need nothing of this machine.
+	IsolationDocker = sandbox.IsolationDocker
 )
 
 // Isolations are the kinds of isolation.
-var Isolations = []string{IsolationImage, IsolationBwrap, IsolationProcess, IsolationPodman}
+var Isolations = []string{IsolationImage, IsolationBwrap, IsolationProcess, IsolationPodman, IsolationDocker}
 
 // SandboxOptions choose the sandbox of ACP agents and of agents of tasks, and its contents.
 type SandboxOptions struct {
@@ -64,6 +68,10 @@ func (o SandboxOptions) capabilities() tasks.Capabilities {
 	can := tasks.Capabilities{NoNetwork: isolated, FileTree: isolated}
 	if o.isolation() == IsolationPodman {
 		can.Images, can.Containers = true, true
+		return can
+	}
+	if o.isolation() == IsolationDocker {
+		can.Images, can.Containers, can.Alone = true, true, true
 		return can
 	}
 	can.NoImages = "that takes --isolation image"
@@ -121,7 +129,28 @@ func (o SandboxOptions) supported() error {
 		_, err := container.Open(context.Background(), IsolationPodman)
 		return err
 	}
+	if o.isolation() == IsolationDocker {
+		_, err := container.OpenDaemon(context.Background())
+		return err
+	}
 	return sandbox.Supported(o.others())
+}
+
+// checkAgents refuses agents that the isolation cannot run.
+func (o SandboxOptions) checkAgents(agents []agent.Entry) error {
+	if o.isolation() != IsolationDocker {
+		return nil
+	}
+	for _, a := range agents {
+		if n := a.Needs(); n.Sandbox && !n.Task {
+			return inputError("--isolation docker: the agent %q needs a home, programs or a way to its model there, and gets none; only oracle and nop run there, and --isolation image or podman runs it",
+				a.Name)
+		}
+	}
+	if o.MCPConfig != "" {
+		return inputError("--isolation docker: --mcp-config has no effect in a container of a Docker daemon; --isolation image or podman gives agents MCP servers")
+	}
+	return nil
 }
 
 // place plans the sandbox. needed says that some agent or task uses it.
@@ -138,6 +167,9 @@ func (e *EvalSet) place(needed bool) (input.Problems, error) {
 			return nil, inputError("--mcp-config has a meaning only for ACP agents")
 		}
 		return nil, nil
+	}
+	if err := o.checkAgents(e.req.Agents); err != nil {
+		return nil, err
 	}
 	if err := o.supported(); err != nil {
 		if o.others() != IsolationBwrap {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/container"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -19,6 +20,7 @@ import (
 
 func main() {
 	sandbox.InitMain()
+	container.ExecMain()
 	cobra.EnableCommandSorting = false // help keeps the order in which the commands are needed
 	os.Exit(Main())
 }

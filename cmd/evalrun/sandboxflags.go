@@ -23,7 +23,7 @@ func (p *sandboxFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	p.given = f.Changed
 	f.StringVar(&p.isolation, "isolation", runner.IsolationImage,
-		"run ACP agents and tasks in `KIND`: image (tasks in their images, everything else as bwrap), bwrap (a file tree and processes of their own; Linux), process (plain folders), or podman (tasks in containers of their images)")
+		"run ACP agents and tasks in `KIND`: image (tasks in their images, everything else as bwrap), bwrap (a file tree and processes of their own; Linux), process (plain folders), podman (tasks in containers of their images), or docker (those of oracle and nop, in a Docker daemon)")
 	f.StringVar(&p.mcpConfig, "mcp-config", "",
 		"give ACP agents the MCP servers of `FILE` too (mcpServers of a JSON, YAML or TOML file); one replaces a task's of the same name")
 	f.StringVar(&p.mcp, "mcp", "gateway",

@@ -7,6 +7,9 @@
 // lie where they do in isolation "image" too, and are kept in the same way. The package drives the
 // engines by their command lines. It knows rollouts only by their markers. Of tasks it knows only
 // the compose file that may stand beside their Dockerfile.
+//
+// A [Remote] is a [sandbox.Remote]: a container of a Docker daemon that shares nothing with this
+// machine but its API.
 package container
 
 import (

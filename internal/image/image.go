@@ -147,6 +147,9 @@ type Images struct {
 	dir     directory
 	builder string
 	failed  sync.Map // error by Spec.For and key
+	// made has the ids of the images that a daemon has, by request. inDaemon is held by who asks one.
+	made     sync.Map
+	inDaemon chan struct{}
 }
 
 // Options are settings of [Open].
@@ -182,6 +185,7 @@ func Open(dir string, o Options) (*Images, error) {
 	if b := cmp.Or(o.Builder, os.Getenv("EVALRUN_BUILDER")); b != "" && !slices.Contains(builders, b) {
 		return nil, fmt.Errorf("the builder %q is not known: use one of %s", b, strings.Join(builders, ", "))
 	}
-	im := &Images{dir: directory(dir), builder: cmp.Or(o.Builder, os.Getenv("EVALRUN_BUILDER"))}
+	im := &Images{dir: directory(dir), builder: cmp.Or(o.Builder, os.Getenv("EVALRUN_BUILDER")),
+		inDaemon: make(chan struct{}, 1)}
 	return im, nil
 }

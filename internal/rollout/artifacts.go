@@ -90,6 +90,12 @@ func (v *verifier) separate(ctx context.Context, stage *tasks.Stage) (*sandboxSp
 			return nil, err
 		}
 	}
+	if s.remote != nil {
+		if err := own.newRemote(ctx, "/tests"); err != nil {
+			return nil, err
+		}
+		own.own = true
+	}
 	if err := own.collected(s, stage); err != nil {
 		own.release()
 		return nil, err

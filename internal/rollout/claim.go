@@ -36,6 +36,8 @@ type held struct {
 	goesOnFrom string
 	// services are the services beside the containers of the rollout; nil while there are none.
 	services *container.Services
+	// remote is the rollout's container in a Docker daemon; nil while there is none.
+	remote *container.Remote
 	// rescoring is the number of the rescoring that scores the rollout again; 0 if none does.
 	rescoring int
 }

@@ -46,7 +46,7 @@ func (r rolloutImages) open(ctx context.Context, s *sandboxSpec, begins bool) er
 	}
 	noted := filepath.Join(r.held.root(), fileImage)
 	if begins {
-		if s.image, err = all.Get(ctx, r.spec(s.task.Image()), r.told); err != nil {
+		if s.image, err = r.get(ctx, all, s.task.Image()); err != nil {
 			return err
 		}
 		err = errors.Join(r.keep(s.image), durable.WriteFile(noted, 0o600, func(w io.Writer) error {
@@ -56,7 +56,7 @@ func (r rolloutImages) open(ctx context.Context, s *sandboxSpec, begins bool) er
 	} else {
 		var digest []byte
 		if digest, err = os.ReadFile(noted); err == nil {
-			s.image, err = all.Reopen(string(digest))
+			s.image, err = r.reopen(ctx, all, string(digest))
 		}
 		if err == nil && s.image == nil {
 			return fault.Newf(fault.Unresumable, "the image %s in which the rollout was begun is not there any more", digest)
@@ -66,7 +66,7 @@ func (r rolloutImages) open(ctx context.Context, s *sandboxSpec, begins bool) er
 		s.release()
 		return err
 	}
-	s.folders.Image = s.image.Lower
+	s.folders.Image = r.layers(s.image)
 	s.folders.Workdir = path.Clean(cmp.Or(s.task.Config.Environment.Workdir, s.image.Config.WorkingDir, "/"))
 	return nil
 }
@@ -78,6 +78,40 @@ func (r rolloutImages) spec(i *tasks.Image) image.Spec {
 	return s
 }
 
+// get gets an image: on this machine, or in the daemon whose containers run the rollout.
+func (r rolloutImages) get(ctx context.Context, all *image.Images, i *tasks.Image) (*image.Image, error) {
+	if !r.remote() {
+		return all.Get(ctx, r.spec(i), r.told)
+	}
+	daemon, err := openDaemon(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return all.GetIn(ctx, daemon.Client, r.spec(i), r.told)
+}
+
+// reopen returns an image that was got before; nil if it is gone.
+func (r rolloutImages) reopen(ctx context.Context, all *image.Images, digest string) (*image.Image, error) {
+	if !r.remote() {
+		return all.Reopen(digest)
+	}
+	daemon, err := openDaemon(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return image.ReopenIn(ctx, daemon.Client, digest)
+}
+
+func (r rolloutImages) remote() bool { return r.held.isolation() == sandbox.IsolationDocker }
+
+// layers are the layers of an image on this machine. A daemon's image has none here.
+func (r rolloutImages) layers(i *image.Image) []string {
+	if r.remote() {
+		return []string{}
+	}
+	return i.Lower
+}
+
 // told logs a step that takes time.
 func (r rolloutImages) told(what string) {
 	r.held.host.Logger.Info(what, "rollout", r.held.claim.RolloutID)
@@ -85,7 +119,12 @@ func (r rolloutImages) told(what string) {
 
 // keep protects an image from garbage collection for as long as something needs it that may exist
 // without any process.
-func (r rolloutImages) keep(i *image.Image) error { return r.keepFor(i.Keep) }
+func (r rolloutImages) keep(i *image.Image) error {
+	if r.remote() { // nothing of the daemon is collected
+		return nil
+	}
+	return r.keepFor(i.Keep)
+}
 
 // keepServices is keep for the images of services, which are built where the services are started.
 func (r rolloutImages) keepServices(names []string) error {
@@ -124,9 +163,9 @@ func (r rolloutImages) openSeparate(ctx context.Context, s *sandboxSpec, stage *
 	}
 	digest := s.image.Digest
 	if want := s.task.VerifierImage(stage); want == nil {
-		s.image, err = all.Reopen(digest)
+		s.image, err = r.reopen(ctx, all, digest)
 	} else {
-		s.image, err = all.Get(ctx, r.spec(want), r.told)
+		s.image, err = r.get(ctx, all, want)
 		if err == nil {
 			err = r.keep(s.image)
 		}
@@ -137,13 +176,16 @@ func (r rolloutImages) openSeparate(ctx context.Context, s *sandboxSpec, stage *
 	case s.image == nil:
 		return fault.Newf(fault.Image, "the image %s is not there any more", digest)
 	}
-	s.folders.Image = s.image.Lower
+	s.folders.Image = r.layers(s.image)
 	s.folders.Workdir = path.Clean(cmp.Or(workdir, s.image.Config.WorkingDir, "/"))
 	return s.resolve()
 }
 
 // copyIn copies a file, or the content of a folder, to an inside path.
 func (s *sandboxSpec) copyIn(source, inside string) error {
+	if below, _ := s.folders.Locate(inside); below == "" && s.remote != nil {
+		return s.remote.Put(source, inside, s.networked(tasks.Network{}))
+	}
 	below, rel, done, err := s.at(inside)
 	if err != nil {
 		return err
@@ -158,6 +200,9 @@ func (s *sandboxSpec) at(inside string) (below, rel string, done func(), err err
 	below, rel = s.folders.Locate(inside)
 	if below != "" || s.image == nil {
 		return below, rel, func() {}, nil
+	}
+	if s.isolation == sandbox.IsolationDocker {
+		return s.fetch(inside)
 	}
 	if _, err := s.folders.Mounts(); err != nil { // it makes the folders
 		return "", "", nil, err

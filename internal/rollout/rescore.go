@@ -83,7 +83,7 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 	if err := h.find(); err != nil {
 		return out, err
 	}
-	defer func() { err = errors.Join(err, h.endServices(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, h.end(context.WithoutCancel(ctx))) }()
 	subject, err := h.subject(one.Segments, outputOf(one.Segments))
 	if err != nil {
 		return out, err

@@ -109,7 +109,7 @@ func (r *Rollout) Run(ctx context.Context) (err error) {
 	failpoint.Hit("rollout.claimed")
 	defer r.slot.Release()
 	commit := context.WithoutCancel(ctx)
-	defer func() { err = errors.Join(err, r.held.endServices(commit)) }()
+	defer func() { err = errors.Join(err, r.held.end(commit)) }()
 	if r.leftover != nil {
 		return r.leftover
 	}

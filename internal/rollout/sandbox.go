@@ -43,6 +43,10 @@ type sandboxSpec struct {
 	// while they do not run.
 	compose  *container.Compose
 	services *container.Services
+	// remote is the container in a Docker daemon; nil if the sandbox is none, or if the container is
+	// gone with the process that had it. own says that it is removed with the spec.
+	remote *container.Remote
+	own    bool
 }
 
 // release releases the resources of the sandboxes.
@@ -53,6 +57,9 @@ func (s *sandboxSpec) release() {
 	}
 	if s.image != nil {
 		s.image.Release()
+	}
+	if s.own {
+		_ = s.remote.Remove(context.Background()) // the next process that uses the daemon does it
 	}
 }
 
@@ -106,6 +113,11 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec,
 	if ref.Image {
 		if err := (rolloutImages{h}).open(ctx, s, begins); err != nil {
 			return nil, err
+		}
+		if s.isolation == sandbox.IsolationDocker {
+			if err := s.openRemote(ctx, h, begins); err != nil {
+				return nil, err
+			}
 		}
 	} else if task.HasImage() { // the plan is of an evalrun that could leave the image out
 		return nil, setupFault(errors.New(
@@ -178,7 +190,12 @@ func (s *sandboxSpec) config(network tasks.Network, user string) (sandbox.Config
 	if s.image != nil {
 		c.Root, c.User = s.folders.Layers(), cmp.Or(user, s.image.Config.User)
 	}
-	if c.Contained() {
+	if c.IsRemote() {
+		if s.remote == nil {
+			return c, errRemoteGone
+		}
+		c.Remote = s.remote
+	} else if c.Contained() {
 		if err := s.contain(&c); err != nil {
 			return c, err
 		}

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 
 	"github.com/evalrun/evalrun/internal/container"
 	"github.com/evalrun/evalrun/internal/fault"
@@ -73,4 +74,14 @@ func (h *held) endServices(ctx context.Context) error {
 	services := h.services
 	h.services = nil
 	return services.Close(ctx)
+}
+
+// end removes the services and the container of a daemon, which run on until the tests have ended.
+func (h *held) end(ctx context.Context) error {
+	err := h.endServices(ctx)
+	if h.remote != nil {
+		err = errors.Join(err, h.remote.Remove(ctx))
+		h.remote = nil
+	}
+	return err
 }

@@ -80,7 +80,7 @@ func (s *stageRunner) run(ctx context.Context, stages []tasks.Stage) (agent.Outc
 		}
 		out, err := s.disk.run(ctx, func(ctx context.Context) (agent.Outcome, error) { return s.runStage(ctx, stage) })
 		if err != nil {
-			return out, err
+			return faultOrError(err)
 		}
 		s.add(stage, &out)
 		if out.Output == nil || stage.Name == "" {

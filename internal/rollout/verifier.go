@@ -160,7 +160,7 @@ func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Comma
 		return sandbox.Command{}, err
 	}
 	cfg.Binds = append(cfg.Binds, sandbox.Bind{Host: spec.folders.Dir(workspace.FolderTests),
-		Inside: workspace.InsideTests, Writable: true})
+		Inside: workspace.InsideTests, Writable: !cfg.IsRemote()}) // of a copy nothing comes back
 	if spec.image == nil {
 		cfg.Binds = append(cfg.Binds, sandbox.Bind{Host: home, Inside: "/home/verifier", Writable: true})
 	}

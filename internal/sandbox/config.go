@@ -23,8 +23,9 @@ const (
 	IsolationBwrap = "bwrap"
 	// IsolationImage is bubblewrap too, with the root of an image in place of this machine's system.
 	IsolationImage = "image"
-	// IsolationPodman and IsolationDocker are containers of these engines.
+	// IsolationPodman is containers of podman on this machine.
 	IsolationPodman = "podman"
+	// IsolationDocker is containers of a Docker daemon, which need not be on this machine.
 	IsolationDocker = "docker"
 )
 
@@ -64,6 +65,9 @@ type Config struct {
 	// Space is the container in isolation by an engine. It is made with the Root, the Binds and the
 	// Visible paths of the first process that is started in it.
 	Space Space
+	// Remote is the container in isolation by a Docker daemon, which gets the Binds as copies. Visible,
+	// Hidden, Forwards, Exposes, Spawns and Own have no meaning there.
+	Remote Remote
 	// Binds are the files and folders of this machine that the processes get, and their places.
 	Binds []Bind
 	// Visible are paths of this machine that are seen read-only at the same place, such as an
@@ -119,14 +123,15 @@ type Forward struct {
 // have a network of their own.
 func (s *Config) Isolated() bool { return s != nil && s.Isolation != IsolationProcess }
 
-// Contained reports whether the processes live in a container of an engine.
-func (s *Config) Contained() bool {
-	return s != nil && (s.Isolation == IsolationPodman || s.Isolation == IsolationDocker)
-}
+// Contained reports whether the processes live in a container over a root of this machine.
+func (s *Config) Contained() bool { return s != nil && s.Isolation == IsolationPodman }
+
+// IsRemote reports whether the processes live where no file of this machine is.
+func (s *Config) IsRemote() bool { return s != nil && s.Isolation == IsolationDocker }
 
 // HasImage reports whether the programs and libraries are not those of this machine.
 func (s *Config) HasImage() bool {
-	return s != nil && s.Isolation == IsolationImage || s.Contained()
+	return s != nil && s.Isolation == IsolationImage || s.Contained() || s.IsRemote()
 }
 
 // Path translates an inside path into the one that a process in the space must be told. In bwrap
@@ -221,7 +226,11 @@ func (s *Config) check() error {
 	switch {
 	case s.Contained() && s.Space == nil:
 		return fmt.Errorf("isolation %q needs a container", s.Isolation)
-	case s.Contained(): // entering the space tells whether it can be made
+	case s.IsRemote() && s.Remote == nil:
+		return fmt.Errorf("isolation %q needs a container", s.Isolation)
+	case s.IsRemote() && len(s.Forwards)+len(s.entrances()) > 0:
+		return fmt.Errorf("isolation %q has no way to sockets of this machine", s.Isolation)
+	case s.Contained(), s.IsRemote(): // entering the space tells whether it can be made
 	default:
 		if err := Supported(s.Isolation); err != nil {
 			return err
@@ -231,7 +240,7 @@ func (s *Config) check() error {
 		if err := s.Root.check(); err != nil {
 			return err
 		}
-	} else if !s.Contained() && !users().MatchString(s.User) {
+	} else if !s.HasImage() && !users().MatchString(s.User) {
 		return fmt.Errorf("user %q: expected a name such as \"agent\", a number, or \"root\"", s.User)
 	}
 	taken := map[string]string{}

@@ -169,6 +169,15 @@ func (in *initProcess) startMain(ctx context.Context) (*child, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	if in.Remote != nil {
+		args := append([]string{string(in.Path)}, in.args()[1:]...)
+		cmd, err := in.remoteCommand(args, in.env(), string(in.Dir), "", true)
+		if err != nil {
+			return nil, err
+		}
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+		return in.start(cmd)
+	}
 	path, err := lookPath(string(in.Path), in.env())
 	if err != nil {
 		return nil, err

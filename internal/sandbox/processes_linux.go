@@ -14,7 +14,7 @@ import (
 // space alone. Since Linux 5.14 it does so for each user in each user namespace, and an ordinary
 // user's space is one. A process that makes another namespace in it is still counted in this one.
 func (c *Config) processLimit() int {
-	if !c.Isolated() || c.Contained() || os.Geteuid() == 0 ||
+	if !c.Isolated() || c.Contained() || c.IsRemote() || os.Geteuid() == 0 ||
 		cgroup.Missing()[cgroup.PIDs] == nil || !countsInNamespaces() {
 		return 0
 	}

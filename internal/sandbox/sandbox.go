@@ -79,6 +79,8 @@ type Command struct {
 	// ends the process if there is a Setup, a Forward, an Expose or a Spawn, and always in bwrap. A
 	// process that ends by signal n is then reported with exit status 128+n.
 	Executable string
+
+	remote []string // the program that Remote.Enter has returned
 }
 
 // needsInit reports whether the process is started by evalrun's own init.
@@ -123,7 +125,7 @@ type Process struct {
 	marker  string
 	shared  bool
 	ended   func()
-	space   Space // the container of the process; nil if it has none
+	space   interface{ Leave() error } // the container of the process; nil if it has none
 	started time.Time
 
 	stdin, stdout, stderr *os.File      // our ends of the pipes
@@ -157,6 +159,8 @@ func Start(c Command) (*Process, error) {
 	c.Env = append([]string{MarkerVar + "=" + c.Marker}, without(c.Env, MarkerVar)...)
 	if c.Config.Contained() {
 		p.space = c.Config.Space
+	} else if c.Config.IsRemote() {
+		p.space = c.Config.Remote
 	}
 	var err error
 	if p.cmd, p.init, err = c.prepare(); err != nil {
@@ -196,12 +200,12 @@ func Start(c Command) (*Process, error) {
 
 // start starts the process within its limits.
 func (p *Process) start(c *Command) (err error) {
-	if c.Config != nil && !c.Config.Contained() { // an engine keeps the limits of its containers
+	if c.Config != nil && !c.Config.Contained() && !c.Config.IsRemote() { // an engine keeps the limits of its containers
 		if p.group, err = cgroup.New(c.Marker, c.Config.Limits); err != nil {
 			return fmt.Errorf("limit what the process uses: %w", err)
 		}
 	}
-	if c.Config.Isolated() {
+	if c.Config.Isolated() && !c.Config.IsRemote() {
 		err = startIsolated(p.cmd, p.group)
 	} else if c.Tied {
 		err = startTied(p.cmd, p.group)
@@ -289,6 +293,8 @@ func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
 	}
 	if c.Config.Contained() {
 		err = c.Config.enter(cmd, c.Shared)
+	} else if c.Config.IsRemote() {
+		c.remote, err = c.Config.Remote.Enter(c.Config)
 	} else if c.Config.Isolated() {
 		err = c.Config.wrap(cmd, c.Env)
 	}

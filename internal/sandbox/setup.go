@@ -128,6 +128,8 @@ type orders struct {
 	// Alone says that the process is the only one of a container, so that no other process may be left
 	// at its end.
 	Alone bool
+	// Remote says that the processes are started elsewhere; nil if they are not.
+	Remote *remoteOrders
 }
 
 func (o *orders) args() []string { return strings.Split(string(o.Args), "\x00") }
@@ -221,6 +223,8 @@ func (c *Command) orders(grace time.Duration) orders {
 		}
 		o.Exposes, o.Processes = c.Config.Exposes, c.Config.processLimit()
 		switch {
+		case c.Config.IsRemote():
+			o.Remote = &remoteOrders{Program: c.remote, User: c.Config.User}
 		case c.Config.Contained():
 			o.Image, o.Alone = &imageOrders{User: c.Config.User, Own: c.Config.Own, Switch: true}, !c.Shared
 		case c.Config.Isolation == IsolationImage:

@@ -99,10 +99,13 @@ func (in *initProcess) command(c SetupCommand, leader bool) (*exec.Cmd, error) {
 		args = []string{"/bin/sh", "-c", c.Command}
 	}
 	dir := cmp.Or(c.Dir, string(in.Dir))
+	env := append(in.env(), without(c.Env, MarkerVar)...)
+	if in.Remote != nil {
+		return in.remoteCommand(args, env, dir, c.User, leader)
+	}
 	if _, err := os.Stat(dir); err != nil && dir != "" { // otherwise the program would seem to be missing
 		return nil, fmt.Errorf("its folder: %w", err)
 	}
-	env := append(in.env(), without(c.Env, MarkerVar)...)
 	path, err := lookPath(args[0], env)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 const (
 	Bwrap     = "EVALRUN_BWRAP"     // bubblewrap
 	Podman    = "EVALRUN_PODMAN"    // podman, with the user root
+	Docker    = "EVALRUN_DOCKER"    // dockerd, with the user root
 	Python    = "EVALRUN_PYTHON"    // python3
 	LangGraph = "EVALRUN_LANGGRAPH" // the virtual environment of fixtures/langgraph
 	Data      = "EVALRUN_DATA"      // published eval sets and tasks, beside the checkout

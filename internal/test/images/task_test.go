@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	closePodman()
 	closeUser()
+	closeDocker()
 	_ = os.RemoveAll(programs)
 	os.Exit(code)
 }
@@ -42,6 +43,8 @@ const (
 	asImage  way = sandbox.IsolationImage
 	asPodman way = sandbox.IsolationPodman
 	asUser   way = "ordinary user"
+	// asDocker is in containers of a daemon that shares neither files nor a network with this machine.
+	asDocker way = sandbox.IsolationDocker
 )
 
 // isolation is the kind of isolation.
@@ -57,7 +60,7 @@ type task struct {
 	t   *testing.T
 	dir string
 	way way
-	// isolation is image or podman.
+	// isolation is image, podman or docker.
 	isolation string
 	// env are further variables of evalrun.
 	env []string
@@ -66,15 +69,24 @@ type task struct {
 // newTask makes a task of a task.toml, lines of a Dockerfile, a solution and tests.
 func newTask(t *testing.T, w way, config, dockerfile, solution, test string) *task {
 	t.Helper()
-	testenv.NeedPodman(t)
-	testenv.Need(t, testenv.Bwrap, sandbox.ImageAvailable())
+	if w == asDocker {
+		testenv.NeedDocker(t)
+	} else {
+		testenv.NeedPodman(t)
+		testenv.Need(t, testenv.Bwrap, sandbox.ImageAvailable())
+	}
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}
 	k := &task{t: t, way: w, isolation: w.isolation()}
-	if w == asUser {
+	switch w {
+	case asUser:
 		k.dir = theUser(t).folder(t)
-	} else {
+	case asDocker:
+		k.dir = t.TempDir()
+		k.env = []string{"DOCKER_HOST=" + theDaemon(t).Host}
+		dockerfile += "LABEL test=\"" + t.Name() + "\"\n"
+	default:
 		k.dir = t.TempDir()
 	}
 	if err := os.MkdirAll(k.path("environment"), 0o755); err != nil {
@@ -173,9 +185,16 @@ func (k *task) log() string {
 }
 
 // inEach runs a test in every way that tasks are run in their images.
-func inEach(t *testing.T, test func(t *testing.T, w way)) {
+func inEach(t *testing.T, test func(t *testing.T, w way)) { inWays(t, test, asImage, asPodman, asUser) }
+
+// inAll is inEach for tests whose agent is the oracle, which runs in a daemon's containers too.
+func inAll(t *testing.T, test func(t *testing.T, w way)) {
+	inWays(t, test, asImage, asPodman, asUser, asDocker)
+}
+
+func inWays(t *testing.T, test func(t *testing.T, w way), ways ...way) {
 	t.Parallel()
-	for _, w := range []way{asImage, asPodman, asUser} {
+	for _, w := range ways {
 		t.Run(string(w), func(t *testing.T) {
 			t.Parallel()
 			test(t, w)

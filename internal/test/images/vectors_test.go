@@ -27,7 +27,7 @@ func TestDiskLimitOverAnImage(t *testing.T) {
 // Only docker-compose.yaml says which services a task needs. What has another name is a file like
 // all others.
 func TestComposeFileOfAnotherNameIsData(t *testing.T) {
-	inEach(t, func(t *testing.T, w way) {
+	inAll(t, func(t *testing.T, w way) {
 		k := newTask(t, w, plain, "COPY docker-compose.yml /data/\n", "", `[ "$(cat /data/docker-compose.yml)" = "services: [no" ]`)
 		k.write("environment/docker-compose.yml", "services: [no\n")
 		k.passes()
@@ -37,7 +37,7 @@ func TestComposeFileOfAnotherNameIsData(t *testing.T) {
 // A Dockerfile of several stages, with what it takes from one to the next, with owners, and with what
 // is left out.
 func TestDockerfileOfSeveralStages(t *testing.T) {
-	inEach(t, func(t *testing.T, w way) {
+	inAll(t, func(t *testing.T, w way) {
 		owner := "; [ $(stat -c %U /from/a) = app ]"
 		if w == asUser { // who has only files of its own
 			owner = ""

@@ -1,0 +1,430 @@
+package container
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/docker"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// labelMachine is the label of the containers of a daemon with the machine of the process that has
+// made one, since a daemon may serve several machines.
+const labelMachine = "dev.evalrun.machine"
+
+// Daemon is a Docker daemon in whose containers rollouts run.
+type Daemon struct {
+	*docker.Client
+	// bridged says that the daemon has its usual network.
+	bridged bool
+}
+
+var openedDaemon struct {
+	sync.Mutex
+	*Daemon
+}
+
+// OpenDaemon finds the daemon that the environment names. The first time it removes the containers
+// that killed processes of this machine have left there. The error says what to do.
+func OpenDaemon(ctx context.Context) (*Daemon, error) {
+	openedDaemon.Lock()
+	defer openedDaemon.Unlock()
+	if openedDaemon.Daemon != nil {
+		return openedDaemon.Daemon, nil
+	}
+	if owner(os.Getpid()) == "" {
+		return nil, fmt.Errorf("isolation \"docker\" can be had on Linux only, and this is %s: what a killed process leaves would not be found", runtime.GOOS)
+	}
+	client, err := docker.Open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("isolation \"docker\" cannot be had: %w", err)
+	}
+	d := &Daemon{Client: client}
+	if _, err := d.Sweep(ctx); err != nil {
+		return nil, err
+	}
+	if d.bridged, err = d.HasNetwork(ctx, NetworkBridge); err != nil {
+		return nil, err
+	}
+	openedDaemon.Daemon = d
+	return d, nil
+}
+
+// Sweep removes the containers whose evalrun is gone. It returns how many these were.
+func (d *Daemon) Sweep(ctx context.Context) (removed int, err error) {
+	found, err := d.List(ctx, labelOwner)
+	if err != nil {
+		return 0, fmt.Errorf("list the containers of the Docker daemon: %w", err)
+	}
+	for id, labels := range found {
+		if !isLeft(labels) {
+			continue
+		}
+		if failed := d.Remove(ctx, id); failed != nil {
+			err = errors.Join(err, fmt.Errorf("remove the container %s, which a killed evalrun has left: %w", id, failed))
+			continue
+		}
+		removed++
+	}
+	return removed, err
+}
+
+// isLeft reports whether labels are those of a container that a dead process of this machine has
+// made.
+func isLeft(labels map[string]string) bool {
+	return labels[labelRollout] != "" && labels[labelMachine] == machine() && isGone(labels[labelOwner])
+}
+
+// machine is the id of this machine, which it keeps when it starts anew; empty if it has none.
+func machine() string {
+	id, err := os.ReadFile("/etc/machine-id")
+	if len(strings.TrimSpace(string(id))) == 0 || err != nil {
+		name, _ := os.Hostname()
+		return "host-" + short(name)
+	}
+	return short(strings.TrimSpace(string(id))) // who may see labels need not know the id
+}
+
+// RemoteSpec says what a container of a daemon is made of.
+type RemoteSpec struct {
+	// Rollout is the marker of the rollout. Part distinguishes the containers of one rollout.
+	Rollout, Part string
+	// Image is the digest of an image of the daemon.
+	Image, Workdir string
+	Limits         Limits
+	// Executable is the evalrun program.
+	Executable string
+}
+
+// Remote is a container of a daemon. It is made when something is put into it, and keeps its files
+// until Remove, while its processes end with each Leave.
+type Remote struct {
+	daemon *Daemon
+	spec   RemoteSpec
+
+	mu      sync.Mutex
+	id      string // empty while there is none
+	network string
+	places  []sandbox.Bind
+}
+
+// NewRemote describes a container that is yet to be made.
+func (d *Daemon) NewRemote(s RemoteSpec) *Remote { return &Remote{daemon: d, spec: s} }
+
+// remoteTimeout is how long the daemon may take to start or to end a container, or for one archive.
+const remoteTimeout = 10 * time.Minute
+
+func withinTime() (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(context.Background(), remoteTimeout,
+		fmt.Errorf("the Docker daemon took longer than %v", remoteTimeout))
+}
+
+// network is the network of a container that may reach everything, or nothing.
+func (d *Daemon) network(public bool) string {
+	switch {
+	case !public:
+		return NetworkNone
+	case d.bridged:
+		return NetworkBridge
+	}
+	return NetworkHost
+}
+
+// Switches reports whether a container can be kept off the network for some of its processes alone.
+func (d *Daemon) Switches() bool { return d.bridged }
+
+// create makes the container if there is none.
+func (r *Remote) create(ctx context.Context, network string) error {
+	if r.id != "" {
+		return nil
+	}
+	name := containerName(r.spec.Rollout + r.spec.Part)
+	spec := docker.Spec{Image: r.spec.Image, User: "0:0", WorkingDir: r.spec.Workdir,
+		// It reaps what the processes leave behind. kill -1 ends its sleep, but not itself.
+		Entrypoint: []string{"/bin/sh", "-c", "while :; do sleep 3600 & wait; done"},
+		Labels:     map[string]string{labelMachine: machine()},
+		HostConfig: r.spec.Limits.hostConfig()}
+	for _, l := range labels(r.spec.Rollout) {
+		key, value, _ := strings.Cut(l, "=")
+		spec.Labels[key] = value
+	}
+	spec.Healthcheck.Test = []string{"NONE"}
+	spec.HostConfig.NetworkMode = network
+	id, err := r.daemon.Create(ctx, name, spec)
+	if docker.IsStatus(err, http.StatusConflict) {
+		if err := r.takeName(ctx, name); err != nil {
+			return err
+		}
+		id, err = r.daemon.Create(ctx, name, spec)
+	}
+	if err != nil {
+		return fmt.Errorf("create a container: %w", err)
+	}
+	r.id, r.network = id, network
+	return nil
+}
+
+// takeName removes the container of an earlier holder of the rollout. The caller holds the rollout,
+// so nobody works in it any more.
+func (r *Remote) takeName(ctx context.Context, name string) error {
+	there, err := r.daemon.Inspect(ctx, name)
+	if docker.IsMissing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if there.Config.Labels[labelRollout] != r.spec.Rollout {
+		return fmt.Errorf("the Docker daemon has a container %s that is not evalrun's; rename or remove it", name)
+	}
+	return r.daemon.Remove(ctx, there.ID)
+}
+
+// hostConfig are the limits in the words of the daemon.
+func (l Limits) hostConfig() docker.HostConfig {
+	h := docker.HostConfig{Memory: int64(l.MemoryMB) << 20, MemorySwap: int64(l.MemoryMB) << 20,
+		NanoCpus: int64(l.CPUs * 1e9), PidsLimit: int64(l.PIDs)}
+	if l.GPUs > 0 {
+		h.DeviceRequests = []docker.DeviceRequest{{Count: l.GPUs, Capabilities: [][]string{{"gpu"}}}}
+	}
+	return h
+}
+
+// Enter implements [sandbox.Remote].
+func (r *Remote) Enter(cfg *sandbox.Config) ([]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ctx, cancel := withinTime()
+	defer cancel()
+	network := r.daemon.network(cfg.Network)
+	if err := r.create(ctx, network); err != nil {
+		return nil, err
+	}
+	if r.network != network {
+		if err := r.daemon.Move(ctx, r.id, r.network, network); err != nil {
+			return nil, fmt.Errorf("change the network of the container: %w", err)
+		}
+		r.network = network
+	}
+	if err := r.daemon.Start(ctx, r.id); err != nil {
+		return nil, fmt.Errorf("start the container, whose image needs /bin/sh: %w", err)
+	}
+	if err := r.clear(ctx); err != nil {
+		return nil, err
+	}
+	for _, b := range cfg.Binds {
+		if err := r.put(ctx, b.Host, b.Inside); err != nil {
+			return nil, err
+		}
+	}
+	r.places = slices.Clone(cfg.Binds)
+	return []string{r.spec.Executable, execCommand, r.daemon.Host(), r.id}, nil
+}
+
+// clear removes what was brought for the process before, such as the solution.
+func (r *Remote) clear(ctx context.Context) error {
+	if len(r.places) == 0 {
+		return nil
+	}
+	args := []string{"/bin/rm", "-rf", "--"}
+	for _, b := range r.places {
+		args = append(args, path.Clean(b.Inside))
+	}
+	var said strings.Builder
+	status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: args, User: "0:0", WorkingDir: "/"}, docker.Streams{Out: &said, Err: &said})
+	if err == nil && status != 0 {
+		err = fmt.Errorf("exit status %d: %s", status, strings.TrimSpace(said.String()))
+	}
+	if err != nil {
+		return fmt.Errorf("%s in the container: %w", strings.Join(args, " "), err)
+	}
+	r.places = nil
+	return nil
+}
+
+// Put copies a file or a folder of this machine to a path of the container, to what is there. No
+// process may run in it.
+func (r *Remote) Put(source, inside string, public bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ctx, cancel := withinTime()
+	defer cancel()
+	if err := r.create(ctx, r.daemon.network(public)); err != nil {
+		return err
+	}
+	return r.put(ctx, source, inside)
+}
+
+func (r *Remote) put(ctx context.Context, source, inside string) error {
+	in, out := io.Pipe()
+	written := make(chan error, 1)
+	go func() {
+		a := tar.NewWriter(out)
+		err := errors.Join(docker.AddTree(a, source, strings.TrimPrefix(path.Clean(inside), "/")), a.Close())
+		out.CloseWithError(err)
+		written <- err
+	}()
+	err := r.daemon.Put(ctx, r.id, in)
+	_ = in.CloseWithError(io.ErrClosedPipe)
+	if failed := <-written; failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
+		err = failed
+	}
+	if err != nil {
+		return fmt.Errorf("put %s into the container: %w", inside, err)
+	}
+	return nil
+}
+
+// maxOut is how much is taken out of a container at once.
+const maxOut = 8 << 30
+
+// Get copies a file or a folder of the container to a path of this machine, in place of what is
+// there. It is no error if the container has no such path: nothing is there then.
+func (r *Remote) Get(inside, to string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := os.RemoveAll(to); err != nil || r.id == "" {
+		return err
+	}
+	ctx, cancel := withinTime()
+	defer cancel()
+	return r.get(ctx, inside, to)
+}
+
+func (r *Remote) get(ctx context.Context, inside, to string) error {
+	if path.Clean(inside) == "/" {
+		return fault.New(fault.DiskLimit, "the whole root of a container is not taken out; name the folders that are needed")
+	}
+	between := to + ".part"
+	if err := errors.Join(os.RemoveAll(between), os.MkdirAll(between, 0o700)); err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(between) }() // it is removed again before the next use
+	archive, err := r.daemon.Get(ctx, r.id, inside)
+	if docker.IsMissing(err) {
+		return nil
+	}
+	if err == nil {
+		err = errors.Join(docker.Extract(archive, between, maxOut), archive.Close())
+		if err == nil {
+			return os.Rename(filepath.Join(between, docker.Extracted), to)
+		}
+	}
+	switch {
+	case errors.Is(err, docker.ErrTooLarge):
+		return fault.Newf(fault.DiskLimit, "%s of the container is larger than %d MB, and is not taken out", inside, maxOut>>20)
+	case err != nil:
+		return fmt.Errorf("take %s out of the container: %w", inside, err)
+	}
+	return nil
+}
+
+// Leave implements [sandbox.Remote].
+func (r *Remote) Leave() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.id == "" {
+		return nil
+	}
+	ctx, cancel := withinTime()
+	defer cancel()
+	if err := r.daemon.Kill(ctx, r.id); err != nil {
+		return fmt.Errorf("end the processes of the container: %w", err)
+	}
+	var err error
+	for _, b := range r.places {
+		if b.Writable {
+			err = errors.Join(err, r.back(ctx, b))
+		}
+	}
+	return err
+}
+
+// back replaces the content of a folder of this machine by what the container has at its place.
+func (r *Remote) back(ctx context.Context, b sandbox.Bind) error {
+	got := filepath.Clean(b.Host) + ".got"
+	err := errors.Join(os.RemoveAll(got), r.get(ctx, b.Inside, got))
+	info, missing := os.Lstat(got)
+	if err == nil && (missing != nil || !info.IsDir()) { // it was removed, or is no folder any more
+		err = errors.Join(os.RemoveAll(got), os.Mkdir(got, 0o755))
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.RemoveAll(b.Host), os.Rename(got, b.Host))
+}
+
+// Remove removes the container, if there is one, with everything in it.
+func (r *Remote) Remove(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.id == "" {
+		return nil
+	}
+	err := r.daemon.Remove(ctx, r.id)
+	if err == nil {
+		r.id, r.places = "", nil
+	}
+	return err
+}
+
+// execCommand is the hidden command that stands for a process in a container of a daemon.
+const execCommand = "container-exec"
+
+// execFailed is its exit status if the daemon has failed.
+const execFailed = 125
+
+// ExecMain must be called first in main of a program that is given as [RemoteSpec].Executable. If
+// this process was started for a command in a container of a daemon, ExecMain runs it there and does
+// not return.
+func ExecMain() {
+	if len(os.Args) != 4 || os.Args[1] != execCommand {
+		return
+	}
+	var c sandbox.RemoteCommand
+	err := json.Unmarshal([]byte(os.Getenv(sandbox.RemoteVar)), &c)
+	status := execFailed
+	if err == nil {
+		status, err = execIn(os.Args[2], os.Args[3], c)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "evalrun: the Docker daemon:", err)
+		status = execFailed
+	}
+	os.Exit(status)
+}
+
+// execIn runs a command in a container. At SIGTERM it asks all processes there to end: the daemon
+// sends signals only to a container's first.
+func execIn(host, id string, c sandbox.RemoteCommand) (int, error) {
+	ctx := context.Background()
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
+	d, err := docker.OpenHost(ctx, host)
+	if err != nil {
+		return 0, err
+	}
+	go func() {
+		<-terminated
+		ask := docker.Exec{Cmd: []string{"/bin/sh", "-c", "kill -TERM -1"}, User: "0:0", WorkingDir: "/"}
+		_, _ = d.Run(ctx, id, ask, docker.Streams{Out: io.Discard, Err: io.Discard}) // SIGKILL follows
+	}()
+	return d.Run(ctx, id, docker.Exec{Cmd: c.Args, Env: c.Env, User: c.User, WorkingDir: c.Dir},
+		docker.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+}

@@ -1,0 +1,141 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Spec is a container to be made. The field names are those of the API.
+type Spec struct {
+	Image      string
+	User       string
+	WorkingDir string
+	Entrypoint []string
+	Cmd        []string
+	Labels     map[string]string
+	// Healthcheck {"NONE"} keeps the daemon from running that of the image.
+	Healthcheck struct{ Test []string }
+	HostConfig  HostConfig
+}
+
+// HostConfig has the limits of a container, and its network.
+type HostConfig struct {
+	NetworkMode    string
+	Memory         int64           `json:",omitempty"`
+	MemorySwap     int64           `json:",omitempty"`
+	NanoCpus       int64           `json:",omitempty"`
+	PidsLimit      int64           `json:",omitempty"`
+	DeviceRequests []DeviceRequest `json:",omitempty"`
+}
+
+// DeviceRequest asks for GPUs.
+type DeviceRequest struct {
+	Count        int
+	Capabilities [][]string
+}
+
+// Container is what the daemon says of a container.
+type Container struct {
+	ID     string `json:"Id"`
+	Config struct{ Labels map[string]string }
+}
+
+func container(id string) string { return "/containers/" + url.PathEscape(id) }
+
+// Create makes a container with a name and returns its id.
+func (c *Client) Create(ctx context.Context, name string, s Spec) (string, error) {
+	var made struct{ ID string }
+	err := c.call(ctx, http.MethodPost, "/containers/create", url.Values{"name": {name}}, s, &made)
+	return made.ID, err
+}
+
+// Start starts a container.
+func (c *Client) Start(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodPost, container(id)+"/start", nil, nil, nil)
+}
+
+// Kill ends all processes of a container, and waits for their end. It is no error if there are none.
+func (c *Client) Kill(ctx context.Context, id string) error {
+	err := c.call(ctx, http.MethodPost, container(id)+"/kill", nil, nil, nil)
+	if err != nil && !IsStatus(err, http.StatusConflict) { // it does not run
+		return err
+	}
+	return c.call(ctx, http.MethodPost, container(id)+"/wait", url.Values{"condition": {"not-running"}}, nil, nil)
+}
+
+// Remove removes a container with its anonymous volumes, whether it runs or not. A missing one is no
+// error, and neither is one that somebody else removes at the same time.
+func (c *Client) Remove(ctx context.Context, id string) error {
+	err := c.call(ctx, http.MethodDelete, container(id), url.Values{"force": {"1"}, "v": {"1"}}, nil, nil)
+	if IsMissing(err) || IsStatus(err, http.StatusConflict) && strings.Contains(err.Error(), "already in progress") {
+		return nil
+	}
+	return err
+}
+
+// Inspect describes the container with an id or a name.
+func (c *Client) Inspect(ctx context.Context, id string) (out Container, err error) {
+	err = c.call(ctx, http.MethodGet, container(id)+"/json", nil, nil, &out)
+	return out, err
+}
+
+// List returns the containers that have a label, also those that do not run: their labels by their
+// ids.
+func (c *Client) List(ctx context.Context, label string) (map[string]map[string]string, error) {
+	filters, err := json.Marshal(map[string][]string{"label": {label}})
+	if err != nil {
+		return nil, err
+	}
+	var found []struct {
+		ID     string `json:"Id"`
+		Labels map[string]string
+	}
+	err = c.call(ctx, http.MethodGet, "/containers/json", url.Values{"all": {"1"}, "filters": {string(filters)}}, nil, &found)
+	out := map[string]map[string]string{}
+	for _, one := range found {
+		out[one.ID] = one.Labels
+	}
+	return out, err
+}
+
+// HasNetwork reports whether the daemon has a network.
+func (c *Client) HasNetwork(ctx context.Context, name string) (bool, error) {
+	err := c.call(ctx, http.MethodGet, "/networks/"+url.PathEscape(name), nil, nil, nil)
+	if IsMissing(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Move takes a container from one network to another.
+func (c *Client) Move(ctx context.Context, id, from, to string) error {
+	what := map[string]any{"Container": id}
+	err := c.call(ctx, http.MethodPost, "/networks/"+url.PathEscape(from)+"/disconnect", nil, what, nil)
+	if err == nil {
+		err = c.call(ctx, http.MethodPost, "/networks/"+url.PathEscape(to)+"/connect", nil, what, nil)
+	}
+	return err
+}
+
+// Put unpacks an archive over the root of a container.
+func (c *Client) Put(ctx context.Context, id string, archive io.Reader) error {
+	answer, err := c.request(ctx, http.MethodPut, container(id)+"/archive", url.Values{"path": {"/"}}, archive, "application/x-tar")
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}
+
+// Get returns an archive of a file or folder of a container. Its entries begin with the last element
+// of the path. The caller closes it.
+func (c *Client) Get(ctx context.Context, id, path string) (io.ReadCloser, error) {
+	answer, err := c.request(ctx, http.MethodGet, container(id)+"/archive", url.Values{"path": {path}}, nil, "")
+	if err != nil {
+		return nil, err
+	}
+	return answer.Body, nil
+}

@@ -1,0 +1,217 @@
+// Package docker speaks to a Docker daemon by its API, and shares nothing else with it: no files, no
+// network, no clock. It has only those calls that evalrun needs: images are built and pulled,
+// containers are made, started and removed, files go in and out as archives, and programs are run
+// in containers. It knows nothing of tasks and rollouts, and decides nothing about what is removed.
+package docker
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// DefaultHost is where a daemon is looked for if DOCKER_HOST is not set.
+	DefaultHost = "unix:///var/run/docker.sock"
+	// oldestAPI and newestAPI bound the versions of the API that are spoken. The oldest is that of
+	// Docker 20.10.
+	oldestAPI = 41
+	newestAPI = 47
+	// openTimeout is how long a daemon may take to say that it is there.
+	openTimeout = 20 * time.Second
+	// maxAnswer bounds an answer that is read as a whole.
+	maxAnswer = 16 << 20
+)
+
+// Client is a connection to a daemon. Its methods can be called concurrently.
+type Client struct {
+	// Platform is that of the daemon's containers, such as linux/amd64.
+	Platform string
+
+	host    string // as in DOCKER_HOST
+	network string
+	address string
+	version string // of the API, such as v1.41
+	http    *http.Client
+}
+
+// Host returns the daemon's address, as in DOCKER_HOST.
+func (c *Client) Host() string { return c.host }
+
+// Open asks the daemon that the environment names whether it is there. The error says what to do.
+func Open(ctx context.Context) (*Client, error) {
+	if os.Getenv("DOCKER_TLS_VERIFY") != "" {
+		return nil, errors.New("DOCKER_TLS_VERIFY is set, and daemons behind TLS are not spoken to: name one with DOCKER_HOST=unix:///... or tcp://... on a network that you trust")
+	}
+	if name := os.Getenv("DOCKER_CONTEXT"); name != "" && os.Getenv("DOCKER_HOST") == "" {
+		return nil, fmt.Errorf("DOCKER_CONTEXT is %q, and contexts are not read: name the daemon with DOCKER_HOST (docker context inspect %q shows its address)",
+			name, name)
+	}
+	return OpenHost(ctx, cmp.Or(os.Getenv("DOCKER_HOST"), DefaultHost))
+}
+
+// OpenHost is Open for the daemon at an address.
+func OpenHost(ctx context.Context, host string) (*Client, error) {
+	c, err := client(host)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("it has not answered within %v", openTimeout))
+	defer cancel()
+	var is struct{ Version, APIVersion, MinAPIVersion, Os, Arch string }
+	if err := c.call(ctx, http.MethodGet, "/version", nil, nil, &is); err != nil {
+		return nil, fmt.Errorf("the Docker daemon at %s does not answer: %w; start it, or name another with DOCKER_HOST", host, err)
+	}
+	newest, oldest := minor(is.APIVersion), minor(is.MinAPIVersion)
+	switch {
+	case newest < 0:
+		return nil, fmt.Errorf("what answers at %s is no Docker daemon: it names no version of the API", host)
+	case newest < oldestAPI:
+		return nil, fmt.Errorf("the Docker daemon at %s is too old: it is %s with API %s, and API 1.%d (Docker 20.10) is needed",
+			host, is.Version, is.APIVersion, oldestAPI)
+	case oldest > newestAPI:
+		return nil, fmt.Errorf("the Docker daemon at %s is too new: its oldest API is %s, and 1.%d is the newest that is spoken",
+			host, is.MinAPIVersion, newestAPI)
+	case is.Os != "linux":
+		return nil, fmt.Errorf("the Docker daemon at %s runs containers of %s, and tasks need those of Linux", host, is.Os)
+	}
+	c.version = "/v1." + strconv.Itoa(min(newest, newestAPI))
+	c.Platform = is.Os + "/" + is.Arch
+	return c, nil
+}
+
+// minor is the second number of a version 1.N; -1 if it is none.
+func minor(version string) int {
+	text, ok := strings.CutPrefix(version, "1.")
+	n, err := strconv.Atoi(text)
+	if !ok || err != nil {
+		return -1
+	}
+	return n
+}
+
+// client makes a client for a host, which has not been asked yet.
+func client(host string) (*Client, error) {
+	c := &Client{host: host}
+	scheme, rest, _ := strings.Cut(host, "://")
+	switch {
+	case scheme == "unix" && strings.HasPrefix(rest, "/"):
+		c.network, c.address = "unix", rest
+	case scheme == "tcp" && rest != "" && !strings.ContainsAny(rest, "/@"):
+		c.network, c.address = "tcp", rest
+		if _, _, err := net.SplitHostPort(rest); err != nil {
+			return nil, fmt.Errorf("DOCKER_HOST is %q: expected tcp://HOST:PORT: %w", host, err)
+		}
+	case scheme == "ssh":
+		return nil, fmt.Errorf("DOCKER_HOST is %q, and daemons are not reached over ssh: forward its socket (ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST) and set DOCKER_HOST=unix:///tmp/docker.sock",
+			host)
+	default:
+		return nil, fmt.Errorf("DOCKER_HOST is %q: expected unix:///PATH or tcp://HOST:PORT", host)
+	}
+	// Proxies of the environment are not for the daemon.
+	c.http = &http.Client{Transport: &http.Transport{DisableCompression: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) }}}
+	return c, nil
+}
+
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, c.network, c.address)
+}
+
+// Error is an answer of the daemon that says no.
+type Error struct {
+	Status  int
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// IsStatus reports whether the daemon has answered with an HTTP status.
+func IsStatus(err error, status int) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Status == status
+}
+
+// IsMissing reports whether the daemon has said that what was asked for does not exist.
+func IsMissing(err error) bool { return IsStatus(err, http.StatusNotFound) }
+
+// request sends a request. The caller closes the body of the answer, whose status is below 400.
+func (c *Client) request(ctx context.Context, method, path string, query url.Values, body io.Reader, kind string) (*http.Response, error) {
+	at := "http://docker" + c.version + path
+	if len(query) > 0 {
+		at += "?" + query.Encode()
+	}
+	r, err := http.NewRequestWithContext(ctx, method, at, body)
+	if err != nil {
+		return nil, err
+	}
+	if kind != "" {
+		r.Header.Set("Content-Type", kind)
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		var wrapped *url.Error // its text is the made-up address
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return nil, err
+	}
+	if answer.StatusCode < 400 {
+		return answer, nil
+	}
+	defer func() { _ = answer.Body.Close() }()
+	return nil, refusal(answer)
+}
+
+// refusal reads what the daemon has refused something with.
+func refusal(answer *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	var said struct{ Message string }
+	if json.Unmarshal(text, &said) != nil || said.Message == "" {
+		said.Message = cmp.Or(strings.TrimSpace(string(text)), answer.Status)
+	}
+	return &Error{answer.StatusCode, said.Message}
+}
+
+// call sends in as JSON, unless it is nil, and decodes the answer into out, unless that is nil.
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	var body io.Reader
+	kind := ""
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body, kind = bytes.NewReader(data), "application/json"
+	}
+	answer, err := c.request(ctx, method, path, query, body, kind)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return fmt.Errorf("the answer of the Docker daemon broke off: %w", err)
+	case out == nil:
+		return nil
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return fmt.Errorf("the answer of the Docker daemon is not what its API says: %w", err)
+	}
+	return nil
+}

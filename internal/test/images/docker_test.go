@@ -1,0 +1,279 @@
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/evalrun/evalrun/internal/container"
+	"github.com/evalrun/evalrun/internal/docker"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/testenv"
+)
+
+var (
+	dockerStarted bool // by a test; TestMain ends it
+	startDocker   = sync.OnceValues(func() (*testenv.RemoteDocker, error) {
+		dockerStarted = true
+		return testenv.StartDocker()
+	})
+)
+
+// theDaemon is the daemon of this package's tests.
+func theDaemon(t *testing.T) *testenv.RemoteDocker {
+	t.Helper()
+	testenv.NeedDocker(t)
+	d, err := startDocker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func closeDocker() {
+	if !dockerStarted {
+		return
+	}
+	if d, err := startDocker(); err == nil {
+		if err := d.End(); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// client is a client of the daemon.
+func client(t *testing.T) *docker.Client {
+	t.Helper()
+	c, err := docker.OpenHost(t.Context(), theDaemon(t).Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// containers are those in the daemon that were made of the task's image, which has a label of the test.
+func (k *task) containers() (ids []string) {
+	k.t.Helper()
+	found, err := client(k.t).List(k.t.Context(), "test="+k.t.Name())
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return slices.Collect(maps.Keys(found))
+}
+
+// waiting is a solution that waits for a file, so that a test can act meanwhile.
+const waiting = "echo once >>/opt/b; while [ ! -e /opt/go ]; do sleep 0.1; done"
+
+// Given an evalrun that is killed while its agent runs in a container, then the next process that uses
+// the daemon removes the container and runs the rollout again, and removes nothing of others.
+func TestKilledWithADaemon(t *testing.T) {
+	t.Parallel()
+	k := newTask(t, asDocker, plain, "", waiting, `[ "$(cat /opt/b)" = once ]`)
+	k.env = append(k.env, "EVALRUN_LEASE=900ms")
+	c := client(t)
+	run := []string{"run", "--wait", "--isolation", k.isolation, "--run-id", "r", "-o", "results.json", "--agent", "oracle", "task"}
+	started := func(but string) (cmd *exec.Cmd, id string) {
+		cmd = k.command(run...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if !testenv.Eventually(func() bool {
+			for _, one := range k.containers() {
+				if one != but && runs(t, c, one, "/bin/sh", "-c", "[ -e /opt/b ]") {
+					id = one
+				}
+			}
+			return id != ""
+		}) {
+			t.Fatal("the agent does not run in a container")
+		}
+		return cmd, id
+	}
+	first, left := started("")
+	_ = first.Process.Kill()
+	_ = first.Wait()
+	second, id := started(left)
+	if _, err := c.Inspect(t.Context(), left); !docker.IsMissing(err) {
+		t.Errorf("the container of the killed process: %v", err)
+	}
+	if !runs(t, c, id, "/bin/sh", "-c", ": >/opt/go") {
+		t.Error("the agent could not be told to go on")
+	}
+	if err := second.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, k.log())
+	}
+	if r := k.results(); r.Score == nil || *r.Score != 1 {
+		t.Errorf("%+v\n%s", r, k.log())
+	}
+	if left := k.containers(); len(left) > 0 {
+		t.Errorf("containers are left: %v", left)
+	}
+}
+
+// runs reports whether a program runs in a container and succeeds.
+func runs(t *testing.T, c *docker.Client, id string, args ...string) bool {
+	status, err := c.Run(t.Context(), id, docker.Exec{Cmd: args}, docker.Streams{Out: io.Discard, Err: io.Discard})
+	return err == nil && status == 0
+}
+
+// An agent that goes on after its time, whatever it does with SIGTERM, is ended with everything that
+// it has started, and its container is removed.
+func TestTimeLimitInADaemon(t *testing.T) {
+	t.Parallel()
+	k := newTask(t, asDocker, plain+"[agent]\ntimeout_sec = 2\n", "", "trap '' TERM; while :; do sleep 0.1; done", "")
+	out := k.evalrun(3, "run", "--isolation", k.isolation, "-o", "results.json", "--agent", "oracle", "task")
+	if r := k.results(); r.Error == nil || r.Error.Category != string(fault.Timeout) {
+		t.Errorf("%+v\n%s", r.Error, out)
+	}
+	if left := k.containers(); len(left) > 0 {
+		t.Errorf("containers are left: %v", left)
+	}
+}
+
+// The same over TCP. Nothing but the connection is shared.
+func TestDaemonOverTCP(t *testing.T) {
+	t.Parallel()
+	k := newTask(t, asDocker, plain+"artifacts = [\"/data/v\"]\n[environment]\nmemory_mb = 200\ncpus = 0.5\n", "VOLUME /data\n", "echo v >/data/v; read -r n </sys/fs/cgroup/memory/memory.limit_in_bytes || read -r n </sys/fs/cgroup/memory.max; [ $n = 209715200 ]", "[ $(cat /data/v) = v ]")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var passing sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); passing.Wait() })
+	passing.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			passing.Go(func() { pass(in.(*net.TCPConn), strings.TrimPrefix(theDaemon(t).Host, "unix://")) }) //nolint:forcetypeassert // of a TCP listener
+		}
+	})
+	k.env = []string{"DOCKER_HOST=tcp://" + l.Addr().String()}
+	k.passes()
+	if kept, _ := filepath.Glob(filepath.Join(k.dir, ".evalrun/runs/*/rollouts/*/artifacts/data/v")); len(kept) != 1 {
+		t.Errorf("the artifact of a volume: %v", kept)
+	}
+}
+
+// pass passes a connection on to a socket until both have ended.
+func pass(in *net.TCPConn, socket string) {
+	defer func() { _ = in.Close() }()
+	out, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return
+	}
+	defer func() { _ = out.Close() }()
+	var back sync.WaitGroup
+	back.Go(func() { _, _ = io.Copy(in, out); _ = in.CloseWrite() })
+	_, _ = io.Copy(out, in)
+	_ = out.CloseWrite()
+	back.Wait()
+}
+
+// What an agent leaves in place of the folders that are taken out leads nowhere on this machine.
+func TestHostileFilesInADaemon(t *testing.T) {
+	t.Parallel()
+	k := newTask(t, asDocker, plain+"artifacts = [\"/tmp/out\", \"/tmp/link\"]\n", "", "", "")
+	private := filepath.Join(k.dir, "private.txt")
+	if err := os.WriteFile(private, []byte("known only outside"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k.write("solution/solve.sh", "rm -rf /logs /tests; ln -s "+k.dir+" /logs; ln -s / /tests; mkdir /tmp/out; ln -s "+private+" /tmp/out/private; ln -s "+k.dir+" /tmp/link\n")
+	k.passes()
+	if left, err := filepath.Glob(filepath.Join(k.dir, "verifier")); err != nil || len(left) > 0 {
+		t.Errorf("written outside: %v, %v", left, err)
+	}
+	if got := testenv.ReadFile(t, private); got != "known only outside" {
+		t.Errorf("the private file was made %q", got)
+	}
+	k.noWord("known only outside")
+}
+
+// What a daemon's containers cannot have is refused before the run, with the reason.
+func TestRefusedWithADaemon(t *testing.T) {
+	t.Parallel()
+	k := newTask(t, asDocker, plain+"[agent]\nnetwork_mode = \"allowlist\"\nallowed_hosts = [\"example.org\"]\n", "", "", "")
+	if out := k.evalrun(3, "run", "--isolation", "docker", "--agent", "oracle", "task"); !strings.Contains(out, "an allowlist cannot be kept in a container of a Docker daemon") {
+		t.Errorf("allowlist: %s", out)
+	}
+	k.write("../agent.json", `{"name": "a", "type": "acp", "command": ["acp-agent"]}`)
+	if out := k.evalrun(2, "run", "--isolation", "docker", "--agent", "agent.json", "task"); !strings.Contains(out, `the agent "a" needs a home`) {
+		t.Errorf("agent: %s", out)
+	}
+	k.env = []string{"DOCKER_HOST=unix:///nothing"}
+	if out := k.evalrun(2, "run", "--isolation", "docker", "--agent", "oracle", "task"); !strings.Contains(out, "the Docker daemon at unix:///nothing does not answer") {
+		t.Errorf("daemon: %s", out)
+	}
+	if left := k.containers(); len(left) > 0 {
+		t.Errorf("containers are left: %v", left)
+	}
+}
+
+// Containers of others are never touched: those that have a name of evalrun's, or labels that say what
+// is not true.
+func TestContainersOfOthers(t *testing.T) {
+	t.Setenv("DOCKER_HOST", theDaemon(t).Host)
+	ctx := t.Context()
+	d, err := container.OpenDaemon(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	a := tar.NewWriter(&archive)
+	const dockerfile = "FROM scratch\nCOPY Dockerfile /\n"
+	if err := errors.Join(a.WriteHeader(&tar.Header{Name: "Dockerfile", Mode: 0o644, Size: int64(len(dockerfile))}), func() error { _, err := a.Write([]byte(dockerfile)); return err }(), a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	image, err := d.Build(ctx, &archive, "Dockerfile", nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rollout = "store of others/rollout"
+	sum := sha256.Sum256([]byte(rollout))
+	var others []string
+	for name, labels := range map[string]map[string]string{
+		fmt.Sprintf("evalrun-%x", sum[:8]): nil,
+		"evalrun-of-another-machine":       {"dev.evalrun.rollout": rollout, "dev.evalrun.machine": "another", "dev.evalrun.owner": "boot:1:1:1"},
+		"evalrun-with-a-hostile-label":     {"dev.evalrun.rollout": rollout, "dev.evalrun.owner": "::-1:x:$(reboot)"},
+	} {
+		id, err := d.Create(ctx, name, docker.Spec{Image: image, Cmd: []string{"/x"}, Labels: labels})
+		if err != nil {
+			t.Fatal(err)
+		}
+		others = append(others, id)
+		t.Cleanup(func() {
+			if err := d.Remove(context.WithoutCancel(ctx), id); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if _, err := d.Sweep(ctx); err != nil {
+		t.Error(err)
+	}
+	r := d.NewRemote(container.RemoteSpec{Rollout: rollout, Image: image, Workdir: "/"})
+	if err := r.Put(testenv.SmallRoot(t)+"/etc/passwd", "/passwd", false); err == nil || !strings.Contains(err.Error(), "that is not evalrun's") {
+		t.Errorf("a container of this name: %v", err)
+	}
+	if err := r.Remove(ctx); err != nil {
+		t.Error(err)
+	}
+	for _, id := range others {
+		if _, err := d.Inspect(ctx, id); err != nil {
+			t.Errorf("a container of others: %v", err)
+		}
+	}
+}
