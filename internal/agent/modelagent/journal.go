@@ -24,7 +24,7 @@ const (
 	stepAnswer = "answer" // the model has answered
 	stepIntent = "intent" // a call is about to be run
 	stepResult = "result" // a call has its result
-	stepEnd    = "end"    // the attempt has ended, and nobody goes on with it
+	stepEnd    = "end"    // the attempt has failed, and nobody goes on with it
 )
 
 // step is one line of a journal.
@@ -124,7 +124,7 @@ func readJournal(dir string) (steps []step, err error) {
 	}
 }
 
-// goesOn returns the newest of the folders whose attempt has a conversation, if that has not ended.
+// goesOn returns the newest of the folders whose attempt has a conversation, if that has not failed.
 func goesOn(dirs []string) string {
 	for _, dir := range dirs {
 		switch steps, err := readJournal(dir); {

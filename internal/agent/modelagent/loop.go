@@ -1,6 +1,7 @@
 package modelagent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,10 +81,18 @@ func (s *segment) runLoop(ctx context.Context) (out agent.Outcome, err error) {
 	if f := out.Fault; f != nil && f.Category == fault.Timeout {
 		out = l.limited(f) // the verifier sees what was done until then
 	}
-	if f := out.Fault; f == nil || f.Category != fault.Interrupted && f.Category != fault.Model {
+	if hasFailed(out) {
 		err = l.journal.add(step{Step: stepEnd})
 	}
 	return out, err
+}
+
+// hasFailed reports whether another attempt of the segment, if there is one, begins anew. A
+// conversation that has come to its end is not marked: until its output is committed this process
+// may be killed, and then the next attempt finds the same end in it, and asks for nothing again.
+func hasFailed(out agent.Outcome) bool {
+	f := cmp.Or(out.Fault, out.Limit)
+	return f != nil && f.Category != fault.Interrupted && f.Category != fault.Model
 }
 
 // open goes on with the conversation of an earlier attempt, or begins one.

@@ -309,9 +309,6 @@ func TestAStoppedConversationGoesOn(t *testing.T) {
 	if ran, err := os.ReadFile(filepath.Join(b.seg.Sandbox.Cwd, "ran")); err != nil || string(ran) != "x\n" {
 		t.Errorf("%q, %v", ran, err)
 	}
-	if next := goesOn([]string{b.seg.Dir}); next != "" {
-		t.Errorf("an attempt that has ended is gone on with: %s", next)
-	}
 }
 
 // A fault of the model is not the end of the conversation: a repeated attempt goes on after it.
@@ -329,6 +326,42 @@ func TestARepeatedAttemptGoesOn(t *testing.T) {
 	}
 	if ran, err := os.ReadFile(filepath.Join(b.seg.Sandbox.Cwd, "ran")); err != nil || string(ran) != "x\n" {
 		t.Errorf("%q, %v", ran, err)
+	}
+}
+
+// Until the output of a conversation is committed, evalrun may be killed. The next attempt finds the
+// same output in what is stored: it asks for nothing and runs nothing.
+func TestAConversationThatHadEndedIsNotRepeated(t *testing.T) {
+	url, bodies := serve(t, calls("tool_calls", "bash", `{"command":"echo x >>ran"}`), good, chatAnswer(`{"content":"again"}`, "stop"))
+	b := newBench(t)
+	for range 2 {
+		if out := b.run(t.Context(), model.APIChat, url, "", "Work."); out.Fault != nil || string(out.Output) != `{"content":"fine"}` || out.Info.ToolCalls != 1 {
+			t.Fatalf("%s, %v, %+v", out.Output, out.Fault, out.Info)
+		}
+	}
+	if len(*bodies) != 2 {
+		t.Errorf("%d requests, want 2", len(*bodies))
+	}
+	if ran, err := os.ReadFile(filepath.Join(b.seg.Sandbox.Cwd, "ran")); err != nil || string(ran) != "x\n" {
+		t.Errorf("%q, %v", ran, err)
+	}
+}
+
+// An attempt that has failed, or that a limit has ended, is not gone on with: another one begins anew.
+func TestAConversationThatHasFailedBeginsAnew(t *testing.T) {
+	for name, c := range map[string]struct {
+		more   string
+		answer answer
+	}{
+		"a refusal":      {"", chatAnswer(`{"content":null,"refusal":"no"}`, "stop")},
+		"too many turns": {`, "turns": 1`, calls("tool_calls", "bash", `{"command":"true"}`)},
+	} {
+		url, _ := serve(t, c.answer)
+		b := newBench(t)
+		b.run(t.Context(), model.APIChat, url, c.more, "Work.")
+		if next := goesOn([]string{b.seg.Dir}); next != "" {
+			t.Errorf("%s: gone on with %s", name, next)
+		}
 	}
 }
 
