@@ -116,8 +116,8 @@ func (c *cutter) hasBegun(id string) bool {
 	return c.begun == id
 }
 
-// await waits for the mark of a job's end, but not for ever.
-func (c *cutter) await(id string, most time.Duration) {
+// await waits for the mark of a job's end, but not for ever. It reports whether the mark has come.
+func (c *cutter) await(id string, most time.Duration) bool {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	for {
@@ -125,12 +125,12 @@ func (c *cutter) await(id string, most time.Duration) {
 		changed, ended := c.changed, c.ended == id
 		c.mu.Unlock()
 		if ended {
-			return
+			return true
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			return
+			return false
 		}
 	}
 }

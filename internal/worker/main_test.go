@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/fault"
@@ -67,6 +69,10 @@ func work(how string) {
 		case "close":
 			_ = os.Stdout.Close()
 			continue
+		case "close stderr":
+			_ = os.Stderr.Close()
+		case "start":
+			starts(os.Getenv(sandbox.WorkerVar))
 		}
 		if marks {
 			mark("end", job.ID)
@@ -105,6 +111,18 @@ func work(how string) {
 			os.Exit(0)
 		}
 	}
+}
+
+// starts starts a program as a worker should: it bears the marker of a job. It leaves the worker's
+// group, and lives on.
+func starts(worker string) {
+	cmd := exec.Command("sleep", "100000")
+	cmd.Env = []string{sandbox.MarkerVar + "=a job", sandbox.WorkerVar + "=" + worker}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+	fmt.Fprintf(os.Stderr, " %d", cmd.Process.Pid)
 }
 
 // world is a pool of such workers. It counts those that are started.

@@ -3,7 +3,11 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -101,6 +105,41 @@ func TestAWorkerThatDiesBetweenJobs(t *testing.T) {
 	}
 	if w.started != 3 {
 		t.Errorf("%d workers were started", w.started)
+	}
+}
+
+// A worker whose stderr is closed tells no more where its jobs begin. A job at which it dies may have
+// begun, and is not done again.
+func TestAWorkerWithoutStderrDoesNoJobTwice(t *testing.T) {
+	endMarkTime = 100 * time.Millisecond
+	t.Cleanup(func() { endMarkTime = 5 * time.Second })
+	w := newWorld(t, "well", false)
+	for range 2 {
+		if d := w.do("close stderr"); d.Fault != nil {
+			t.Fatalf("got %+v", d.Fault)
+		}
+	}
+	if d := w.do("exit"); d.Fault == nil || d.Fault.Category != fault.Exit || w.started != 1 {
+		t.Errorf("got %+v after %d starts", d, w.started)
+	}
+}
+
+// What a worker starts for a job is gone with the worker, though it has the marker of the job.
+func TestWhatAWorkerStartsEndsWithIt(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux shows the environments of processes")
+	}
+	w := newWorld(t, "well", false)
+	pid, err := strconv.Atoi(strings.TrimPrefix(w.do("start").stderr, "does start "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.pool.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// A process that was killed may not be reaped yet.
+	if left, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); len(left) > 0 {
+		t.Errorf("process %d is still there: %q", pid, left)
 	}
 }
 

@@ -25,8 +25,8 @@ import (
 const EnvNonce = "EVALRUN_NONCE"
 
 // endMarkTime is how long a job waits for the rest of its stderr when its answer is there. Only a
-// worker that has closed its stderr makes it wait at all.
-const endMarkTime = 5 * time.Second
+// worker that has closed its stderr makes it wait at all, and only once. Tests change it.
+var endMarkTime = 5 * time.Second
 
 // Job is one piece of work for a worker.
 type Job struct {
@@ -118,7 +118,8 @@ func launch(c sandbox.Command, stderr io.Writer) (*worker, error) {
 	w.limit.Store(maxNoise)
 	w.stderr.to(stderr)
 	c.Marker = "worker/" + nonce
-	c.Env = append(c.Env, EnvNonce+"="+nonce)
+	// What a worker starts for a job may have another marker. This one stays, so that it is found.
+	c.Env = append(c.Env, EnvNonce+"="+nonce, sandbox.WorkerVar+"="+c.Marker)
 	c.Interactive, c.Tied, c.Stderr = true, true, w.stderr
 	var err error
 	if w.process, err = sandbox.Start(c); err != nil {
@@ -255,7 +256,9 @@ func (w *worker) do(ctx context.Context, id string, j Job) (answer Answer, begun
 				continue
 			}
 			if ok && !w.spoilt && w.greeted.Marks {
-				w.stderr.await(id, endMarkTime)
+				// Without this mark the next ones will not come either. That one is missing then says
+				// nothing: a job that had begun is not to be done again.
+				w.greeted.Marks = w.stderr.await(id, endMarkTime)
 			}
 			return answer, ok || !w.greeted.Marks || w.stderr.hasBegun(id)
 		}
