@@ -246,6 +246,18 @@ func usedUp(body []byte) bool {
 // insufficientQuota is OpenAI's code for that.
 const insufficientQuota = "insufficient_quota"
 
+// ErrorIn returns the message of an error in an answer with a status of success; empty if there is
+// none. Routers have sent the status before the provider behind them fails.
+func ErrorIn(body []byte) string {
+	var in struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	_ = json.Unmarshal(body, &in) // a body that is not JSON says nothing
+	return Short(in.Error.Message)
+}
+
 // said returns the message of the provider's error.
 func said(body []byte) string {
 	var in struct {

@@ -189,8 +189,14 @@ func (s *segment) ask(ctx context.Context) (model.Reply, *model.Call, *fault.Fau
 	if len(c.Dropped) > 0 {
 		s.trail.Add(record.EventUpdate, "", "", object{"dropped": c.Dropped})
 	}
-	if err := s.count(got); err != nil {
-		return got, nil, nil, err
+	broken := model.ErrorIn(c.Response)
+	if broken == "" || got.Usage != nil {
+		if err := s.count(got); err != nil {
+			return got, nil, nil, err
+		}
+	}
+	if broken != "" {
+		return got, nil, fault.New(fault.Model, "the provider has failed in the middle of its answer: "+broken), nil
 	}
 	return got, c, s.seg.Budget.Exceeded(s.info.Usage), nil
 }
