@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -154,24 +155,36 @@ func variables(e agent.Entry, dir string) map[string]string {
 	return parseVariables(string(data))
 }
 
-// parseVariables reads lines of NAME=VALUE, as programs that load such files do: with or without
-// export, quotes, and comments.
+// assignment matches NAME=VALUE, with a value in quotes, which may have several lines, or without.
+var assignment = regexp.MustCompile(
+	`(?ms)^[ \t]*(?:export[ \t]+)?([^\s=#'"]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\r\n]*))`)
+
+// The escapes in values with double and single quotes.
+var (
+	inDouble = strings.NewReplacer(`\\`, `\`, `\'`, `'`, `\"`, `"`, `\n`, "\n", `\r`, "\r", `\t`, "\t",
+		`\a`, "\a", `\b`, "\b", `\f`, "\f", `\v`, "\v")
+	inSingle = strings.NewReplacer(`\\`, `\`, `\'`, `'`)
+)
+
+// parseVariables reads a file of variables as python-dotenv does, by which such projects load theirs:
+// one that is in the environment already is not read again by the agent. ${NAME} stands for a variable
+// of the environment, else for one above.
 func parseVariables(text string) map[string]string {
 	found := map[string]string{}
-	for line := range strings.Lines(text) {
-		name, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
-		if name = strings.TrimSpace(name); !ok || name == "" || strings.HasPrefix(name, "#") {
-			continue
+	names := agent.Options{Resolve: func(name string) (string, bool) {
+		if value, ok := os.LookupEnv(name); ok {
+			return value, true
 		}
-		value = strings.TrimSpace(value)
-		if value != "" && (value[0] == '"' || value[0] == '\'') {
-			if end := strings.IndexByte(value[1:], value[0]); end >= 0 {
-				value = value[1 : 1+end]
-			}
-		} else if i := strings.Index(value, " #"); i >= 0 {
-			value = strings.TrimSpace(value[:i])
+		value, ok := found[name]
+		return value, ok
+	}}
+	for _, m := range assignment.FindAllStringSubmatch(text, -1) {
+		value := m[4]
+		if i := strings.Index(value, " #"); i >= 0 {
+			value = value[:i]
 		}
-		found[name] = value
+		value = strings.TrimSpace(value) + inDouble.Replace(m[2]) + inSingle.Replace(m[3]) // only one is there
+		found[m[1]], _ = names.Expand(value)
 	}
 	return found
 }

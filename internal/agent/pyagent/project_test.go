@@ -93,17 +93,18 @@ func TestVariablesOfAProject(t *testing.T) {
 	testenv.NeedPython(t)
 	t.Setenv("FROM_OUTSIDE", "outside")
 	dir := write(t, map[string]string{
-		".env":        "# settings\nexport A=1\nB = \"two words\" # why\nC='x#y'\nD=plain # why\nFROM_OUTSIDE=inside\nOPENAI_API_KEY=sk-1234567890\n=none\nno line\n",
+		".env": "# settings\nexport A=1\nB = \"two words\" # why\nC='x#y'\nD=plain # why\nFROM_OUTSIDE=inside\nOPENAI_API_KEY=sk-1234567890\n=none\nno line\n" +
+			"KEY_OF_LINES=\"-----BEGIN\nA=not one\n-----END\" # why\r\nESCAPED=\"a\\n\\\"b\\\"\"\nSINGLE='a\\n\\'b'\nURL=http://${A}@${NONE:-host}/${FROM_OUTSIDE}\n",
 		"uipath.json": `{"functions": {"main": "main.py:main"}}`,
-		"main.py":     "import os\ndef main():\n    return [os.environ.get(n) for n in ('A', 'B', 'C', 'D', 'FROM_OUTSIDE', 'OPENAI_API_KEY', 'UIPATH_TELEMETRY_ENABLED')]\n",
+		"main.py":     "import os\ndef main():\n    return [os.environ.get(n) for n in ('A', 'B', 'C', 'D', 'FROM_OUTSIDE', 'OPENAI_API_KEY', 'UIPATH_TELEMETRY_ENABLED', 'KEY_OF_LINES', 'ESCAPED', 'SINGLE', 'URL')]\n",
 	})
 	p := open(t, dir, `{"type": "uipath", "python": "python3"}`, agent.Options{})
-	p.run(p.segment("null")).wants(t, `{"result":["1","two words","x#y","plain","outside","sk-1234567890","false"]}`)
+	p.run(p.segment("null")).wants(t, `{"result":["1","two words","x#y","plain","outside","sk-1234567890","false","-----BEGIN\nA=not one\n-----END","a\n\"b\"","a\\n'b","http://1@host/outside"]}`)
 	var e agent.Entry
 	if err := json.Unmarshal([]byte(`{"type": "uipath"}`), &e); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{"OPENAI_API_KEY": "sk-1234567890"}, e.Secrets(dir)); diff != "" {
+	if diff := cmp.Diff(map[string]string{"OPENAI_API_KEY": "sk-1234567890", "KEY_OF_LINES": "-----BEGIN\nA=not one\n-----END"}, e.Secrets(dir)); diff != "" {
 		t.Error(diff)
 	}
 }
