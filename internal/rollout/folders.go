@@ -43,12 +43,21 @@ func (k keptFolders) names() []string {
 	return []string{workspace.FolderWorkspace}
 }
 
+// fileRefused marks the folder of an attempt whose agent has come to its end, but whose output was
+// refused, because it has written too much for instance. Another attempt would only find the same
+// output in it.
+const fileRefused = "refused"
+
 // findAttempt returns the folder of the attempt with which the claimed one goes on; empty if the
 // segment begins anew. A rollout of which the workspace is gone cannot be gone on with.
 func (h *held) findAttempt() string {
 	var dirs []string
 	for n := h.claim.Attempt - 1; n > 0; n-- {
-		dirs = append(dirs, h.attemptDir(h.claim.Segment, n))
+		dir := h.attemptDir(h.claim.Segment, n)
+		if _, err := os.Lstat(filepath.Join(dir, fileRefused)); err == nil {
+			break
+		}
+		dirs = append(dirs, dir)
 	}
 	if _, err := os.Lstat(h.workspace()); err != nil {
 		return ""

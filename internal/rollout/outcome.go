@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
@@ -43,6 +45,9 @@ func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.Segm
 	switch {
 	case out.Fault != nil:
 		r.failedEnd(ctx, &end, out.Fault)
+		if out.Output != nil {
+			err = os.WriteFile(filepath.Join(r.held.segmentDir(), fileRefused), nil, 0o600)
+		}
 	case out.Interrupts != nil:
 		end.Outcome = store.OutcomeSuspended
 		end.Triggers, err = r.newTriggers(ctx, out.Interrupts)

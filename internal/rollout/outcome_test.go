@@ -1,10 +1,40 @@
 package rollout
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/modelagent"
 	"github.com/evalrun/evalrun/internal/fault"
 )
+
+// An attempt that was killed at the end of its conversation is gone on with, and gives its output. If
+// that was refused, the next attempt begins anew, since it would be refused again.
+func TestAnAttemptWhoseOutputWasRefusedIsNotGoneOnWith(t *testing.T) {
+	w := newWorld(t, completes, nil)
+	r := w.claim()
+	h := r.held
+	w.check(h.load(t.Context()))
+	h.entry = agent.Entry{Type: modelagent.Name, Settings: &modelagent.Settings{}}
+	first := h.segmentDir()
+	w.check(os.MkdirAll(h.workspace(), 0o700))
+	w.check(os.MkdirAll(first, 0o700))
+	w.check(os.WriteFile(filepath.Join(first, modelagent.FileJournal), []byte(`{"step":"begin"}`+"\n"), 0o600))
+	h.claim.Attempt = 2
+	if got := h.findAttempt(); got != first {
+		t.Errorf("after a crash: got %q, want %q", got, first)
+	}
+	h.claim.Attempt = 1
+	_, err := r.segmentEnd(t.Context(), agent.Outcome{Output: json.RawMessage(`{}`), Fault: fault.New(fault.DiskLimit, "too much")})
+	w.check(err)
+	h.claim.Attempt = 2
+	if got := h.findAttempt(); got != "" {
+		t.Errorf("after a refusal: got %q", got)
+	}
+}
 
 func TestRetryable(t *testing.T) {
 	for _, test := range []struct {
