@@ -18,6 +18,10 @@ func (e *EvalSet) parseAgents(r *input.Reader) (out []agent.Entry, err error) {
 	seen := map[string]bool{}
 	var nodes []*input.Node
 	for _, n := range e.req.Set.Agents {
+		if e.opts.Upload != nil { // it may only name one; two short lists could make millions
+			nodes = append(nodes, n)
+			continue
+		}
 		nodes = append(nodes, agent.Expand(n)...)
 	}
 	for _, n := range nodes {

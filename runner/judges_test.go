@@ -47,6 +47,22 @@ func TestUploadsAskTheJudgesOfTheService(t *testing.T) {
 	}
 }
 
+// The lists of an agent in an upload, which may be long, are not multiplied before it is refused.
+func TestTheListsOfAnUploadedAgentAreNotMultiplied(t *testing.T) {
+	const n = 300
+	list := `["openai/x"` + strings.Repeat(`, "openai/x"`, n-1) + `]`
+	set := strings.Replace(judgedUpload, `"echo"`, `{"type": "model", "models": `+list+`, "prompts": `+list+`}`, 1)
+	made := testing.AllocsPerRun(1, func() {
+		_, err := Load(nil, LoadOptions{Upload: &Upload{Name: "upload.json", Data: []byte(set), Dir: t.TempDir()}, Catalog: &Catalog{Dir: t.TempDir()}})
+		if err == nil || !strings.Contains(err.Error(), "expected the name of an agent") {
+			t.Errorf("got %v", err)
+		}
+	})
+	if made > n*n/2 {
+		t.Errorf("%v allocations for two lists of %d", made, n)
+	}
+}
+
 func TestTheModelOfJudgesThatNameNone(t *testing.T) {
 	t.Setenv(judgeModelVar, "from-the-environment")
 	for name, v := range map[string]struct{ option, configured, want string }{
