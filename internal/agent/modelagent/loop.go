@@ -48,7 +48,7 @@ const fileCommand = "command.log"
 type loop struct {
 	*segment
 	journal *journal
-	shell   *shell
+	shell   *shell // nil if it has ended and cannot be started again
 	// answer is the last answer, with the results of its calls as far as they have come; nil if the
 	// model is to be asked.
 	answer  *answered
@@ -70,7 +70,7 @@ func (s *segment) runLoop(ctx context.Context) (out agent.Outcome, err error) {
 	if l.shell, f, err = s.startShell(ctx); f != nil || err != nil {
 		return agent.Outcome{Fault: f}, err
 	}
-	defer func() { err = errors.Join(err, l.shell.close()) }()
+	defer func() { err = errors.Join(err, l.closeShell()) }()
 	if err := l.open(); err != nil {
 		return agent.Outcome{}, err
 	}
@@ -286,9 +286,18 @@ func (l *loop) call(ctx context.Context, n int) error {
 	return l.store(n, &result{Text: l.a.opts.RedactText(text), StartedAt: started.UTC(), Ms: took})
 }
 
+// closeShell closes the shell, if there is one.
+func (l *loop) closeShell() error {
+	sh := l.shell
+	if l.shell = nil; sh == nil {
+		return nil
+	}
+	return sh.close()
+}
+
 // restart starts another shell after a command has ended the first one.
 func (l *loop) restart(ctx context.Context) error {
-	if err := l.shell.close(); err != nil {
+	if err := l.closeShell(); err != nil {
 		return err
 	}
 	if setup := l.seg.Sandbox.Setup; setup != nil {

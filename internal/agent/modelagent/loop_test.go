@@ -365,6 +365,20 @@ func TestAConversationThatHasFailedBeginsAnew(t *testing.T) {
 	}
 }
 
+// A shell that cannot be started again after a command has ended it is a fault, also if the setup of the
+// sandbox has a log.
+func TestAShellThatCannotBeStartedAgain(t *testing.T) {
+	url, _ := serve(t, calls("tool_calls", "bash", `{"command":"rmdir \"$PWD\"; kill -9 $PPID; sleep 1000"}`), good)
+	b := newBench(t)
+	b.seg.Sandbox.Setup = &sandbox.Setup{Commands: []sandbox.SetupCommand{{Command: "echo set up"}}}
+	if out := b.run(t.Context(), model.APIChat, url, "", "Work."); out.Fault == nil || out.Fault.Category == fault.Internal {
+		t.Errorf("%s, %v", out.Output, out.Fault)
+	}
+	if log, err := os.ReadFile(filepath.Join(b.seg.Dir, fileSetup)); err != nil || !strings.Contains(string(log), "set up") {
+		t.Errorf("%q, %v", log, err)
+	}
+}
+
 // The last line of a journal may be torn: that step has not been made.
 func TestATornJournal(t *testing.T) {
 	dir := t.TempDir()
