@@ -106,6 +106,17 @@ func TestABreakpointOfAGraph(t *testing.T) {
 	p.run(p.resumed(seg, `{"breakpoint:n": true}`)).wants(t, `{"log":["ran"]}`)
 }
 
+// LangGraph goes on with all nodes of a breakpoint. An answer for one of them is not to run the others,
+// so that there is one question for all.
+func TestABreakpointOfSeveralNodes(t *testing.T) {
+	p := graphOf(t, "breakpoints")
+	seg := p.segment(`{"log": []}`)
+	if waits := p.run(seg).waits(t); len(waits) != 1 || waits["a,b"] != "breakpoint:a,b" {
+		t.Errorf("got %v", waits)
+	}
+	p.run(p.resumed(seg, `{"breakpoint:a,b": true}`)).wants(t, `{"log":["a","b"]}`)
+}
+
 // A worker that dies after the answer has lost nothing: the segment is run again with the same one.
 func TestAGraphWhoseWorkerDies(t *testing.T) {
 	p := graphOf(t, "crashing")

@@ -122,8 +122,9 @@ def pending(state):
 
 
 def interrupts(waits, state):
-    if not waits:  # interrupt_before and interrupt_after
-        return [{"id": BREAKPOINT + node, "value": {"breakpoint": node}} for node in state.next]
+    if not waits:  # interrupt_before and interrupt_after: one question, as LangGraph goes on with all nodes together
+        nodes = ",".join(state.next)
+        return [{"id": BREAKPOINT + nodes, "value": {"breakpoint": nodes}}]
     found = []
     for ident, one in waits.items():
         item = {"id": ident, "value": plain(one.value)}

@@ -43,6 +43,7 @@ own = builder.compile(checkpointer=MemorySaver())
 parallel = graph(a=ask("a"), b=ask("b")).compile()
 twice = graph(both=both).compile()
 breakpoint = graph(n=lambda state: {"log": ["ran"]}).compile(interrupt_before=["n"])
+breakpoints = graph(a=lambda state: {"log": ["a"]}, b=lambda state: {"log": ["b"]}).compile(interrupt_before=["a", "b"])
 number = 1
 
 
