@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -131,7 +130,7 @@ func (l *loop) open() error {
 	text := "[interrupted; the command may have run, partly or wholly, and is not run again]"
 	if printed, err := os.ReadFile(filepath.Join(l.seg.GoesOnFrom, fileCommand)); err == nil && len(printed) > 0 {
 		kept := &excerpt{half: l.a.settings.commandOutput() / 2}
-		kept.add(printed, io.Discard)
+		_, _ = kept.Write(printed)
 		text = strings.TrimRight(kept.text(), "\n") + "\n" + text
 	}
 	return l.store(open, &result{Text: l.a.opts.RedactText(text), StartedAt: l.a.opts.Now().UTC()})
@@ -268,7 +267,8 @@ func (l *loop) call(ctx context.Context, n int) error {
 	}
 	failpoint.Hit("model.intended")
 	log := program.OpenLog(filepath.Join(l.seg.Dir, fileCommand), l.a.opts.Redact)
-	text, err := l.shell.run(command, l.a.settings.commandTimeout(), l.a.settings.commandOutput(), log, l.a.opts.Now)
+	text, err := l.shell.run(command, l.a.settings.commandTimeout(), l.a.settings.commandOutput(), l.a.opts.Redact,
+		log, l.a.opts.Now)
 	if closed := log.Close(); closed != nil {
 		return closed
 	}

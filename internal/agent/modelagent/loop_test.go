@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/model"
 	"github.com/evalrun/evalrun/internal/peers/fakemodel"
+	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
@@ -62,7 +63,8 @@ func (b *bench) run(ctx context.Context, api model.API, url, more, prompt string
 	if err := os.Mkdir(b.seg.Dir, 0o700); err != nil {
 		b.Fatal(err)
 	}
-	o := agent.Options{Resolve: func(string) (string, bool) { return testKey, true }}
+	o := agent.Options{Redact: redact.New(map[string]string{"MODEL_KEY": testKey}).Writer,
+		Resolve: func(string) (string, bool) { return testKey, true }}
 	a := newAgent(entryOf(b.T, `{`+modelOf(api, url)+`, "tools": ["bash"]`+more+`}`), o, func(ctx context.Context, _ time.Duration) error { return ctx.Err() })
 	out, err := a.Run(ctx, b.seg)
 	if err != nil {
@@ -362,6 +364,18 @@ func TestAConversationThatHasFailedBeginsAnew(t *testing.T) {
 		if next := goesOn([]string{b.seg.Dir}); next != "" {
 			t.Errorf("%s: gone on with %s", name, next)
 		}
+	}
+}
+
+// A secret at the place from which on output is left out is taken out as a whole: its first half is
+// not sent.
+func TestASecretIsNotCutInTwo(t *testing.T) {
+	url, bodies := serve(t, calls("tool_calls", "bash", `{"command":"printf %045d%s%s 0 `+testKey[:11]+" "+testKey[11:]+`; seq 1000"}`), good)
+	if out := newBench(t).run(t.Context(), model.APIChat, url, `, "commandOutput": 100`, "Work."); out.Fault != nil {
+		t.Fatal(out.Fault)
+	}
+	if zeros := strings.Repeat("0", 45); len(*bodies) != 2 || !strings.Contains((*bodies)[1], zeros+"[reda\\n[") {
+		t.Errorf("sent %s", *bodies)
 	}
 }
 

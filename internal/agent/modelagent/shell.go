@@ -112,20 +112,27 @@ func (sh *shell) close() error {
 // errShellEnded means that the shell ended while a command ran.
 var errShellEnded = errors.New("the shell has ended")
 
-// run runs a command. Its output is also written to log, as it comes.
-func (sh *shell) run(command string, limit time.Duration, most int, log io.Writer,
-	now func() time.Time) (string, error) {
+// run runs a command. Its output goes through redact, if there is one, before a part of it is left
+// out, since half of a secret is not recognised. It is also written to log, as it comes.
+func (sh *shell) run(command string, limit time.Duration, most int, redact func(io.Writer) io.WriteCloser,
+	log io.Writer, now func() time.Time) (string, error) {
 	token := rand.Text()
 	started := now()
 	seconds := strconv.FormatFloat(limit.Seconds(), 'f', 3, 64)
 	if _, err := io.WriteString(sh.process.Stdin, token+" "+seconds+" "+escape(command)+"\n"); err != nil {
 		return "", errShellEnded
 	}
-	kept, code, err := sh.read(token, most, log)
-	if err != nil {
-		return strings.TrimRight(kept.text(), "\n"), err
+	kept := &excerpt{half: most / 2}
+	to := io.WriteCloser(kept)
+	if redact != nil {
+		to = redact(kept)
 	}
+	code, err := sh.read(token, io.MultiWriter(to, log))
+	_ = to.Close() // an excerpt cannot fail
 	text := strings.TrimRight(kept.text(), "\n")
+	if err != nil {
+		return text, err
+	}
 	switch {
 	case (code == 143 || code == 137) && now().Sub(started) >= limit:
 		text += fmt.Sprintf("\n[ended, because it took longer than %s]", limit)
@@ -139,24 +146,23 @@ func (sh *shell) run(command string, limit time.Duration, most int, log io.Write
 
 // read reads the output of a command up to the line with the token, which follows a line break that
 // is not part of the output.
-func (sh *shell) read(token string, most int, log io.Writer) (kept *excerpt, code int, err error) {
-	kept = &excerpt{half: most / 2}
+func (sh *shell) read(token string, to io.Writer) (code int, err error) {
 	begins, broken := true, false // at the beginning of a line; a line break is held back
 	for {
 		piece, err := sh.out.ReadSlice('\n')
 		if rest, ok := bytes.CutPrefix(piece, []byte(token+" ")); ok && begins {
 			if code, err := strconv.Atoi(string(bytes.TrimSpace(rest))); err == nil {
-				return kept, code, nil
+				return code, nil
 			}
 		}
 		ended := bytes.HasSuffix(piece, []byte("\n"))
 		if broken {
-			kept.add([]byte("\n"), log)
+			_, _ = to.Write([]byte("\n")) // what cannot be written is only missing
 		}
-		kept.add(bytes.TrimSuffix(piece, []byte("\n")), log)
+		_, _ = to.Write(bytes.TrimSuffix(piece, []byte("\n")))
 		begins, broken = ended, ended
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return kept, 0, errShellEnded
+			return 0, errShellEnded
 		}
 	}
 }
@@ -181,11 +187,9 @@ type excerpt struct {
 	size       int64
 }
 
-func (x *excerpt) add(p []byte, log io.Writer) {
-	if len(p) == 0 {
-		return
-	}
-	_, _ = log.Write(p) // a log that cannot be written is only missing
+// Write implements io.Writer. It never fails.
+func (x *excerpt) Write(p []byte) (int, error) {
+	written := len(p)
 	x.size += int64(len(p))
 	if room := x.half - len(x.head); room > 0 {
 		n := min(room, len(p))
@@ -194,7 +198,11 @@ func (x *excerpt) add(p []byte, log io.Writer) {
 	if x.tail = append(x.tail, p...); len(x.tail) > 4*x.half {
 		x.tail = append(x.tail[:0], x.tail[len(x.tail)-x.half:]...)
 	}
+	return written, nil
 }
+
+// Close implements io.Closer.
+func (x *excerpt) Close() error { return nil }
 
 // text returns the output, or its two ends with what is between them left out.
 func (x *excerpt) text() string {
