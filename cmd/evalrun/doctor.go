@@ -15,6 +15,8 @@ import (
 	"github.com/evalrun/evalrun/internal/doctor"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store/backend"
+	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -37,7 +39,11 @@ Nothing is changed.`,
 			if o.Store == "" {
 				o.Store = runner.FindStore()
 			}
-			o.Open = func() (string, error) { return g.examineStore(cmd, o.Store) }
+			place := o.Store
+			o.Open = func() (string, error) { return g.examineStore(cmd, place) }
+			if !backend.IsFolder(place) {
+				o.Store = workspace.StateDir() // where its files are
+			}
 			for _, name := range args {
 				if known := o.Names(); !slices.Contains(known, name) {
 					return usageError("there is no check %q%s; there are: %s", name, input.Suggest(name, known),
@@ -51,7 +57,7 @@ Nothing is changed.`,
 
 // examineStore opens the store, if there is one. Otherwise it finds out whether one can be made.
 func (g *globals) examineStore(cmd *cobra.Command, dir string) (found string, err error) {
-	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && backend.IsFolder(dir) {
 		up := filepath.Dir(dir)
 		if err := unix.Access(up, unix.W_OK); err != nil {
 			return "", fmt.Errorf("there is none in %s, and none can be made there: %w", dir, err)
@@ -60,7 +66,7 @@ func (g *globals) examineStore(cmd *cobra.Command, dir string) (found string, er
 	}
 	err = g.withStore(cmd, false, func(s *runner.Store) error {
 		runs, err := s.Runs(cmd.Context())
-		found = fmt.Sprintf("%s, %d runs", s.Dir(), len(runs))
+		found = fmt.Sprintf("%s, %d runs", s.Name(), len(runs))
 		return err
 	})
 	return found, err

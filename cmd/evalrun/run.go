@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store/backend"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -213,6 +214,9 @@ func commandLine(cmd *cobra.Command, paths, command []string) []string {
 		values := []string{flag.Value.String()}
 		if list, ok := flag.Value.(pflag.SliceValue); ok {
 			values = list.GetSlice()
+		}
+		if name == "store" { // a URL may have a password
+			values = []string{backend.Name(values[0])}
 		}
 		for _, value := range values {
 			switch flag.NoOptDefVal {

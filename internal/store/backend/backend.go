@@ -19,6 +19,9 @@ func Open(place string, opts store.Options) (*rules.Store, error) {
 	return sqlite.Open(place, opts)
 }
 
+// IsFolder reports whether a store of this name is in a folder.
+func IsFolder(place string) bool { return !postgres.IsURL(place) }
+
 // Check refuses what cannot be a store.
 func Check(place string) error {
 	if postgres.IsURL(place) {

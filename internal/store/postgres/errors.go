@@ -22,7 +22,7 @@ import (
 // Name is a URL as it may be shown: without a password, and without what else may be secret.
 func Name(text string) string {
 	u, err := url.Parse(text)
-	if err != nil {
+	if err != nil || u.User == nil && strings.Contains(text, "@") { // a password with a / ends the host
 		scheme, _, _ := strings.Cut(text, "://")
 		return scheme + "://…"
 	}

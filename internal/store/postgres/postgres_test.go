@@ -213,6 +213,8 @@ func TestNames(t *testing.T) {
 		"postgres://h/db?password=secret&sslmode=disable":        "postgres://h/db?sslmode=disable",
 		"postgresql://u:sec%20ret@h/db?search_path=x":            "postgresql://u@h/db?search_path=x",
 		"postgres://u:secret@h:port/db":                          "postgres://…",
+		"postgres://u:12/secret@h/db":                            "postgres://…",
+		"postgres://u:12?secret@h/db":                            "postgres://…",
 		"postgres://h/db?options=-c%20secret&sslpassword=secret": "postgres://h/db",
 	} {
 		if got := postgres.Name(url); got != want {
