@@ -163,6 +163,28 @@ func TestConnectionsThatAreCut(t *testing.T) {
 	}
 }
 
+// What an operation was given is the same when its transaction is tried again.
+func TestAnOperationThatIsTriedAgain(t *testing.T) {
+	dir := t.TempDir()
+	server, err := url.Parse(at(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startProxy(t, server.Host)
+	through := *server
+	through.Host = p.listener.Addr().String()
+	for n := 1; ; n++ {
+		s := open(t, through.String(), dir)
+		p.cutAfter(n)
+		if err := s.CheckNow(t.Context(), "r"); err != nil {
+			t.Fatalf("cut after %d messages: %v", n, err)
+		}
+		if !p.wasCut() {
+			return
+		}
+	}
+}
+
 // The server ends all connections again and again, as when it is restarted.
 func TestConnectionsThatTheServerEnds(t *testing.T) {
 	dir := t.TempDir()

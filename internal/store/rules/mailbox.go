@@ -82,12 +82,12 @@ func (s mailbox) TriggerFailed(
 
 // CheckNow implements Mailbox.
 func (s mailbox) CheckNow(ctx context.Context, runID string) error {
-	where, args := "", []any{}
+	where, of := "", []any{}
 	if runID != "" {
-		where, args = " AND run_id = ?2", append(args, runID)
+		where, of = " AND run_id = ?2", []any{runID}
 	}
 	return s.db.writeOp(ctx, "make triggers due", func(w *write) error {
-		args = append([]any{w.tx.now}, args...)
+		args := append([]any{w.tx.now}, of...) // new ones, because a transaction may be tried again
 		if err := w.tx.Exec(
 			"UPDATE judge_batches SET due_at = ?1 WHERE due_at > ?1 AND state <> 'open' AND owner IS NULL"+where,
 			args...); err != nil {
