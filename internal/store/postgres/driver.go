@@ -28,12 +28,16 @@ type connector struct {
 // Connect implements driver.Connector. It waits for a server that is away, for a connection that
 // reads.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	var since time.Time
 	for failures := 1; ; failures++ {
 		made, err := c.Connector.Connect(ctx)
 		if err == nil {
 			return &conn{Conn: made.(*stdlib.Conn), connector: c}, nil
 		}
-		if !c.reads || ctx.Err() != nil || !passes(err) || !wait(failures, c.patience, c.closed) {
+		if failures == 1 {
+			since = time.Now()
+		}
+		if !c.reads || ctx.Err() != nil || !passes(err) || !wait(failures, since, c.patience, c.closed) {
 			return nil, err
 		}
 	}

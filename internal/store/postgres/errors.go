@@ -110,15 +110,19 @@ func passes(err error) bool {
 		strings.Contains(err.Error(), "conn closed")
 }
 
+// fewest is how often something is tried at least, however long each time takes.
+const fewest = 5
+
 // wait waits before something is tried again, longer with each failure and never at the same pace
-// as others. It reports false when all waits together were as long as patience, or when done ends.
-func wait(failures int, patience time.Duration, done <-chan struct{}) bool {
+// as others. It reports false when the first failure, at since, is as long ago as patience, or when
+// done ends.
+func wait(failures int, since time.Time, patience time.Duration, done <-chan struct{}) bool {
 	const first, longest = 20 * time.Millisecond, time.Second
 	pause := longest
 	if failures < 7 {
 		pause = first << (failures - 1)
 	}
-	if time.Duration(max(0, failures-7))*longest > patience {
+	if failures >= fewest && time.Since(since) >= patience {
 		return false
 	}
 	timer := time.NewTimer(pause/2 + rand.N(pause/2))

@@ -40,7 +40,7 @@ func (l *listener) start(d *db, received func(message string)) error {
 				_ = conn.Close(context.WithoutCancel(ctx)) // it is lost, or ctx has ended
 			}
 			failures++
-			if !wait(min(failures, 5), d.lease, ctx.Done()) {
+			if !wait(min(failures, 5), time.Now(), d.lease, ctx.Done()) {
 				return
 			}
 			if conn, err = d.listenOn(ctx); err == nil {

@@ -217,9 +217,13 @@ func (d *db) Commit(t *rules.Tx, what rules.Changed) error {
 	if err == nil || !id.Valid || !passes(err) {
 		return err
 	}
-	for failures := 1; wait(failures, d.lease, d.closed); failures++ {
+	// Closing the store waits for this, so all questions together have a lease's time.
+	since := time.Now()
+	ctx, cancel := context.WithDeadline(context.Background(), since.Add(d.lease))
+	defer cancel()
+	for failures := 1; wait(failures, since, d.lease, d.closed); failures++ {
 		var status sql.NullString
-		asked := d.read.QueryRowContext(context.Background(), "SELECT pg_xact_status(CAST(? AS xid8))", id.String).Scan(&status)
+		asked := d.read.QueryRowContext(ctx, "SELECT pg_xact_status(CAST(? AS xid8))", id.String).Scan(&status)
 		switch {
 		case asked == nil && status.String == "committed":
 			t.Lose()
@@ -232,8 +236,8 @@ func (d *db) Commit(t *rules.Tx, what rules.Changed) error {
 }
 
 // Again implements Database.
-func (d *db) Again(err error, failures int, gaveUp <-chan struct{}) bool {
-	return passes(err) && wait(failures, d.lease, gaveUp)
+func (d *db) Again(err error, failures int, since time.Time, gaveUp <-chan struct{}) bool {
+	return passes(err) && wait(failures, since, d.lease, gaveUp)
 }
 
 // Tell implements Database. Commit has told others.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/failpoint"
 )
@@ -94,14 +95,17 @@ func (c *committer) runGroup(w *write, group []*operation, relaxed bool) {
 	defer failpoint.Transaction()()
 	errs := make([]error, len(group))
 	var what Changed
+	var since time.Time // of the first failure
 	for failures := 0; ; {
 		var err error
 		if what, err = c.try(w, group, relaxed, errs); err == nil {
 			break
 		}
 		w.tx.rollBack()
-		failures++
-		if !c.db.Again(err, failures, c.quit) {
+		if failures++; failures == 1 {
+			since = time.Now()
+		}
+		if !c.db.Again(err, failures, since, c.quit) {
 			fail(group, err)
 			return
 		}

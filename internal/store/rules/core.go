@@ -32,8 +32,9 @@ type Database interface {
 	// Commit ends a transaction, so that it is durable.
 	Commit(t *Tx, what Changed) error
 	// Again waits before a transaction that failed is tried again, and reports whether it is to be.
-	// failures is how often it has failed, and gaveUp is closed when nothing is to be waited for.
-	Again(err error, failures int, gaveUp <-chan struct{}) bool
+	// failures is how often it has failed, for the first time at since, and gaveUp is closed when
+	// nothing is to be waited for.
+	Again(err error, failures int, since time.Time, gaveUp <-chan struct{}) bool
 	// Tell tells other processes of a commit, if Commit has not done so.
 	Tell(what Changed)
 	// HasChanged reports whether anybody may have committed anything since the last call. It is called

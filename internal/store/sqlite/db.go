@@ -128,7 +128,7 @@ func setSynchronous(t *rules.Tx, mode string) error {
 func (d *db) Commit(t *rules.Tx, _ rules.Changed) error { return t.Exec("COMMIT") }
 
 // Again implements Database. What can pass has been waited for already.
-func (d *db) Again(error, int, <-chan struct{}) bool { return false }
+func (d *db) Again(error, int, time.Time, <-chan struct{}) bool { return false }
 
 // Tell implements Database.
 func (d *db) Tell(what rules.Changed) { d.wake.Tell(what.Message()) }
