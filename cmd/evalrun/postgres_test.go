@@ -41,7 +41,8 @@ func TestScriptsInPostgres(t *testing.T) {
 			return err
 		}
 		u.User = url.UserPassword(u.User.Username(), "correct-horse-battery") // the server asks for none
-		env.Setenv("SAME_STORE", u.String()) // a name that is not one of a secret, whose value would be hidden anyway
+		// The value of a variable that is named like a secret would be hidden anyway.
+		env.Setenv("SAME_STORE", u.String())
 		// The scripts look for files of runs where a store in a folder has them.
 		return errors.Join(os.Symlink(s.Dir(), filepath.Join(env.WorkDir, ".evalrun")), s.Close())
 	})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -28,17 +29,7 @@ func (d *db) findFiles(ctx context.Context, c *pgx.Conn, under string) (err erro
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return fmt.Errorf("cannot make the folder of the store's files: %w", err)
 	}
-	path := filepath.Join(d.dir, markFile)
-	mark := uuid.NewString()
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err == nil {
-		_, err = file.WriteString(mark)
-		err = errors.Join(err, file.Close())
-	} else if errors.Is(err, fs.ErrExist) {
-		var data []byte
-		data, err = os.ReadFile(path)
-		mark = strings.TrimSpace(string(data))
-	}
+	mark, err := markOf(d.dir)
 	if err != nil {
 		return fmt.Errorf("cannot mark the folder of the store's files: %w", err)
 	}
@@ -57,4 +48,21 @@ func (d *db) findFiles(ctx context.Context, c *pgx.Conn, under string) (err erro
 		d.elsewhere = machine
 	}
 	return nil
+}
+
+// markOf reads the mark of a folder, and gives it one if it has none. With the lock, nobody reads a
+// mark that is not yet written.
+func markOf(dir string) (mark string, err error) {
+	file, err := durable.Lock(filepath.Join(dir, markFile), 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	data, err := io.ReadAll(file)
+	if mark = strings.TrimSpace(string(data)); err != nil || mark != "" {
+		return mark, err
+	}
+	mark = uuid.NewString()
+	_, err = file.WriteString(mark)
+	return mark, errors.Join(err, file.Sync())
 }

@@ -45,13 +45,21 @@ func (d *db) migrate(ctx context.Context, c *pgx.Conn, mustExist bool) error {
 	if done, err := d.readMeta(ctx, c); err != nil || done {
 		return err
 	}
+	var there bool // the right to make a schema is asked for even if it is there
+	if err := c.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", quote(d.schema)).Scan(&there); err != nil {
+		return err
+	}
+	makeSchema := "CREATE SCHEMA " + quote(d.schema)
+	if there {
+		makeSchema = "SELECT 1"
+	}
 	tx, err := c.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback(ctx) }() // after Commit this does nothing
 	for _, text := range []string{
-		"CREATE SCHEMA IF NOT EXISTS " + quote(d.schema),
+		makeSchema,
 		strings.ReplaceAll(schema, " TEXT", ` TEXT COLLATE "C"`),
 		fmt.Sprintf("INSERT INTO meta (key, value) VALUES ('schema', '%d'), ('storeId', '%s')", schemaVersion, uuid.NewString()),
 	} {

@@ -13,7 +13,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,9 +83,7 @@ func Open(url string, opts store.Options) (*rules.Store, error) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
 	}
-	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second,
-		Interval: 5 * time.Second, Count: 3}}
-	config.DialFunc = dialer.DialContext
+	config.DialFunc = newDialer().DialContext
 
 	ctx := context.Background()
 	first, err := pgx.ConnectConfig(ctx, config.Copy())
@@ -165,10 +162,10 @@ func (d *db) Connect(ctx context.Context) (*sql.Conn, error) { return d.write.Co
 // lockKey is the first half of the key of advisory locks; the second is the schema's.
 const lockKey = 0x65766c72 // "evlr"
 
-// Begin implements Database. A statement sees what was committed before it began, so the version is
-// read by one after that which waits for the lock.
+// Begin implements Database. A statement sees what was committed before it began, whatever the
+// server's default is, so the version is read by one after that which waits for the lock.
 func (d *db) Begin(t *rules.Tx, relaxed bool) error {
-	if err := t.Exec("BEGIN"); err != nil {
+	if err := t.Exec("BEGIN ISOLATION LEVEL READ COMMITTED"); err != nil {
 		return err
 	}
 	sync := "on"

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -42,14 +44,19 @@ func planOf(runID string) store.Plan {
 // query asks the database of a store.
 func query(t *testing.T, url, text string) {
 	t.Helper()
+	if err := tryQuery(t, url, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tryQuery(t *testing.T, url, text string) error {
+	t.Helper()
 	db, err := sql.Open("pgx", url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = db.ExecContext(t.Context(), text)
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = db.ExecContext(context.WithoutCancel(t.Context()), text) // also after the test
+	return errors.Join(err, db.Close())
 }
 
 func TestSeveralMakeTheTablesAtOnce(t *testing.T) {
@@ -91,6 +98,19 @@ func TestANewerSchema(t *testing.T) {
 	}
 }
 
+// A database or a user may have another isolation by default, with which a transaction would not see
+// what was committed while it waited for the lock.
+func TestTransactionsSeeWhatWasCommittedBefore(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, at(t, dir)+"&default_transaction_isolation=serializable", dir)
+	var level string
+	if err := s.Write(t.Context(), "look", func(tx *rules.Tx) error {
+		return tx.Row([]any{&level}, "SELECT current_setting('transaction_isolation')")
+	}); err != nil || level != "read committed" {
+		t.Errorf("%q, %v", level, err)
+	}
+}
+
 func TestFilesOnAnotherMachine(t *testing.T) {
 	dir := t.TempDir()
 	url := at(t, dir)
@@ -106,6 +126,25 @@ func TestFilesOnAnotherMachine(t *testing.T) {
 	}
 	if claims, err := here.Claim(t.Context(), "r", 1); err != nil || len(claims) != 1 {
 		t.Errorf("it cannot be claimed where its files are: %v, %v", claims, err)
+	}
+}
+
+// A process that is killed leaves a folder without a mark, or another process sees one that is not yet
+// written. An empty mark would be the same on every machine.
+func TestAFolderWithoutAMark(t *testing.T) {
+	dir := t.TempDir()
+	url := at(t, dir)
+	mark := filepath.Join(open(t, url, dir).Dir(), "files.id")
+	query(t, url, "DELETE FROM meta WHERE key = 'files'")
+	if err := os.Truncate(mark, 0); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, url, dir)
+	if data, err := os.ReadFile(mark); err != nil || len(data) == 0 {
+		t.Errorf("the mark is %q, %v", data, err)
+	}
+	if _, err := s.Claim(t.Context(), "", 1); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -283,6 +322,21 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
+}
+
+// An administrator may make the schema, so that evalrun's user needs no right to make one.
+func TestASchemaThatIsThere(t *testing.T) {
+	dir := t.TempDir()
+	u, err := url.Parse(at(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema, as := u.Query().Get("search_path"), u.String()
+	testenv.Need(t, testenv.Postgres,
+		tryQuery(t, as, fmt.Sprintf("CREATE ROLE %[1]s LOGIN PASSWORD '%[1]s'; CREATE SCHEMA AUTHORIZATION %[1]s", schema)))
+	t.Cleanup(func() { query(t, as, fmt.Sprintf("DROP OWNED BY %[1]s CASCADE; DROP ROLE %[1]s", schema)) })
+	u.User = url.UserPassword(schema, schema)
+	open(t, u.String(), dir)
 }
 
 func TestADatabaseThatIsMissing(t *testing.T) {
