@@ -21,6 +21,9 @@ const schemaVersion = 1
 // oldestServer is the oldest version of PostgreSQL that has what is used here.
 const oldestServer = 130000
 
+// oldCommits removes the notes of processes that have written nothing for long.
+const oldCommits = "DELETE FROM commits WHERE at < now() - interval '7 days'"
+
 // migrate makes the tables of a new store and reads the store's id. One process at a time does so;
 // the others wait.
 func (d *db) migrate(ctx context.Context, c *pgx.Conn, mustExist bool) error {

@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -93,6 +94,9 @@ func Open(url string, opts store.Options) (*rules.Store, error) {
 	err = d.migrate(ctx, first, opts.MustExist)
 	if err == nil {
 		err = d.findFiles(ctx, first, opts.Files)
+	}
+	if err == nil {
+		_, _ = first.Exec(ctx, oldCommits) // another process does it if this one cannot
 	}
 	if err = errors.Join(err, first.Close(ctx)); err != nil {
 		if errors.As(err, new(*pgconn.PgError)) {
@@ -200,12 +204,12 @@ const serverMicros = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BI
 // answer to a commit is lost, the server is asked what has become of the transaction.
 func (d *db) Commit(t *rules.Tx, what rules.Changed) error {
 	var id sql.NullString
-	message := d.sender + " " + what.Message()
+	token, message := uuid.NewString(), d.sender+" "+what.Message()
 	var err error
 	if what.Dispatchers || len(what.Runs) > 0 {
-		err = t.Row([]any{new(any), &id}, "SELECT pg_notify(?, ?), CAST(pg_current_xact_id_if_assigned() AS TEXT)", d.channel(), message)
+		err = t.Row([]any{&id, new(any)}, noteCommit+", pg_notify(?, ?)", d.sender, token, d.channel(), message)
 	} else {
-		err = t.Row([]any{&id}, "SELECT CAST(pg_current_xact_id_if_assigned() AS TEXT)")
+		err = t.Row([]any{&id}, noteCommit, d.sender, token)
 	}
 	if err != nil {
 		return err
@@ -219,17 +223,42 @@ func (d *db) Commit(t *rules.Tx, what rules.Changed) error {
 	ctx, cancel := context.WithDeadline(context.Background(), since.Add(d.lease))
 	defer cancel()
 	for failures := 1; wait(failures, since, d.lease, d.closed); failures++ {
-		var status sql.NullString
-		asked := d.read.QueryRowContext(ctx, "SELECT pg_xact_status(CAST(? AS xid8))", id.String).Scan(&status)
-		switch {
-		case asked == nil && status.String == "committed":
+		switch committed, asked := d.outcome(ctx, id.String, token); {
+		case asked != nil:
+		case committed:
 			t.Lose()
 			return nil
-		case asked == nil && status.String == "aborted":
+		default:
 			return err
 		}
 	}
 	return fmt.Errorf("it is not known whether the transaction was committed: %w", errUnknown{err})
+}
+
+// noteCommit notes a transaction that has written something, and returns its number.
+const noteCommit = `WITH noted AS (INSERT INTO commits (holder, token) SELECT ?, ? WHERE pg_current_xact_id_if_assigned() IS NOT NULL
+	ON CONFLICT (holder) DO UPDATE SET token = excluded.token, at = excluded.at)
+	SELECT CAST(pg_current_xact_id_if_assigned() AS TEXT)`
+
+// outcome asks whether a transaction of this process was committed. It was not if the server does not
+// know its number any more, or if somebody else has the number. A standby may be behind, and is not
+// asked.
+func (d *db) outcome(ctx context.Context, id, token string) (committed bool, err error) {
+	var status sql.NullString
+	var answer *pgconn.PgError
+	err = d.read.QueryRowContext(ctx, "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_xact_status(CAST(? AS xid8)) END", id).
+		Scan(&status)
+	switch {
+	case errors.As(err, &answer) && answer.Code == "22023", err == nil && status.String == "aborted":
+		return false, nil
+	case err == nil && status.String != "committed":
+		return false, errors.New("it is in progress")
+	case err != nil:
+		return false, err
+	}
+	err = d.read.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM commits WHERE holder = ? AND token = ?)", d.sender, token).
+		Scan(&committed)
+	return committed, err
 }
 
 // Again implements Database.

@@ -15,6 +15,13 @@ CREATE TABLE meta (
   key TEXT PRIMARY KEY, value TEXT NOT NULL
 );
 
+-- The last transaction of each process, by which it finds out whether that was committed. The number
+-- of the transaction is not enough: after a crash, the server gives the numbers of transactions that it
+-- has lost to others.
+CREATE TABLE commits (
+  holder TEXT PRIMARY KEY, token TEXT NOT NULL, at TIMESTAMPTZ NOT NULL DEFAULT now()
+);
+
 CREATE TABLE holders (
   holder_id TEXT PRIMARY KEY,
   pid BIGINT NOT NULL,
