@@ -224,6 +224,36 @@ func TestAnOperationThatIsTriedAgain(t *testing.T) {
 	}
 }
 
+// What the process cannot go on without is read again when its connection is cut.
+func TestReadingThatIsCut(t *testing.T) {
+	dir := t.TempDir()
+	server, err := url.Parse(at(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startProxy(t, server.Host)
+	through := *server
+	through.Host = p.listener.Addr().String()
+	if _, err := open(t, server.String(), dir).CreateRun(t.Context(), planOf("r")); err != nil {
+		t.Fatal(err)
+	}
+	nothing := func(store.View) error { return nil }
+	for n := 1; ; n++ {
+		s := open(t, through.String(), dir)
+		p.cutAfter(n)
+		b, err := s.Backlog(t.Context(), "r")
+		if err != nil || b.Runnable != 1 {
+			t.Fatalf("cut after %d messages: %+v, %v", n, b, err)
+		}
+		if err := s.Snapshot(t.Context(), "r", nothing); err != nil {
+			t.Fatalf("cut after %d messages: %v", n, err)
+		}
+		if !p.wasCut() {
+			return
+		}
+	}
+}
+
 // The server ends all connections again and again, as when it is restarted.
 func TestConnectionsThatTheServerEnds(t *testing.T) {
 	dir := t.TempDir()

@@ -12,7 +12,14 @@ import (
 
 // Backlog implements Reader.
 func (s reader) Backlog(ctx context.Context, runID string) (b store.Backlog, err error) {
-	defer func() { err = s.db.describe(err, "count what is left to do") }()
+	err = s.db.again(ctx, func() error {
+		b, err = s.backlog(ctx, runID)
+		return err
+	})
+	return b, s.db.describe(err, "count what is left to do")
+}
+
+func (s reader) backlog(ctx context.Context, runID string) (b store.Backlog, err error) {
 	tx, err := s.db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return b, err

@@ -31,7 +31,7 @@ type Database interface {
 	Begin(t *Tx, relaxed bool) error
 	// Commit ends a transaction, so that it is durable.
 	Commit(t *Tx, what Changed) error
-	// Again waits before a transaction that failed is tried again, and reports whether it is to be.
+	// Again waits before a transaction or a read that failed is tried again, and reports whether it is to be.
 	// failures is how often it has failed, for the first time at since, and gaveUp is closed when
 	// nothing is to be waited for.
 	Again(err error, failures int, since time.Time, gaveUp <-chan struct{}) bool
@@ -165,6 +165,24 @@ func (d *db) Write(ctx context.Context, step string, run func(*Tx) error) error 
 // WriteRelaxed is Write for what a power cut may take back.
 func (d *db) WriteRelaxed(ctx context.Context, step string, run func(*Tx) error) error {
 	return d.writeRelaxed(ctx, step, func(w *write) error { return run(w.tx) })
+}
+
+// again runs something that only reads until it succeeds, or until the database says that another try
+// is not worth it.
+func (d *db) again(ctx context.Context, read func() error) error {
+	var since time.Time // of the first failure
+	for failures := 1; ; failures++ {
+		err := read()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if failures == 1 {
+			since = time.Now()
+		}
+		if !d.Again(err, failures, since, d.commit.quit) {
+			return err
+		}
+	}
 }
 
 func (d *db) describe(err error, step ...string) error { return d.Describe(err, step...) }

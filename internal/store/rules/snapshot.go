@@ -13,20 +13,20 @@ import (
 // Snapshot implements Reader.
 func (s reader) Snapshot(ctx context.Context, runID string, f func(store.View) error) (err error) {
 	defer func() { err = s.db.describe(err, "read run", runID) }()
-	conn, err := s.db.read.Conn(ctx)
-	if err != nil {
+	var tx *sql.Tx
+	var run store.Run
+	if err := s.db.again(ctx, func() error { // but not f, which may have done something with what it has read
+		if tx, err = s.db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}); err != nil {
+			return err
+		}
+		if run, err = readRun(ctx, tx, runID); err != nil {
+			_ = tx.Rollback() // nothing was written
+		}
 		return err
-	}
-	defer conn.Close()
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
+	}); err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	run, err := readRun(ctx, tx, runID)
-	if err != nil {
-		return err
-	}
 	return f(&sqliteView{ctx: ctx, tx: tx, run: run})
 }
 
