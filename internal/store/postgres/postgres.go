@@ -79,7 +79,8 @@ func Open(url string, opts store.Options) (*rules.Store, error) {
 	opts = rules.Defaults(opts)
 	d.lease = opts.Lease
 	d.schema = cmp.Or(config.RuntimeParams["search_path"], defaultSchema)
-	config.RuntimeParams["search_path"] = quote(d.schema)
+	delete(config.RuntimeParams, "search_path") // PgBouncer refuses a connection that begins with it
+	config.AfterConnect = setting("SET search_path TO " + quote(d.schema))
 	config.RuntimeParams["application_name"] = cmp.Or(config.RuntimeParams["application_name"], "evalrun")
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
@@ -110,7 +111,8 @@ func Open(url string, opts store.Options) (*rules.Store, error) {
 	d.read.SetMaxIdleConns(4)
 	writes := config.Copy()
 	// A process that is stopped in the middle of a transaction has the lock that all others wait for.
-	writes.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint((d.lease / 2).Milliseconds())
+	writes.AfterConnect = setting(fmt.Sprintf("SET search_path TO %s; SET idle_in_transaction_session_timeout = %d",
+		quote(d.schema), (d.lease / 2).Milliseconds()))
 	d.write = sql.OpenDB(&connector{Connector: stdlib.GetConnector(*writes), patience: d.lease, closed: d.closed})
 	d.write.SetMaxOpenConns(1)
 
@@ -123,6 +125,14 @@ func Open(url string, opts store.Options) (*rules.Store, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// setting makes a connection with the settings of some statements.
+func setting(statements string) func(context.Context, *pgconn.PgConn) error {
+	return func(ctx context.Context, c *pgconn.PgConn) error {
+		_, err := c.Exec(ctx, statements).ReadAll()
+		return err
+	}
 }
 
 // connectTimeout is how long making a connection may take if the URL does not say it.

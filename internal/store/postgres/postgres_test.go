@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/postgres"
@@ -327,6 +328,7 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 			if err != nil {
 				return
 			}
+			_, _ = c.Read(make([]byte, 1<<10)) // what is not read would reset the connection
 			_, _ = c.Write([]byte("220 mail.example ESMTP\r\n"))
 			_ = c.Close()
 		}
@@ -367,6 +369,43 @@ func TestASchemaThatIsThere(t *testing.T) {
 	t.Cleanup(func() { query(t, as, fmt.Sprintf("DROP OWNED BY %[1]s CASCADE; DROP ROLE %[1]s", schema)) })
 	u.User = url.UserPassword(schema, schema)
 	open(t, u.String(), dir)
+}
+
+// PgBouncer takes a connection only if it begins with nothing else than what PgBouncer itself knows.
+func TestConnectionsBeginWithLittle(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := make(chan map[string]string, 1)
+	go func() {
+		defer close(began)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if first, err := pgproto3.NewBackend(c, c).ReceiveStartupMessage(); err == nil {
+			if startup, ok := first.(*pgproto3.StartupMessage); ok {
+				began <- startup.Parameters
+			}
+		}
+	}()
+	_, err = postgres.Open("postgres://u@"+l.Addr().String()+"/db?sslmode=disable&search_path=s", store.Options{})
+	if !errors.Is(err, store.ErrUnusable) {
+		t.Error(err)
+	}
+	_ = l.Close()
+	with := <-began
+	for _, known := range []string{"user", "database", "application_name"} {
+		if with[known] == "" {
+			t.Errorf("%s is missing", known)
+		}
+		delete(with, known)
+	}
+	if len(with) > 0 {
+		t.Errorf("it also begins with %v", with)
+	}
 }
 
 func TestADatabaseThatIsMissing(t *testing.T) {
