@@ -71,7 +71,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	}
 	tx, err := c.Conn.BeginTx(ctx, o)
 	if err != nil {
-		return nil, c.retried(err)
+		return nil, c.retried(ctx, err)
 	}
 	c.snapshot, c.cursors = o.ReadOnly, 0
 	return &snapshotTx{tx, c}, nil
@@ -109,12 +109,15 @@ func (c *conn) QueryContext(ctx context.Context, text string, args []driver.Name
 		return c.openCursor(ctx, s, args)
 	}
 	rows, err := c.Conn.QueryContext(ctx, s.text, s.values(args))
-	return rows, c.retried(err)
+	return rows, c.retried(ctx, err)
 }
 
 // retried makes database/sql run a statement that only reads on another connection, if this one is
-// lost.
-func (c *conn) retried(err error) error {
+// lost. The end of ctx says nothing of the server.
+func (c *conn) retried(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err != nil && c.connector.reads && !c.snapshot && passes(err) && c.Conn.Conn().IsClosed() {
 		return driver.ErrBadConn
 	}
@@ -147,16 +150,16 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 // QueryContext implements driver.StmtQueryContext. All rows are read at once, so that another
 // statement may run before the last of them was looked at.
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.c.connector.patience)
+	within, cancel := context.WithTimeout(ctx, s.c.connector.patience)
 	defer cancel()
 	t := translate(s.text, args)
-	rows, err := s.c.Conn.QueryContext(ctx, t.text, t.values(args))
+	rows, err := s.c.Conn.QueryContext(within, t.text, t.values(args))
 	if err != nil {
-		return nil, s.c.retried(err)
+		return nil, s.c.retried(ctx, err)
 	}
 	out := &readRows{columns: rows.Columns()}
 	err = out.readAll(rows)
-	return out, s.c.retried(err)
+	return out, s.c.retried(ctx, err)
 }
 
 // readRows are rows that have been read. next, if it is not nil, reads more.
@@ -221,7 +224,7 @@ func (c *conn) openCursor(ctx context.Context, s *statement, args []driver.Named
 	name := fmt.Sprintf("c%d", c.cursors)
 	declare := "DECLARE " + name + " NO SCROLL CURSOR FOR " + s.text
 	if _, err := c.Conn.ExecContext(ctx, declare, s.values(args)); err != nil {
-		return nil, err
+		return nil, c.retried(ctx, err)
 	}
 	out := &readRows{}
 	out.next = func() (bool, error) {
@@ -229,11 +232,11 @@ func (c *conn) openCursor(ctx context.Context, s *statement, args []driver.Named
 		rows, err := c.Conn.QueryContext(ctx, fmt.Sprintf("FETCH %d FROM %s", fetched, name),
 			[]driver.NamedValue{{Ordinal: 1, Value: pgx.QueryExecModeExec}})
 		if err != nil {
-			return false, err
+			return false, c.retried(ctx, err)
 		}
 		out.columns, out.rows = rows.Columns(), nil
 		err = out.readAll(rows)
-		return len(out.rows) == fetched, err
+		return len(out.rows) == fetched, c.retried(ctx, err)
 	}
 	more, err := out.next()
 	if !more {
