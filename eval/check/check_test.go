@@ -309,7 +309,13 @@ func TestWrongChecks(t *testing.T) {
 		`{"anyOf": []}`:                             "expected at least one check",
 		`{"maxLatency": "soon"}`:                    "expected a duration",
 		`{"isJson": {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b/items"}, "b": {"items": {"$ref": "#/$defs/a"}}}}}`: "refers to itself",
-		strings.Repeat(`{"anyOf": [`, 12) + `{"contains": "a"}` + strings.Repeat(`]}`, 12):                                      "at most 10 deep",
+		`{"isJson": {"$ref": "#/$defs/%61", "$defs": {"a": {"$ref": "#/$defs/%61"}}}}`:                                          "expected #/$defs/NAME",
+		`{"isJson": {"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"$ref": "#/$defs/a~1b"}}}}`:                                      "expected #/$defs/NAME",
+		`{"isJson": {"$REF": "#/$defs/a", "$defs": {"a": {"$Ref": "#/$defs/a"}}}}`:                                              `there is no keyword "$REF"; did you mean "$ref"?`,
+		`{"isJson": {"$ref": "#/$defs/a", "$defs": {"a": {"dependentSchemas": {"default": {"$ref": "#/$defs/a"}}}}}}`:           "refers to itself",
+		`{"isJson": {"properties": {"a": {"$id": "x", "$defs": {"n": {"$ref": "#/$defs/n"}}, "$ref": "#/$defs/n"}}}}`:           "only the whole schema may have $id",
+		doubling(20): "lead to more than 10000 schemas",
+		strings.Repeat(`{"anyOf": [`, 12) + `{"contains": "a"}` + strings.Repeat(`]}`, 12): "at most 10 deep",
 	} {
 		set := `{"version": "1.0", "id": "s", "name": "S", "evaluations": [
 			{"id": "1", "name": "one", "inputs": {}, "checks": [` + check + `]}]}`
@@ -353,5 +359,36 @@ func TestChecksOfAnEvaluation(t *testing.T) {
 		if _, problems = parse(in[0], in[1]); !strings.Contains(problems, want) {
 			t.Errorf("got %s, expected %s", problems, want)
 		}
+	}
+}
+
+// doubling makes a schema of which each definition refers to the next one twice.
+func doubling(definitions int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"isJson": {"$ref": "#/$defs/0", "$defs": {"%d": {}`, definitions)
+	for i := range definitions {
+		fmt.Fprintf(&b, `, "%d": {"allOf": [{"$ref": "#/$defs/%d"}, {"$ref": "#/$defs/%d"}]}`, i, i+1, i+1)
+	}
+	return b.String() + `}}}`
+}
+
+// A schema may name its properties like keywords, have an id, and name a definition several times.
+func TestSchemaWithNamesLikeKeywords(t *testing.T) {
+	check := `{"isJson": {"$id": "https://example.com/s", "$defs": {"default": {"type": "string"}},
+		"properties": {"$ref": {"$ref": "#/$defs/default"}, "$id": {"$ref": "#/$defs/default"}, "Type": {"const": 1},
+		"enum": {"$ref": "#/$defs/default"}}}}`
+	if got := one(t, check, `{"$ref": "a", "$id": "b", "Type": 1, "enum": "c"}`); !got.Passed {
+		t.Errorf("%+v", got)
+	}
+	if got := one(t, check, `{"enum": 1}`); got.Passed {
+		t.Errorf("%+v", got)
+	}
+	var chain strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&chain, `"%d": {"$ref": "#/$defs/%d"}, `, i, i+1)
+	}
+	check = `{"isJson": {"$ref": "#/$defs/0", "$defs": {` + chain.String() + `"1000": {"type": "string"}}}}`
+	if got := one(t, check, `1`); got.Passed {
+		t.Errorf("a chain of references: %+v", got)
 	}
 }

@@ -125,29 +125,39 @@ func (c *countingReader) Read(p []byte) (int, error) {
 // maxPattern is how many instructions a regular expression of a schema may have: nothing ends it.
 const maxPattern = 1000
 
+// maxExpanded is how many schemas the references of a schema may lead to, each counted as often as it
+// is reached: a few definitions that name the next one twice are endless work.
+const maxExpanded = 10_000
+
 // schema reads a JSON schema. Its references must not form a circle: a document would be compared with
 // them for ever.
 func (r *reader) schema(v *input.Node) *jsonschema.Resolved {
 	before := len(r.Problems)
 	refs := map[string][]string{}
-	for _, where := range []string{"$defs", "definitions"} {
-		defs := v.Member(where)
-		if defs == nil {
+	body := *v // what there is besides the definitions
+	body.Members = nil
+	for _, m := range v.Members {
+		if m.Key != "$defs" && m.Key != "definitions" {
+			body.Members = append(body.Members, m)
 			continue
 		}
-		for _, m := range defs.Members {
-			name := "#/" + where + "/" + m.Key
-			refs[name] = r.references(m.Value)
+		for _, one := range m.Value.Members {
+			refs["#/"+m.Key+"/"+one.Key] = r.references(&body, one.Value, false)
 		}
 	}
-	r.references(v)
-	for name := range refs {
-		if reaches(refs, name, name, map[string]bool{}) {
-			r.Errorf(v, "%s refers to itself, which is not supported here", name)
+	own := r.references(&body, &body, false)
+	known := map[string]bool{}
+	for _, name := range own {
+		if found := circle(refs, definition(name), known); found != "" {
+			r.Errorf(v, "%s refers to itself, which is not supported here", found)
 			break
 		}
 	}
 	if len(r.Problems) > before {
+		return nil
+	}
+	if expanded(refs, own, map[string]int{}) > maxExpanded {
+		r.Errorf(v, "the references lead to more than %d schemas", maxExpanded)
 		return nil
 	}
 	var schema jsonschema.Schema
@@ -162,19 +172,44 @@ func (r *reader) schema(v *input.Node) *jsonschema.Resolved {
 	return nil
 }
 
-// references returns the references in a schema, and refuses those that are not supported.
-func (r *reader) references(n *input.Node) (refs []string) {
+// keywords are those that references looks at. The values of the ones in ofNames are objects whose keys
+// are names that somebody has chosen, and no keywords.
+var (
+	ofNames  = []string{"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
+	keywords = append([]string{"$ref", "$id", "$dynamicRef", "$recursiveRef", "const", "enum", "default", "examples",
+		"type", "pattern"}, ofNames...)
+)
+
+// references returns the references in a part of a schema, and refuses those that are not supported.
+// names says that the keys of the part are names.
+func (r *reader) references(whole, n *input.Node, names bool) (refs []string) {
 	for _, item := range n.Items {
-		refs = append(refs, r.references(item)...)
+		refs = append(refs, r.references(whole, item, false)...)
 	}
 	for _, m := range n.Members {
+		if names {
+			refs = append(refs, r.references(whole, m.Value, false)...)
+			continue
+		}
+		// The library takes a keyword in any case.
+		for _, known := range keywords {
+			if known != m.Key && strings.EqualFold(known, m.Key) {
+				r.Errorf(m.Value, "expected a JSON schema: there is no keyword %q; did you mean %q?", m.Key, known)
+			}
+		}
 		switch m.Key {
 		case "$ref":
-			if name := m.Value.Text; strings.HasPrefix(name, "#/$defs/") || strings.HasPrefix(name, "#/definitions/") {
+			// An escaped name would be another one here than in the library.
+			if name := m.Value.Text; (strings.HasPrefix(name, "#/$defs/") || strings.HasPrefix(name, "#/definitions/")) &&
+				!strings.ContainsAny(name, "%~") {
 				refs = append(refs, name)
 				continue
 			}
 			r.Errorf(m.Value, "expected #/$defs/NAME or #/definitions/NAME, got %s", m.Value.JSON())
+		case "$id":
+			if n != whole { // the references below it would be those of another schema
+				r.Errorf(m.Value, "only the whole schema may have $id here")
+			}
 		case "const", "enum", "default", "examples":
 			continue // values, not schemas
 		case "type":
@@ -188,7 +223,7 @@ func (r *reader) references(n *input.Node) (refs []string) {
 				r.pattern(one.Value, one.Key)
 			}
 		}
-		refs = append(refs, r.references(m.Value)...)
+		refs = append(refs, r.references(whole, m.Value, slices.Contains(ofNames, m.Key))...)
 	}
 	return refs
 }
@@ -210,22 +245,43 @@ func (r *reader) pattern(n *input.Node, pattern string) {
 	}
 }
 
-// reaches reports whether references lead from one definition to another. A reference into a definition,
-// such as #/$defs/a/items, is one to it.
-func reaches(refs map[string][]string, from, to string, seen map[string]bool) bool {
-	for _, name := range refs[from] {
-		if parts := strings.Split(name, "/"); len(parts) > 3 {
-			name = strings.Join(parts[:3], "/")
+// definition is the definition that a reference leads into: one such as #/$defs/a/items is one to a.
+func definition(name string) string {
+	if parts := strings.Split(name, "/"); len(parts) > 3 {
+		return strings.Join(parts[:3], "/")
+	}
+	return name
+}
+
+// circle returns a definition that leads to itself, beginning with the one of a name; empty if there is none.
+// known has the definitions that were met, and whether all of their references were followed.
+func circle(refs map[string][]string, name string, known map[string]bool) string {
+	if followed, met := known[name]; met {
+		if followed {
+			return ""
 		}
-		if name == to {
-			return true
-		}
-		if !seen[name] {
-			seen[name] = true
-			if reaches(refs, name, to, seen) {
-				return true
-			}
+		return name
+	}
+	known[name] = false
+	for _, ref := range refs[name] {
+		if found := circle(refs, definition(ref), known); found != "" {
+			return found
 		}
 	}
-	return false
+	known[name] = true
+	return ""
+}
+
+// expanded counts the schemas to which references lead that form no circle, up to one more than there
+// may be.
+func expanded(refs map[string][]string, from []string, known map[string]int) int {
+	n := 0
+	for _, name := range from {
+		name = definition(name)
+		if _, ok := known[name]; !ok {
+			known[name] = expanded(refs, refs[name], known)
+		}
+		n = min(n+1+known[name], maxExpanded+1)
+	}
+	return n
 }
