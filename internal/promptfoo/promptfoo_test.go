@@ -283,6 +283,22 @@ func TestUnusable(t *testing.T) {
 			t.Errorf("%.60s: got %v, expected %q", config, err, want)
 		}
 	}
+	for text, want := range map[string]string{
+		"a,b\n1,2,3\n":    "tests.csv:2:1: expected 2 cells",
+		"a,b\n1,2\n3\"\n": "tests.csv:3:2: expected CSV: bare",
+		"a\n\"1\n":        "tests.csv:2:4: expected CSV: extraneous or missing",
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"promptfooconfig.yaml": head + "tests: tests.csv", "tests.csv": text} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := promptfoo.Import(filepath.Join(dir, "promptfooconfig.yaml"), promptfoo.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, expected %q", text, err, want)
+		}
+	}
 	if _, err := promptfoo.Import("promptfooconfig.ts", promptfoo.Options{}); err == nil {
 		t.Error("a program is imported")
 	}

@@ -249,9 +249,18 @@ func (im *importer) csv(n *input.Node, name string, base test) {
 		if errors.Is(err, io.EOF) {
 			return
 		}
+		var wrong *csv.ParseError
+		if errors.As(err, &wrong) {
+			im.Errorf(&input.Node{File: file, Line: wrong.Line, Column: wrong.Column}, "expected CSV: %v", wrong.Err)
+			return
+		}
+		if err != nil {
+			im.Errorf(n, "%s: %v", name, err)
+			return
+		}
 		line, _ := rows.FieldPos(0)
 		where := &input.Node{File: file, Line: line, Column: 1}
-		if err != nil || len(row) > len(head) {
+		if len(row) > len(head) {
 			im.Errorf(where, "expected %d cells, as in the first line", len(head))
 			return
 		}
