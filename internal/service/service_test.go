@@ -243,6 +243,8 @@ func TestUploadsBringNothingThatRuns(t *testing.T) {
 		"command in a config":   {upload("evaluators", `[{"id":"c","version":"1.0","evaluatorTypeId":"command","evaluatorConfig":{"command":["id"]}}]`), "brings no command"},
 		"jq of a check":         {upload("evaluators", `[{"id":"c","type":"checks","checks":[{"anyOf":[{"equals":1,"jq":"[range(1e12)]"}]}]}]`), "brings no jq"},
 		"jq of an evaluation":   {upload("evaluations", `[{"id":"1","name":"n","inputs":{},"checks":[{"equals":1,"jq":"."}]}]`), "brings no jq"},
+		"answers":               {upload("answers", `[{"match":{},"approve":true}]`), "an uploaded eval set has no answers"},
+		"answers of one":        {upload("evaluations", `[{"id":"1","name":"n","inputs":{},"answers":[{"match":{},"approve":true}]}]`), "an uploaded evaluation has no answers"},
 		"variable":              {upload("name", `"a ${HOME} b"`), "names no variables"},
 		"no JSON":               {json.RawMessage(`[1]`), "expected an object"},
 	} {

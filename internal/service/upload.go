@@ -34,6 +34,7 @@ var refused = map[string]string{
 	"tasks":   "task directories are those of the named eval sets",
 	"notify":  "notifications are those of the service's configuration",
 	"judges":  "judges are those of the service's configuration",
+	"answers": "questions are answered by who may deliver",
 }
 
 // refusedOfEvaluator lists keys that an uploaded evaluator must not have, however deep.
@@ -77,6 +78,13 @@ func checkUpload(r *input.Reader, root *input.Node) {
 	for key, instead := range refused {
 		if n := root.Member(key); n != nil && n.Kind != input.Null {
 			r.Errorf(n, "an uploaded eval set has no %s; %s", key, instead)
+		}
+	}
+	if evaluations := root.Member("evaluations"); evaluations != nil {
+		for _, one := range evaluations.Items {
+			if n := one.Member("answers"); n != nil && n.Kind != input.Null {
+				r.Errorf(n, "an uploaded evaluation has no answers; %s", refused["answers"])
+			}
 		}
 	}
 	noExpressions(r, root, false)
