@@ -45,12 +45,12 @@ tar -xzf "$tmp/$name.tar.gz" -C "$tmp" "$name/evalrun" || fail "$name.tar.gz can
 mkdir -p "$to" 2>/dev/null && cp "$tmp/$name/evalrun" "$to/.evalrun.new" 2>/dev/null ||
 	fail "$to cannot be written: give another folder: sh install.sh \"$from\" FOLDER"
 chmod 755 "$to/.evalrun.new"
-version=$("$to/.evalrun.new" version | head -n 1) || {
+version=$("$to/.evalrun.new" version) || {
 	rm -f "$to/.evalrun.new"
 	fail "the program does not run here ($os, $arch)"
 }
 mv "$to/.evalrun.new" "$to/evalrun"
-echo "$version is in $to/evalrun"
+echo "$(echo "$version" | head -n 1) is in $to/evalrun"
 first=$(command -v evalrun || true)
 if [ -z "$first" ]; then
 	echo "$to is not on PATH: add it, or call the program by its path"
