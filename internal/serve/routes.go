@@ -65,7 +65,7 @@ func (s *Server) routes() ([]Route, error) {
 			Handler: handle(triggers.fail)},
 		{Pattern: "POST /v1/triggers/{triggerId}/cancel", Scope: access.Deliver, Audit: "deliver",
 			Handler: handle(triggers.cancel)},
-		{Pattern: "POST /v1/tick", Scope: access.Run, Audit: "tick", Handler: handle((&tickAPI{s.o.Tick}).post)},
+		{Pattern: "POST /v1/tick", Scope: access.Run, Audit: "tick", Handler: handle((&tickAPI{s.o.Tick, s.o.Now}).post)},
 		{Pattern: webhook.Path, Open: true, Audit: "deliver", Handler: webhooks},
 	}
 	h := jobs.New(jobs.Options{Service: s.o.Service, Grace: jobs.DefaultGrace, Draining: s.draining, About: about,

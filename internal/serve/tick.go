@@ -22,6 +22,7 @@ type tickRequest struct {
 type tickAPI struct {
 	// tick does what is due; nil if an executor of this server does.
 	tick func(ctx context.Context, maxTime time.Duration) (runner.Ticked, error)
+	now  func() time.Time
 }
 
 // post works until nothing is due or the time is over. It goes on if the caller hangs up.
@@ -43,6 +44,8 @@ func (a *tickAPI) post(w http.ResponseWriter, r *http.Request) error {
 	if maxTime <= 0 || maxTime > maxTick {
 		return problem(http.StatusUnprocessableEntity, "invalid-request", "maxTime: expected a duration of at most 1h, such as \"50s\"")
 	}
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(a.now().Add(maxTime + answerTimeout)) // only a test's writer has no deadlines
 	ticked, err := a.tick(context.WithoutCancel(r.Context()), maxTime)
 	if err != nil {
 		return err

@@ -42,3 +42,17 @@ func TestTick(t *testing.T) {
 	}
 	newWorld(t).must(http.StatusConflict, "POST", "/v1/tick", "")
 }
+
+// A tick may take longer than other requests, and its caller is answered all the same.
+func TestALongTickIsAnswered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *serve.Options) {
+		o.Now, o.BodyTimeout = func() time.Time { return time.Now().Add(-5 * time.Minute) }, time.Hour
+		o.Tick = func(context.Context, time.Duration) (runner.Ticked, error) { return runner.Ticked{Due: 3}, nil }
+	})
+	var ticked runner.Ticked
+	w.must(http.StatusOK, "POST", "/v1/tick", `{"maxTime": "1h"}`).decode(t, &ticked)
+	if ticked.Due != 3 {
+		t.Errorf("%+v", ticked)
+	}
+}
