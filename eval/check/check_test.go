@@ -83,7 +83,11 @@ func TestChecks(t *testing.T) {
 		{`{"number": 1234.5}`, `"of 3 items the sum is 1,234.50 EUR"`, 1, ""},
 		{`{"number": 21}`, `"in 2020-21"`, 1, ""},
 		{`{"number": -21}`, `"it is -21"`, 1, ""},
+		{`{"number": -5}`, `"x = −5"`, 1, ""},
+		{`{"number": 5}`, `"x = −5"`, 0, "expected the number 5, got -5"},
 		{`{"number": 0.3, "tolerance": 0.1}`, `0.2`, 1, ""},
+		{`{"number": 1234567.3, "tolerance": 0.01}`, `1234567.31`, 1, ""},
+		{`{"number": 1234567.3, "tolerance": 0.01}`, `1234567.311`, 0, ""},
 		{`{"number": 0.3, "tolerance": 0.1}`, `0.19`, 0, "expected the number 0.3, at most 0.1 off, got 0.19"},
 		{`{"number": 200, "relativeTolerance": 0.05}`, `209`, 1, ""},
 		{`{"choice": "C"}`, `"c"`, 1, ""},
@@ -212,6 +216,7 @@ func TestChecksOfTools(t *testing.T) {
 	}
 	for check, want := range map[string]float64{
 		`{"toolF1": ["search", "read", "answer"]}`:                                                                     1,
+		`{"toolF1": ["answer", "answer!", "answer?", "answer.", "answer,", "answer:", "answer;"]}`:                     0.6,
 		`{"toolF1": ["search", "delete"]}`:                                                                             0.4,
 		`{"toolOrder": ["search", "search", "answer"]}`:                                                                1,
 		`{"toolOrder": ["answer", "search"]}`:                                                                          0,

@@ -49,6 +49,7 @@ func (r *reader) tools(kind string, v *input.Node) test {
 			}
 			expected[name] = true
 		}
+		found = min(found, len(used)) // two names may mean the same tool
 		return answer{score: f1(found, len(used), len(expected)), want: want, got: called(calls)}
 	}
 }

@@ -259,8 +259,11 @@ func (r *reader) number(c *evaluator.Config, v *input.Node) test {
 		}
 		a.got = strconv.FormatFloat(n, 'g', -1, 64)
 		// A difference such as 0.3 - 0.2 is not exactly what people write.
-		const rounding = 1e-12
-		a.score = truth(math.Abs(n-expected) <= off+rounding*math.Abs(off))
+		rounding := 0.0
+		if off > 0 {
+			rounding = 1e-12*off + 0x1p-51*max(math.Abs(n), math.Abs(expected))
+		}
+		a.score = truth(math.Abs(n-expected) <= off+rounding)
 		return a
 	}
 }
@@ -271,7 +274,7 @@ func numberOf(v any) (float64, bool) {
 	case pyvalue.Number:
 		return v.Float, !math.IsNaN(v.Float) && !math.IsInf(v.Float, 0)
 	case string:
-		t := v[max(0, len(v)-maxNumberText):]
+		t := strings.ReplaceAll(v[max(0, len(v)-maxNumberText):], "\u2212", "-") // the minus sign of typography
 		all := numberInText.FindAllStringIndex(t, -1)
 		if len(all) == 0 {
 			return 0, false
