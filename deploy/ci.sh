@@ -20,7 +20,8 @@ if [ -f "$out/run.tar.zst" ]; then
 	evalrun unpack "$out/run.tar.zst"
 	rm "$out/run.tar.zst" # what is in it goes on here, and only here
 	if [ "${EVALS_APPROVE:-}" = true ]; then
-		evalrun triggers "$id" | awk '/ TASK /{print $1}' |
+		waiting=$(evalrun triggers "$id")
+		echo "$waiting" | awk '/ TASK /{print $1}' |
 			xargs -r -n 1 evalrun approve --by "${GITHUB_ACTOR:-${GITLAB_USER_LOGIN:-CI}}"
 	fi
 	evalrun resume "$id" -o "$out/results.json" --junit "$out/junit.xml" --summary "$out/summary.md" || code=$?
