@@ -181,7 +181,7 @@ var (
 	// plainPlace matches a place that evalrun fills in, too.
 	plainPlace = regexp.MustCompile(`\{\{\s*([A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*)\s*\}\}`)
 	// anyPlace matches everything that Nunjucks acts upon.
-	anyPlace = regexp.MustCompile(`\{\{[^}]*\}\}|\{%[^%]*%\}|\{#[^#]*#\}`)
+	anyPlace = regexp.MustCompile(`(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}`)
 )
 
 // unlike returns what a template has that evalrun does not fill in.

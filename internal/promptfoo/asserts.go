@@ -283,11 +283,15 @@ func (a *asserts) judge(f *input.Fields, n *input.Node, template, kind string) {
 	config := map[string]any{"template": template, "answer": "boolean"}
 	who := ""
 	if provider != nil {
-		if who, ok = model(provider.Text); !ok {
+		whole, _ := model(provider.Text)
+		service, name, _ := strings.Cut(whole, "/")
+		// A judge has no provider: a model of claude-… is asked at Anthropic, and every other at OpenAI.
+		claude, anthropic := strings.HasPrefix(name, "claude-"), service == "anthropic"
+		if claude != anthropic || !anthropic && !strings.HasPrefix(service, "openai") {
 			a.miss(n, "the judge %s has no counterpart", provider.JSON())
 			return
 		}
-		_, who, _ = strings.Cut(who, "/")
+		who = name
 		config["judges"] = []map[string]any{{"model": who}}
 	} else {
 		a.differ(n, "the judge is the model of the agent; judges in %q chooses another", template)
