@@ -367,6 +367,24 @@ func TestChecksOfAnEvaluation(t *testing.T) {
 	}
 }
 
+// A text in which nothing is filled in, though it looks so, is warned of once.
+func TestTextsThatLookLikePlaces(t *testing.T) {
+	for check, warns := range map[string]bool{
+		`{"contains": "Dear {{input.name}}", "not": true}`:          true,
+		`{"contains": "{{inputs.name}}"}`:                           true,
+		`{"anyOf": [{"containsAny": ["a", "{{expectedOutput}}"]}]}`: true,
+		`{"contains": "{{ expected.city }}"}`:                       false,
+		`{"contains": "{{name}}"}`:                                  false,
+	} {
+		_, problems, err := evalset.Parse("set.json", []byte(`{"version": "1.0", "id": "s", "name": "S", "evaluations": [
+			{"id": "1", "name": "one", "inputs": {}, "checks": [`+check+`]}]}`), nil)
+		n := strings.Count(fmt.Sprint(problems), "warning: evaluations[0].checks[0]")
+		if err != nil || n > 1 || (n == 1) != warns {
+			t.Errorf("%s: %v, %v", check, problems, err)
+		}
+	}
+}
+
 // doubling makes a schema of which each definition refers to the next one twice.
 func doubling(definitions int) string {
 	var b strings.Builder

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -100,6 +101,9 @@ func (r *reader) one(n *input.Node, depth int) *check {
 		return nil
 	}
 	out.kind = found[0]
+	if r.template {
+		r.placesIn(value)
+	}
 	r.parameters(c, out)
 	r.where(c, out)
 	out.threshold = r.threshold(c)
@@ -128,6 +132,19 @@ func (r *reader) unknown(n *input.Node) {
 		}
 	}
 	r.Errorf(n, "expected a check, one of %s%s", strings.Join(names, ", "), hint)
+}
+
+// likePlace matches what looks as if a value of the evaluation would be filled in.
+var likePlace = regexp.MustCompile(`\{\{\s*(?:expected|input)`)
+
+// placesIn warns of texts that are taken as they are though they look like places: with such a text a check
+// with not would always pass.
+func (r *reader) placesIn(value *input.Node) {
+	for _, n := range append([]*input.Node{value}, value.Items...) {
+		if _, _, whole := place(n.Text); n.Kind == input.String && !whole && likePlace.MatchString(n.Text) {
+			r.Warnf(n, "nothing is filled in here: {{expected}}, {{input}} and these with a path must be the whole text")
+		}
+	}
 }
 
 // parameters refuses those that other checks have.
