@@ -37,8 +37,9 @@ func open(t *testing.T, url, files string) *rules.Store {
 	return s
 }
 
-func planOf(runID string) store.Plan {
-	return store.Plan{RunID: runID, Evaluations: []store.Evaluation{{ID: "e"}},
+// planOfOne is the plan of the run "r" with one rollout.
+func planOfOne() store.Plan {
+	return store.Plan{RunID: "r", Evaluations: []store.Evaluation{{ID: "e"}},
 		Rollouts: []store.PlannedRollout{{ID: uuid.NewString()}}}
 }
 
@@ -89,7 +90,7 @@ func TestANewerSchema(t *testing.T) {
 	url := at(t, dir)
 	s := open(t, url, dir)
 	query(t, url, "UPDATE meta SET value = '99' WHERE key = 'schema'")
-	if _, err := s.CreateRun(t.Context(), planOf("r")); err == nil || !store.IsBroken(err) ||
+	if _, err := s.CreateRun(t.Context(), planOfOne()); err == nil || !store.IsBroken(err) ||
 		!strings.Contains(err.Error(), "to schema 99 while this process, which knows schema 1") {
 		t.Errorf("it is written, although it was migrated meanwhile: %v", err)
 	}
@@ -116,7 +117,7 @@ func TestFilesOnAnotherMachine(t *testing.T) {
 	dir := t.TempDir()
 	url := at(t, dir)
 	here, there := open(t, url, dir), open(t, url, t.TempDir())
-	if _, err := here.CreateRun(t.Context(), planOf("r")); err != nil {
+	if _, err := here.CreateRun(t.Context(), planOfOne()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := there.Claim(t.Context(), "r", 1); !errors.Is(err, store.ErrUnusable) || !store.IsBroken(err) {
@@ -154,7 +155,7 @@ func TestCommitsWakeOtherProcesses(t *testing.T) {
 	url := at(t, dir)
 	a, b := open(t, url, dir), open(t, url, dir)
 	changed := b.Changed("r")
-	if _, err := a.CreateRun(t.Context(), planOf("r")); err != nil {
+	if _, err := a.CreateRun(t.Context(), planOfOne()); err != nil {
 		t.Fatal(err)
 	}
 	if up := testenv.Receive(t, b.Wake(), "the wake-up"); !slices.Equal(up.Runs, []string{"r"}) || up.Unnamed {
@@ -235,7 +236,7 @@ func TestReadingThatIsCut(t *testing.T) {
 	p := startProxy(t, server.Host)
 	through := *server
 	through.Host = p.listener.Addr().String()
-	if _, err := open(t, server.String(), dir).CreateRun(t.Context(), planOf("r")); err != nil {
+	if _, err := open(t, server.String(), dir).CreateRun(t.Context(), planOfOne()); err != nil {
 		t.Fatal(err)
 	}
 	nothing := func(store.View) error { return nil }
