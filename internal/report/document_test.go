@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -261,6 +262,24 @@ func TestSaveResults(t *testing.T) {
 			t.Errorf("got %s", head.StorePath)
 		}
 	})
+}
+
+// Each member of the head is read from a document, and what nobody reads is passed over, numbers that no
+// float64 holds among it.
+func TestTheHeadOfADocumentIsRead(t *testing.T) {
+	fields := new(documentReader).fields()
+	for field := range reflect.TypeFor[schemas.Head]().Fields() {
+		if key, _, _ := strings.Cut(field.Tag.Get("json"), ","); fields[key] == nil {
+			t.Errorf("%q is not read", key)
+		}
+	}
+	r := mixedRun(t)
+	path := filepath.Join(r.dir, "results.json")
+	text := strings.Replace(string(r.document()), "{", `{"later": [{"n": 1e400}],`, 1)
+	r.check(os.WriteFile(path, []byte(text), 0o600))
+	if _, err := ReadResults(path); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestReadResultsRefuses(t *testing.T) {

@@ -86,7 +86,14 @@ func openDocument(path string) (*documentReader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the results document: %w", err)
 	}
-	return &documentReader{path: path, file: f, dec: json.NewDecoder(f), dataset: map[string]eval.DatasetResult{}}, nil
+	return &documentReader{path: path, file: f, dec: newDecoder(f), dataset: map[string]eval.DatasetResult{}}, nil
+}
+
+// newDecoder returns a decoder that also passes over numbers which no float64 holds, such as 1e400.
+func newDecoder(r io.Reader) *json.Decoder {
+	dec := json.NewDecoder(r)
+	dec.UseNumber()
+	return dec
 }
 
 // again says what to do about a document that cannot be used.
@@ -151,19 +158,7 @@ func major(version string) string {
 // member reads one member of the document.
 func (d *documentReader) member(key string, each func(*schemas.Rollout) error) error {
 	d.keys = append(d.keys, key)
-	fields := map[string]any{
-		"schemaVersion": &d.SchemaVersion, "runId": &d.RunID, "storeId": &d.StoreID, "storePath": &d.StorePath,
-		"revision": &d.Revision, "final": &d.Final, "evaluationSetId": &d.EvaluationSetID,
-		"evaluationSetName": &d.EvaluationSetName, "evaluationSetPath": &d.EvaluationSetPath,
-		"evaluationSetDigest": &d.EvaluationSetDigest, "dataset": &d.Dataset, "evalIds": &d.EvalIDs,
-		"filter": &d.Filter, "retryOf": &d.RetryOf, "commandLine": &d.CommandLine,
-		"selection": &d.Selection, "failFast": &d.FailFast, "taskOverrides": &d.TaskOverrides, "tags": &d.Tags,
-		"metadata": &d.Metadata, "planDigest": &d.PlanDigest,
-		"gitCommit": &d.GitCommit, "gitDirty": &d.GitDirty, "evalrunVersion": &d.EvalrunVersion,
-		"startedAt": &d.StartedAt, "finishedAt": &d.FinishedAt, "agents": &d.Agents, "status": &d.Status,
-		"summary": &d.Summary, "statistics": &d.statistics, "datasetEvaluatorResults": &d.dataset,
-	}
-	if into, ok := fields[key]; ok {
+	if into, ok := d.fields()[key]; ok {
 		if err := d.dec.Decode(into); err != nil {
 			return d.wrong(key, err)
 		}
@@ -178,6 +173,22 @@ func (d *documentReader) member(key string, each func(*schemas.Rollout) error) e
 		}
 	}
 	return d.skip()
+}
+
+// fields says where the members of the head go.
+func (d *documentReader) fields() map[string]any {
+	return map[string]any{
+		"schemaVersion": &d.SchemaVersion, "runId": &d.RunID, "storeId": &d.StoreID, "storePath": &d.StorePath,
+		"revision": &d.Revision, "final": &d.Final, "evaluationSetId": &d.EvaluationSetID,
+		"evaluationSetName": &d.EvaluationSetName, "evaluationSetPath": &d.EvaluationSetPath,
+		"evaluationSetDigest": &d.EvaluationSetDigest, "dataset": &d.Dataset, "evalIds": &d.EvalIDs,
+		"filter": &d.Filter, "retryOf": &d.RetryOf, "commandLine": &d.CommandLine,
+		"selection": &d.Selection, "failFast": &d.FailFast, "taskOverrides": &d.TaskOverrides, "tags": &d.Tags,
+		"metadata": &d.Metadata, "planDigest": &d.PlanDigest, "played": &d.Played, "rescorings": &d.Rescorings,
+		"gitCommit": &d.GitCommit, "gitDirty": &d.GitDirty, "evalrunVersion": &d.EvalrunVersion,
+		"startedAt": &d.StartedAt, "finishedAt": &d.FinishedAt, "agents": &d.Agents, "status": &d.Status,
+		"summary": &d.Summary, "statistics": &d.statistics, "datasetEvaluatorResults": &d.dataset,
+	}
 }
 
 func (d *documentReader) rollouts(each func(*schemas.Rollout) error) error {
@@ -349,7 +360,7 @@ func (d *documentReader) outlines() error {
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
-	d.dec = json.NewDecoder(io.MultiReader(strings.NewReader(`{"":0`), bytes.NewReader(dec.UnreadBuffer()), rest))
+	d.dec = newDecoder(io.MultiReader(strings.NewReader(`{"":0`), bytes.NewReader(dec.UnreadBuffer()), rest))
 	for range 3 { // the tokens that stand for the members before
 		if _, err := d.dec.Token(); err != nil {
 			return err
