@@ -177,16 +177,11 @@ func TestCommitsWakeOtherProcesses(t *testing.T) {
 // way the transaction is made once: a token that is there already cannot be added.
 func TestConnectionsThatAreCut(t *testing.T) {
 	dir := t.TempDir()
-	server, err := url.Parse(at(t, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := startProxy(t, server.Host)
-	through := *server
-	through.Host = p.listener.Addr().String()
-	open(t, server.String(), dir) // makes the tables
+	server := at(t, dir)
+	p, through := startProxy(t, server)
+	open(t, server, dir) // makes the tables
 	for n := 1; ; n++ {
-		s := open(t, through.String(), dir)
+		s := open(t, through, dir)
 		p.cutAfter(n)
 		id := fmt.Sprintf("token-%d", n)
 		if _, err := s.AddAccessToken(t.Context(), store.AccessToken{ID: id, Digest: []byte{1}}); err != nil {
@@ -207,15 +202,9 @@ func TestConnectionsThatAreCut(t *testing.T) {
 // What an operation was given is the same when its transaction is tried again.
 func TestAnOperationThatIsTriedAgain(t *testing.T) {
 	dir := t.TempDir()
-	server, err := url.Parse(at(t, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := startProxy(t, server.Host)
-	through := *server
-	through.Host = p.listener.Addr().String()
+	p, through := startProxy(t, at(t, dir))
 	for n := 1; ; n++ {
-		s := open(t, through.String(), dir)
+		s := open(t, through, dir)
 		p.cutAfter(n)
 		if err := s.CheckNow(t.Context(), "r"); err != nil {
 			t.Fatalf("cut after %d messages: %v", n, err)
@@ -229,19 +218,14 @@ func TestAnOperationThatIsTriedAgain(t *testing.T) {
 // What the process cannot go on without is read again when its connection is cut.
 func TestReadingThatIsCut(t *testing.T) {
 	dir := t.TempDir()
-	server, err := url.Parse(at(t, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := startProxy(t, server.Host)
-	through := *server
-	through.Host = p.listener.Addr().String()
-	if _, err := open(t, server.String(), dir).CreateRun(t.Context(), planOfOne()); err != nil {
+	server := at(t, dir)
+	p, through := startProxy(t, server)
+	if _, err := open(t, server, dir).CreateRun(t.Context(), planOfOne()); err != nil {
 		t.Fatal(err)
 	}
 	nothing := func(store.View) error { return nil }
 	for n := 1; ; n++ {
-		s := open(t, through.String(), dir)
+		s := open(t, through, dir)
 		p.cutAfter(n)
 		b, err := s.Backlog(t.Context(), "r")
 		if err != nil || b.Runnable != 1 {

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"net"
+	"net/url"
 	"sync"
 	"testing"
 )
@@ -21,13 +22,18 @@ type proxy struct {
 	open map[net.Conn]bool
 }
 
-func startProxy(t *testing.T, server string) *proxy {
+// startProxy starts a proxy before the server of a URL, and returns the URL that leads through it.
+func startProxy(t *testing.T, server string) (p *proxy, through string) {
 	t.Helper()
+	u, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{t: t, server: server, listener: l, left: -1, open: map[net.Conn]bool{}}
+	p = &proxy{t: t, server: u.Host, listener: l, left: -1, open: map[net.Conn]bool{}}
 	p.done.Go(p.accept)
 	t.Cleanup(func() {
 		_ = l.Close()
@@ -38,7 +44,8 @@ func startProxy(t *testing.T, server string) *proxy {
 		p.mu.Unlock()
 		p.done.Wait()
 	})
-	return p
+	u.Host = l.Addr().String()
+	return p, u.String()
 }
 
 func (p *proxy) cutAfter(n int) {
