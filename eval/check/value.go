@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -111,7 +112,11 @@ func (c *check) value(ctx context.Context, s *scene) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if raw, err = c.jq.Value(ctx, raw); err != nil {
+		raw, err = c.jq.Value(ctx, raw)
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			return nil, fmt.Errorf("jq was ended before it had a value: %w", err) // how fast a machine is is no score
+		}
+		if err != nil {
 			return nil, &missingError{"jq finds no value: " + shown(err.Error())}
 		}
 		if v, err = pyvalue.Parse(raw); err != nil {
