@@ -24,7 +24,7 @@ type CancelOptions struct {
 func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, error) {
 	var keep []string
 	if !o.Jobs {
-		keep = []string{wait.SourceExec}
+		keep = wait.LocalSources()
 	}
 	runID, err := s.st.RunOf(ctx, name)
 	if errors.Is(err, store.ErrNotFound) {

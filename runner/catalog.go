@@ -2,7 +2,7 @@ package runner
 
 import (
 	"io/fs"
-	"path/filepath"
+	"maps"
 	"slices"
 	"strings"
 
@@ -69,26 +69,15 @@ func named(names []string) string {
 // addJobs adds the catalog's jobs to those of the set.
 func (e *EvalSet) addJobs() error {
 	c := e.opts.Catalog
-	if c == nil {
+	if c == nil || len(c.Jobs) == 0 {
 		return nil
 	}
-	for process, job := range c.Jobs {
-		if _, ok := e.req.Jobs[process]; ok {
-			continue
-		}
-		if x := job.ExecConfig; x != nil && !filepath.IsAbs(x.CWD) {
-			moved := *x
-			var err error
-			if moved.CWD, err = filepath.Rel(e.req.BaseDir, filepath.Join(c.Dir, x.CWD)); err != nil {
-				return err
-			}
-			job.ExecConfig = &moved
-		}
-		if e.req.Jobs == nil {
-			e.req.Jobs = wait.Jobs{}
-		}
-		e.req.Jobs[process] = job
+	jobs, err := c.Jobs.In(c.Dir, e.req.BaseDir)
+	if err != nil {
+		return err
 	}
+	maps.Copy(jobs, e.req.Jobs)
+	e.req.Jobs = jobs
 	return nil
 }
 

@@ -94,11 +94,6 @@ func (e *PolledError) Error() string {
 		redact.Line(e.ItemKey), e.Source)
 }
 
-// polled are the sources that evalrun asks for the results of jobs.
-var polled = []string{wait.SourceExec, wait.SourceHTTP, wait.SourceUiPath, wait.SourceMesh, wait.SourceMCP,
-	wait.SourceHTTPAgent,
-	wait.SourceOpenAIBatch, wait.SourceAnthropicBatch}
-
 // Deliver delivers to a trigger. It is named by its id, by a beginning or an end of it that no
 // other has, or by SOURCE/KEY; the latter delivers to every trigger that waits for these. Go on
 // with Resume, unless an executor runs.
@@ -162,11 +157,11 @@ type address struct {
 // set addresses a delivery by the name that its caller gives.
 func (a address) set(ctx context.Context, name string, d *store.Delivery) error {
 	if source, key, ok := strings.Cut(name, "/"); ok {
-		if key == "" || !slices.Contains(wait.SourceNames, source) {
-			return inputError("%q: expected SOURCE/KEY, the source one of %s%s", name, strings.Join(wait.SourceNames, ", "),
-				input.Suggest(source, wait.SourceNames))
+		if key == "" || !slices.Contains(wait.SourceNames(), source) {
+			return inputError("%q: expected SOURCE/KEY, the source one of %s%s", name, strings.Join(wait.SourceNames(), ", "),
+				input.Suggest(source, wait.SourceNames()))
 		}
-		if !a.force && slices.Contains(polled, source) {
+		if !a.force && wait.IsPolled(source) {
 			return &InputError{Err: &PolledError{Source: source}}
 		}
 		d.Source, d.ItemKey = source, key
@@ -178,7 +173,7 @@ func (a address) set(ctx context.Context, name string, d *store.Delivery) error 
 	}
 	t, err := a.st.Trigger(ctx, name)
 	switch {
-	case err == nil && !a.force && t.State.IsOpen() && slices.Contains(polled, t.Source):
+	case err == nil && !a.force && t.State.IsOpen() && wait.IsPolled(t.Source):
 		return &InputError{Err: &PolledError{Source: t.Source, TriggerID: t.ID, RunID: t.RunID, Type: t.Type,
 			ItemKey: t.ItemKey}}
 	case err == nil:

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
@@ -29,19 +28,8 @@ type storedTail struct {
 
 // MarshalJSON makes one object of the keys that all entries have and those of the entry's type.
 func (e Entry) MarshalJSON() ([]byte, error) {
-	var parts [][]byte
-	head := storedHead{e.Name, e.Type, e.Command, e.Cwd, e.Env, e.Extends, e.Model}
-	tail := storedTail{e.ResumeWhen, e.AcceptsFaults, e.Timeout, e.Fresh}
-	for _, part := range []any{head, e.Settings, tail} {
-		object, err := jsonobj.Marshal(part)
-		if err != nil {
-			return nil, err
-		}
-		if members := bytes.TrimSuffix(bytes.TrimPrefix(object, []byte("{")), []byte("}")); part != nil && len(members) > 0 {
-			parts = append(parts, members)
-		}
-	}
-	return append(append([]byte("{"), bytes.Join(parts, []byte(","))...), '}'), nil
+	return jsonobj.Join(storedHead{e.Name, e.Type, e.Command, e.Cwd, e.Env, e.Extends, e.Model}, e.Settings,
+		storedTail{e.ResumeWhen, e.AcceptsFaults, e.Timeout, e.Fresh})
 }
 
 // UnmarshalJSON reads a stored entry.

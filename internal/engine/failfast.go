@@ -19,7 +19,7 @@ func (r *Runner) failFast(ctx context.Context, e store.Event) {
 	if err != nil || !run.Plan.FailFast || !failed(e, &run.Plan.Set) {
 		return // a run that cannot be read is reported when its rollouts are worked on
 	}
-	n, err := r.o.Store.Cancel(ctx, e.RunID, wait.SourceExec)
+	n, err := r.o.Store.Cancel(ctx, e.RunID, wait.LocalSources()...)
 	if err != nil {
 		r.o.Logger.Error("a rollout has failed, but the rest of its run could not be cancelled",
 			"run", e.RunID, "rollout", e.RolloutID, "error", err)

@@ -20,7 +20,6 @@ import (
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
-	waitexec "github.com/evalrun/evalrun/internal/wait/exec"
 	"github.com/evalrun/evalrun/internal/wait/sources"
 )
 
@@ -168,10 +167,9 @@ func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error)
 		}
 	}
 	dir := c.findBaseDir(plan)
-	set := sources.New(sources.Options{
-		Jobs: plan.Jobs, Resolve: c.o.Resolve, Now: c.o.Now,
-		Exec: waitexec.Options{BaseDir: dir, StoreDir: c.o.Store.Dir(), WakeDir: store.WakeDir(c.o.Store.Dir()),
-			Executable: c.o.Executable},
+	set := sources.New(plan.Jobs, wait.Env{
+		Resolve: c.o.Resolve, Now: c.o.Now, BaseDir: dir,
+		StoreDir: c.o.Store.Dir(), WakeDir: store.WakeDir(c.o.Store.Dir()), Executable: c.o.Executable,
 		MCP: mcpsource.New(mcpsource.Options{Lookup: plan.Lookup(c.o.Resolve), Client: c.http, Now: c.o.Now,
 			Work: func(ctx context.Context, rolloutID, callID string) (*wait.Work, error) {
 				return rollout.WorkOf(ctx, c.o.Store, rolloutID, callID)

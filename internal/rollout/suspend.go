@@ -27,7 +27,7 @@ func (r *Rollout) newTriggers(ctx context.Context, interrupts []wait.Interrupt) 
 			}
 			n.Source, spec.Played = play.of(in.ID, spec, n.Source)
 			n.Checked = n.Source != wait.SourceExternal
-			n.Local = n.Source == wait.SourceExec
+			n.Local = wait.IsLocal(n.Source)
 			n.Start = n.Checked && n.Source != wait.SourceTimer && spec.Played == nil && spec.ItemKey == ""
 			if spec.ResumeAt != nil {
 				n.NextCheck = *spec.ResumeAt

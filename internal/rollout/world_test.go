@@ -19,7 +19,6 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/wait"
-	waitexec "github.com/evalrun/evalrun/internal/wait/exec"
 	"github.com/evalrun/evalrun/internal/wait/sources"
 )
 
@@ -104,7 +103,7 @@ func (w *world) loadRun(ctx context.Context, runID string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := sources.New(sources.Options{Exec: waitexec.Options{StoreDir: w.store.Dir()}, Resolve: w.resolve, Now: time.Now})
+	set := sources.New(nil, wait.Env{StoreDir: w.store.Dir(), Resolve: w.resolve, Now: time.Now})
 	w.t.Cleanup(set.Close)
 	return NewRun(plan, w.dir, agent.Options{Resolve: w.resolve, Now: time.Now}, set, plan.Redactor(nil, w.resolve))
 }

@@ -4,10 +4,11 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/retry"
-	"github.com/evalrun/evalrun/internal/wait/template"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // Jobs says for each process how its job is started and watched: the eval set's key "jobs". The
@@ -15,133 +16,91 @@ import (
 // secrets in it are still written ${VAR}.
 type Jobs map[string]JobConfig
 
-// JobConfig is one entry of Jobs. Source is "external", "exec", "http", "uipath", "mesh", "mcp"
-// or "fixed".
+// JobConfig is one entry of Jobs.
 type JobConfig struct {
-	Source string `json:"source"`
-	*ExecConfig
-	*HTTPConfig
-	*UiPathConfig
+	// Source is the name of a registered [Kind].
+	Source string
 	// Handle is where the id of a job of MCP Mesh is in the result of a tool: the names of members
 	// with dots between them. It is empty where evalrun finds it by itself, or there is none.
+	Handle string
+	// Settings holds what only entries of this kind have, made by the kind's own Settings; nil if the
+	// kind has none.
+	Settings Settings
+}
+
+// jobHead has the keys that entries of several kinds have.
+type jobHead struct {
+	Source string `json:"source"`
 	Handle string `json:"handle,omitempty"`
-	// Mesh has members of the same names as others; see MarshalJSON.
-	Mesh *MeshConfig `json:"-"`
-	// Fixed has one, too.
-	Fixed *FixedConfig `json:"-"`
-	// Polling is for the sources that ask over the network. It stands here because the names of
-	// JSON members must not come twice at one depth.
-	Polling
 }
 
-// Polling is how often a job is asked after: at first after Interval, then more and more rarely up
-// to MaxInterval.
-type Polling struct {
-	Interval    Duration `json:"interval,omitzero"`
-	MaxInterval Duration `json:"maxInterval,omitzero"`
+// MarshalJSON writes the entry as an eval set has it. The digest of a plan depends on the order.
+func (c JobConfig) MarshalJSON() ([]byte, error) {
+	return jsonobj.Join(jobHead{c.Source, c.Handle}, c.Settings)
 }
 
-// Next says when to ask again: when the server says so, else after the interval, which doubles with
-// every check up to the longest, with full jitter between the interval and that. It is at most as
-// long as the wait so far, or two intervals if that is longer, so that the end of a job is noticed
-// before twice its time is over.
-func (c Polling) Next(checks int, waited, retryAfter time.Duration, rand func() float64) time.Duration {
-	if retryAfter > 0 {
-		return retryAfter
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (c *JobConfig) UnmarshalJSON(text []byte) error {
+	var head jobHead
+	if err := json.Unmarshal(text, &head); err != nil {
+		return err
 	}
-	least, most := time.Duration(c.Interval), time.Duration(c.MaxInterval)
-	if least <= 0 {
-		least = defaultInterval
+	*c = JobConfig{Source: head.Source, Handle: head.Handle}
+	if k, ok := KindOf(c.Source); ok && k.Settings != nil {
+		c.Settings = k.Settings()
+		return json.Unmarshal(text, c.Settings)
 	}
-	if most < least {
-		most = max(defaultMaxInterval, least)
+	return nil
+}
+
+// ParseJobs reads the value of the eval set's key "jobs"; n may be nil. Problems are recorded in r
+// with their places.
+func ParseJobs(r *input.Reader, n *input.Node) Jobs {
+	if n == nil || n.Kind == input.Null {
+		return nil
 	}
-	most = min(most, max(2*least, waited))
-	return least + time.Duration(rand()*float64(retry.Backoff(least, most, checks+1)-least))
+	if n.Kind != input.Object {
+		r.Errorf(n, "expected an object of process names and their sources, got %s", n.Kind)
+		return nil
+	}
+	jobs := make(Jobs, len(n.Members))
+	for _, m := range n.Members {
+		jobs[m.Key] = parseJob(r, m.Value)
+	}
+	return jobs
 }
 
-// ExecConfig is a job that is a local command.
-type ExecConfig struct {
-	// Command gets the job's input as one JSON document on stdin and prints its result on stdout.
-	Command []string `json:"command"`
-	// CWD is relative to the folder of the eval set, which is also the default.
-	CWD string `json:"cwd,omitempty"`
-	// Env is added to evalrun's own environment; values may contain ${VAR}.
-	Env map[string]string `json:"env,omitempty"`
-	// Timeout ends the command; 0 means never.
-	Timeout Duration `json:"timeout,omitzero"`
+func parseJob(r *input.Reader, n *input.Node) JobConfig {
+	f := r.Object(n)
+	if n.Kind != input.Object {
+		return JobConfig{}
+	}
+	if !f.Has("source") {
+		f.Required("source", input.String)
+		return JobConfig{}
+	}
+	c := JobConfig{Source: f.Enum("source", "", kindNames()...)}
+	k, ok := KindOf(c.Source)
+	if !ok {
+		return c // the other keys cannot be judged
+	}
+	if k.Handle {
+		c.Handle = parseHandle(r, f)
+	}
+	if k.Parse != nil {
+		c.Settings = k.Parse(r, f)
+	}
+	f.Done()
+	return c
 }
 
-// HTTPConfig is a job behind an HTTP API.
-type HTTPConfig struct {
-	// Start is absent where jobs are only watched, never started by evalrun.
-	Start  *Request       `json:"start,omitempty"`
-	Status StatusRequest  `json:"status"`
-	Result *ResultRequest `json:"result,omitempty"`
-	Cancel *Request       `json:"cancel,omitempty"`
-	Find   *FindRequest   `json:"find,omitempty"`
-	// ItemKey is a jq expression over the answer to Start; without it the trigger's id is the key.
-	ItemKey           string `json:"itemKey,omitempty"`
-	IdempotencyHeader string `json:"idempotencyHeader,omitempty"`
-	StartKind         Start  `json:"startKind,omitempty"`
-}
-
-// UiPathConfig is a job of UiPath's Orchestrator. All of its fields may contain ${VAR}.
-type UiPathConfig struct {
-	// URL is where Orchestrator's API is: what stands before /odata.
-	URL string `json:"url"`
-	// Token is sent as Authorization: Bearer.
-	Token string `json:"token"`
-	// FolderKey or FolderPath is the folder in which jobs are started, whatever the agent says. A
-	// job whose folder the agent has not said is looked for there, too. Both are empty where only
-	// the agent knows.
-	FolderKey  string `json:"folderKey,omitempty"`
-	FolderPath string `json:"folderPath,omitempty"`
-}
-
-// Request is one HTTP request. URL and Headers may contain ${VAR}, and URL placeholders such as
-// {itemKey}. Body is a JSON template whose strings "{inputArguments}", "{triggerId}" and so on are
-// replaced by JSON values.
-type Request struct {
-	Method  string            `json:"method,omitempty"`
-	URL     string            `json:"url,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
-	Body    json.RawMessage   `json:"body,omitempty"`
-}
-
-// StatusRequest asks how a job is doing. Done, Failed and Error are jq expressions over the answer.
-type StatusRequest struct {
-	Request
-	Done   string `json:"done,omitempty"`
-	Failed string `json:"failed,omitempty"`
-	Error  string `json:"error,omitempty"`
-}
-
-// ResultRequest fetches the result of a job that is done. Without a URL, Value is taken from the
-// answer to Status.
-type ResultRequest struct {
-	Request
-	Value string `json:"value,omitempty"`
-}
-
-// FindRequest looks for a job by the id of its trigger. ItemKey is a jq expression that gives null
-// if there is none.
-type FindRequest struct {
-	Request
-	ItemKey string `json:"itemKey,omitempty"`
-}
-
-// Duration is a time.Duration that is written as in "10m".
-type Duration time.Duration
-
-// MarshalText writes the duration as Go does.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-// UnmarshalText reads what MarshalText wrote.
-func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
-	*d = Duration(v)
-	return err
+// parseHandle reads where the handle of a job is in a result.
+func parseHandle(r *input.Reader, f *input.Fields) string {
+	path := f.String("handle", "")
+	if n := f.Get("handle"); n != nil && n.Kind == input.String && slices.Contains(strings.Split(path, "."), "") {
+		r.Errorf(n, `expected the names of members with dots between them, such as "job.id"`)
+	}
+	return path
 }
 
 // ForProcess gives the entry of a process: its own, that of "*", or the external one.
@@ -160,51 +119,40 @@ func (j Jobs) ForProcess(name string) JobConfig {
 func (j Jobs) Variables() []string {
 	names := map[string]bool{}
 	for _, c := range j {
-		if c.ExecConfig != nil {
-			for _, v := range c.Env {
-				template.AddVariables(v, names)
-			}
-		}
-		if c.HTTPConfig != nil {
-			for _, q := range c.requests() {
-				q.AddVariables(names)
-			}
-		}
-		if c.Mesh != nil {
-			c.Mesh.addVariables(names)
-		}
-		if u := c.UiPathConfig; u != nil {
-			for _, s := range []string{u.URL, u.Token, u.FolderKey, u.FolderPath} {
-				template.AddVariables(s, names)
-			}
+		if c.Settings != nil {
+			c.Settings.AddVariables(names)
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
 }
 
-// requests are the requests that are configured.
-func (c *HTTPConfig) requests() []*Request {
-	out := []*Request{&c.Status.Request}
-	if c.Start != nil {
-		out = append(out, c.Start)
+// In returns the jobs with their folders, which are relative to dir, relative to base.
+func (j Jobs) In(dir, base string) (Jobs, error) {
+	out := maps.Clone(j)
+	for process, c := range j {
+		if s, ok := c.Settings.(interface {
+			In(dir, base string) (Settings, error)
+		}); ok {
+			moved, err := s.In(dir, base)
+			if err != nil {
+				return nil, err
+			}
+			c.Settings = moved
+			out[process] = c
+		}
 	}
-	if c.Result != nil {
-		out = append(out, &c.Result.Request)
-	}
-	if c.Cancel != nil {
-		out = append(out, c.Cancel)
-	}
-	if c.Find != nil {
-		out = append(out, &c.Find.Request)
-	}
-	return out
+	return out, nil
 }
 
-// AddVariables adds the names of the request's ${VAR}s to a set.
-func (q *Request) AddVariables(into map[string]bool) {
-	template.AddVariables(q.URL, into)
-	for _, v := range q.Headers {
-		template.AddVariables(v, into)
-	}
-	template.AddBodyVariables(q.Body, into)
+// Duration is a time.Duration that is written as in "10m".
+type Duration time.Duration
+
+// MarshalText writes the duration as Go does.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
 }

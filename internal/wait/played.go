@@ -40,6 +40,9 @@ type FixedConfig struct {
 	Sequence []FixedResult `json:"sequence,omitempty"`
 }
 
+// AddVariables implements Settings: what is played has none.
+func (*FixedConfig) AddVariables(map[string]bool) {}
+
 // PlayedAnswer is what people answer to the questions that it matches.
 type PlayedAnswer struct {
 	// Place says where it stands: "answers[0]".
@@ -177,7 +180,7 @@ func partOf(want, got json.RawMessage) bool {
 // Played reports whether jobs of any process are played.
 func (j Jobs) Played() bool {
 	for _, c := range j {
-		if c.Fixed != nil {
+		if _, ok := c.Settings.(*FixedConfig); ok {
 			return true
 		}
 	}
@@ -188,20 +191,21 @@ func (j Jobs) Played() bool {
 // has started. It is nil if the process is not played.
 func (j Jobs) Job(process string, number int) *Played {
 	key, c := process, j.ForProcess(process)
-	if c.Fixed == nil {
+	fixed, ok := c.Settings.(*FixedConfig)
+	if !ok {
 		return nil
 	}
 	if _, own := j[process]; !own {
 		key = "*"
 	}
-	out := &Played{Place: "jobs." + key, Number: number, FixedResult: c.Fixed.FixedResult}
-	if len(c.Fixed.Sequence) > 0 {
+	out := &Played{Place: "jobs." + key, Number: number, FixedResult: fixed.FixedResult}
+	if len(fixed.Sequence) > 0 {
 		out.Place += fmt.Sprintf(".sequence[%d]", number-1)
-		if number > len(c.Fixed.Sequence) {
-			out.Fail = fmt.Sprintf("job %d of %s: the sequence that is played has %d", number, process, len(c.Fixed.Sequence))
+		if number > len(fixed.Sequence) {
+			out.Fail = fmt.Sprintf("job %d of %s: the sequence that is played has %d", number, process, len(fixed.Sequence))
 			return out
 		}
-		out.FixedResult = c.Fixed.Sequence[number-1]
+		out.FixedResult = fixed.Sequence[number-1]
 	}
 	return out
 }

@@ -132,8 +132,8 @@ func pattern(r *input.Reader, f *input.Fields, name string) string {
 	return text
 }
 
-// fixed reads a job that is played.
-func (p jobReader) fixed(f *input.Fields) *FixedConfig {
+// ParseFixed reads a job that is played.
+func ParseFixed(r *input.Reader, f *input.Fields) Settings {
 	c := &FixedConfig{}
 	given := 0
 	for _, key := range []string{"result", "fail", "sequence"} {
@@ -142,25 +142,25 @@ func (p jobReader) fixed(f *input.Fields) *FixedConfig {
 		}
 	}
 	if given != 1 {
-		p.r.Errorf(f.Node, "expected one of result, fail and sequence, got %d of them", given)
+		r.Errorf(f.Node, "expected one of result, fail and sequence, got %d of them", given)
 	}
-	c.FixedResult = parseFixed(p.r, f, "result", Duration(f.Duration("after", 0)))
+	c.FixedResult = parseFixed(r, f, "result", Duration(f.Duration("after", 0)))
 	n := f.Optional("sequence", input.Array)
 	if n == nil {
 		return c
 	}
 	if len(n.Items) == 0 {
-		p.r.Errorf(n, "expected at least one result")
+		r.Errorf(n, "expected at least one result")
 	}
 	for _, item := range n.Items {
-		g := p.r.Object(item)
+		g := r.Object(item)
 		if item.Kind != input.Object {
 			continue
 		}
 		if (g.Get("result") == nil) == (g.Get("fail") == nil) {
-			p.r.Errorf(item, "expected either result or fail")
+			r.Errorf(item, "expected either result or fail")
 		}
-		one := parseFixed(p.r, g, "result", Duration(g.Duration("after", time.Duration(c.After))))
+		one := parseFixed(r, g, "result", Duration(g.Duration("after", time.Duration(c.After))))
 		c.Sequence = append(c.Sequence, one)
 		g.Refuse()
 	}

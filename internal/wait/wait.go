@@ -9,11 +9,10 @@
 //
 // A source is a package NAME below this one that implements [Source], as wait/http does, or
 // gateway/source for one that follows what tools have started. One that asks over HTTP sends its
-// requests with wait/httpcall. Its name is among the constants here and in [SourceNames], and what
-// an eval set says of it is a field of [JobConfig], which jobs_parse.go reads. wait/sources makes
-// it and chooses the triggers that it serves. It must pass waittest.Run; TestEverySourceIsKnown in
-// wait/sources goes over [SourceNames] and fails for a name without such a test.
-// docs/architecture.md lists every place that has to know it.
+// requests with wait/httpcall. Its [Kind] says what entries of an eval set's jobs have, which
+// triggers it serves, and how it is made; wait/sources registers it. It must pass waittest.Run;
+// TestEverySourceIsKnown in wait/sources goes over [SourceNames] and fails for a name without such a
+// test. docs/architecture.md lists every place that has to know it.
 package wait
 
 import (
@@ -185,12 +184,6 @@ const (
 // IsBatch reports whether a source is a batch of judges' requests.
 func IsBatch(source string) bool {
 	return source == SourceOpenAIBatch || source == SourceAnthropicBatch
-}
-
-// SourceNames are the names of all sources.
-var SourceNames = []string{
-	SourceExternal, SourceTimer, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP, SourceHTTPAgent, SourceFixed,
-	SourceOpenAIBatch, SourceAnthropicBatch,
 }
 
 // Job is a trigger as a source sees it.

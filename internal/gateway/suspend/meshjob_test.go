@@ -160,7 +160,7 @@ func TestResultOfAMeshJob(t *testing.T) {
 // A job whose registry is configured is asked for there, and what it asks is left to whoever looks
 // at what the rollout waits for.
 func TestAMeshJobWithARegistry(t *testing.T) {
-	jobs := wait.Jobs{"run": {Source: wait.SourceMesh, Mesh: &wait.MeshConfig{URL: "http://registry"}}}
+	jobs := wait.Jobs{"run": {Source: wait.SourceMesh}}
 	for _, c := range []struct {
 		status wait.Status
 		want   string

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // cancel ends a job as cancelled. Followers of its events see that before the agents of its run are
@@ -18,7 +19,7 @@ func (h *handler) cancel(r *http.Request) (response, error) {
 	}
 	id := r.PathValue("id")
 	h.o.About(r, id)
-	before, err := h.st.CancelJob(r.Context(), id, q.Reason, h.o.Grace, keepJobs...)
+	before, err := h.st.CancelJob(r.Context(), id, q.Reason, h.o.Grace, wait.LocalSources()...) // they go on, as with evalrun cancel
 	if err != nil {
 		return response{}, h.readOnly(r, id, err)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // DefaultGrace is the registry's default.
@@ -52,9 +51,6 @@ type handler struct {
 	states  *watches[store.Job]
 	results *results
 }
-
-// keepJobs are the sources whose jobs go on when a job is cancelled, as with evalrun cancel.
-var keepJobs = []string{wait.SourceExec}
 
 // New makes the handler of every path that begins with one of Paths.
 func New(o Options) http.Handler {

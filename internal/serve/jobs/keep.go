@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -69,7 +70,7 @@ func (k *keeper) act(ctx context.Context) (next time.Time, err error) {
 		return next, err
 	}
 	if !due.IsZero() && !due.After(now) {
-		ended, err := k.st.EndDueJobs(ctx, keepJobs...)
+		ended, err := k.st.EndDueJobs(ctx, wait.LocalSources()...) // they go on, as with evalrun cancel
 		if err != nil {
 			return next, err
 		}

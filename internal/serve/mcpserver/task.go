@@ -28,9 +28,6 @@ const (
 	taskPage = 100
 )
 
-// keepJobs are the sources whose jobs go on when a run is cancelled, as with evalrun cancel.
-var keepJobs = []string{wait.SourceExec}
-
 // owner is the submitter of the jobs that are a caller's tasks.
 func owner(caller access.Identity) string { return "mcp:" + caller.ID }
 
@@ -258,7 +255,7 @@ func (s *tasks) Cancel(ctx context.Context, r *mcp.Request, id string) (t taskwi
 
 // cancel cancels a job and its run; did is false if it had ended.
 func (s *tasks) cancel(ctx context.Context, id, reason string) (did bool, err error) {
-	_, err = s.st.CancelJob(ctx, id, reason, 0, keepJobs...)
+	_, err = s.st.CancelJob(ctx, id, reason, 0, wait.LocalSources()...) // they go on, as with evalrun cancel
 	switch {
 	case errors.Is(err, store.ErrJobEnded):
 		return false, nil

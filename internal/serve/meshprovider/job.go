@@ -366,7 +366,7 @@ func (j *job) end(ctx context.Context, run store.Job) (done bool, err error) {
 
 // abandon cancels the run of a job that is not this agent's any more.
 func (j *job) abandon(ctx context.Context, reason string) error {
-	_, err := j.o.Service.Jobs().CancelJob(ctx, j.runID, reason, 0, wait.SourceExec)
+	_, err := j.o.Service.Jobs().CancelJob(ctx, j.runID, reason, 0, wait.LocalSources()...)
 	if errors.Is(err, store.ErrJobEnded) || errors.Is(err, store.ErrNotFound) {
 		return nil
 	}

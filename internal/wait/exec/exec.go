@@ -20,7 +20,6 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
-	"github.com/evalrun/evalrun/internal/wait/template"
 )
 
 const (
@@ -40,34 +39,17 @@ const (
 // step is called between the steps of starting and running a job; tests stop the process there.
 var step = failpoint.Hit
 
-// Options are what the source needs beside its configuration.
-type Options struct {
-	// BaseDir is the folder of the eval set, against which a job's cwd is resolved; the current one
-	// if empty.
-	BaseDir string
-	// StoreDir is the store's folder; jobs live in its folder jobs.
-	StoreDir string
-	// WakeDir is where waiting evalrun processes have their sockets; a job that ends sends a
-	// datagram to each. May be empty.
-	WakeDir string
-	// Executable is the program whose hidden command job-supervisor calls [SuperviseMain]; the
-	// running one if empty.
-	Executable string
-	// Resolve gives the value of a ${VAR}.
-	Resolve template.Resolver
-}
-
 // source implements wait.Source. Each job has a folder and a supervisor, a process of its own
 // session that runs the command and writes the result. The lock on the folder and the file
 // "started" make sure that a command is run once at most, whoever is killed when; so Start and
 // Check may start a supervisor again whenever in doubt.
 type source struct {
-	o      Options
-	config wait.ExecConfig
+	o      wait.Env
+	config Config
 }
 
 // New returns the source for one entry of the eval set's jobs.
-func New(o Options, config wait.ExecConfig) wait.Source { return &source{o, config} }
+func New(o wait.Env, config Config) wait.Source { return &source{o, config} }
 
 var safeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*$`)
 

@@ -30,8 +30,8 @@ const patience = 30 * time.Second
 // rig is a store in which jobs are run.
 type rig struct {
 	*testing.T
-	options Options
-	config  wait.ExecConfig
+	options wait.Env
+	config  Config
 	p       wait.Job
 	// wake is the socket of a waiting evalrun, pipe what a job's command writes to, gate what it
 	// reads from.
@@ -47,7 +47,7 @@ func known(values map[string]string) template.Resolver {
 }
 
 // newRig makes a store whose process P is a shell script. In it, $PIPE and $GATE are named pipes.
-func newRig(t *testing.T, script string, change ...func(*wait.ExecConfig)) *rig {
+func newRig(t *testing.T, script string, change ...func(*Config)) *rig {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "trg") // short, for the sockets' sake
 	if err != nil {
@@ -64,7 +64,7 @@ func newRig(t *testing.T, script string, change ...func(*wait.ExecConfig)) *rig 
 	t.Setenv(stopAt, "")
 	t.Setenv("EVALRUN_ROLLOUT", "rollout-1")
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // else every process takes a second to end under the race detector
-	c := &wait.ExecConfig{Command: []string{"/bin/sh", "-c", script}, Env: map[string]string{
+	c := &Config{Command: []string{"/bin/sh", "-c", script}, Env: map[string]string{
 		"PIPE": filepath.Join(dir, "pipe"), "GATE": filepath.Join(dir, "gate"), "TOKEN": "${TOKEN}"}}
 	for _, f := range change {
 		f(c)
@@ -74,7 +74,7 @@ func newRig(t *testing.T, script string, change ...func(*wait.ExecConfig)) *rig 
 		t.Fatal(err)
 	}
 	r.config = *c
-	r.options = Options{BaseDir: dir, StoreDir: filepath.Join(dir, "store"), Executable: executable,
+	r.options = wait.Env{BaseDir: dir, StoreDir: filepath.Join(dir, "store"), Executable: executable,
 		WakeDir: filepath.Join(dir, "store", "wake"), Resolve: known(map[string]string{"TOKEN": "open-sesame"})}
 	r.p = wait.Job{TriggerID: "0198c0de-0000-7000-8000-000000000001", Spec: wait.Spec{Type: wait.TypeJob, Name: "JOB", Process: "P", FolderPath: "Shared",
 		Payload: json.RawMessage(`{"process_name":"P","input_arguments":{"n":1.50}}`)}}
@@ -240,7 +240,7 @@ func TestAStopAtEachStepOfTheStart(t *testing.T) {
 }
 
 func TestExec(t *testing.T) {
-	r := newRig(t, `echo run >"$PIPE"; read x <"$GATE"; env >env.txt; cat`, func(c *wait.ExecConfig) { c.CWD = "tools" })
+	r := newRig(t, `echo run >"$PIPE"; read x <"$GATE"; env >env.txt; cat`, func(c *Config) { c.CWD = "tools" })
 	if err := os.Mkdir(filepath.Join(r.options.BaseDir, "tools"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func TestExec(t *testing.T) {
 func TestExecResults(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
-		change       func(*wait.ExecConfig)
+		change       func(*Config)
 		payload      string
 		fault        string
 	}{
@@ -296,14 +296,14 @@ func TestExecResults(t *testing.T) {
 		{name: "a failure", script: `echo out; echo oops >&2; exit 3`, fault: "the command ended with exit status 3; its stderr ends with: oops"},
 		{name: "a signal", script: `kill -9 $$`, fault: "the command ended with signal: killed"},
 		{name: "too much", script: `head -c 17000000 /dev/zero`, fault: "the command printed more than 16 MiB"},
-		{name: "too long", script: `read x <"$GATE"`, change: func(c *wait.ExecConfig) { c.Timeout = wait.Duration(50 * time.Millisecond) }, fault: "the job took longer than its timeout of 50ms"},
-		{name: "no such program", change: func(c *wait.ExecConfig) { c.Command = []string{"no-such-program"} }, fault: "the command could not be started: exec: \"no-such-program\": executable file not found in $PATH"},
-		{name: "no such folder", change: func(c *wait.ExecConfig) { c.CWD = "/no/such/folder" }, fault: "the command could not be started: "},
+		{name: "too long", script: `read x <"$GATE"`, change: func(c *Config) { c.Timeout = wait.Duration(50 * time.Millisecond) }, fault: "the job took longer than its timeout of 50ms"},
+		{name: "no such program", change: func(c *Config) { c.Command = []string{"no-such-program"} }, fault: "the command could not be started: exec: \"no-such-program\": executable file not found in $PATH"},
+		{name: "no such folder", change: func(c *Config) { c.CWD = "/no/such/folder" }, fault: "the command could not be started: "},
 		{name: "a child that keeps the pipe", script: `(trap "" HUP; read x <"$GATE") & echo '"early"'`, payload: `"early"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.change == nil {
-				c.change = func(*wait.ExecConfig) {}
+				c.change = func(*Config) {}
 			}
 			r := newRig(t, c.script, c.change)
 			r.start()

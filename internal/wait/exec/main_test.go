@@ -57,10 +57,10 @@ func stopHere(name string) {
 	<-resumed // this thread may be the last to be stopped
 }
 
-// startOptions are what "test-start" is given: Options without its function, and the configuration.
+// startOptions are what "test-start" is given: [wait.Env] without its functions, and the configuration.
 type startOptions struct {
 	BaseDir, StoreDir, WakeDir, Executable string
-	Config                                 wait.ExecConfig
+	Config                                 Config
 }
 
 func startOne(options, job string) error {
@@ -72,7 +72,7 @@ func startOne(options, job string) error {
 	if err := json.Unmarshal([]byte(job), &j); err != nil {
 		return err
 	}
-	source := New(Options{BaseDir: o.BaseDir, StoreDir: o.StoreDir, WakeDir: o.WakeDir, Executable: o.Executable}, o.Config)
+	source := New(wait.Env{BaseDir: o.BaseDir, StoreDir: o.StoreDir, WakeDir: o.WakeDir, Executable: o.Executable}, o.Config)
 	_, err := source.Start(context.Background(), j)
 	return err
 }

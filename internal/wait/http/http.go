@@ -21,14 +21,14 @@ import (
 // source implements wait.Source.
 type source struct {
 	httpcall.Caller
-	config wait.HTTPConfig
+	config Config
 	// The compiled jq expressions; nil where none is configured.
 	startKey, findKey, done, failed, why, value *jq.Expression
 }
 
 // New returns the source for one entry of the eval set's jobs. The error names an expression that
 // does not compile.
-func New(c httpcall.Caller, config wait.HTTPConfig) (wait.Source, error) {
+func New(c httpcall.Caller, config Config) (wait.Source, error) {
 	if config.StartKind == "" {
 		config.StartKind = wait.AtMostOnce
 	}

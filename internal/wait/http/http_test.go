@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"runtime"
 	"slices"
@@ -36,15 +35,17 @@ func known(values map[string]string) template.Resolver {
 // server's.
 func sourceFor(t *testing.T, s *waittest.Server, config string, vars map[string]string) wait.Source {
 	t.Helper()
-	client := httpcall.New(nil, func() float64 { return 0.5 }, func() time.Time { return noon })
-	t.Cleanup(client.Close)
+	client := httpcall.Client(nil)
+	t.Cleanup(client.CloseIdleConnections)
 	return sourceWith(t, client, s, config, vars)
 }
 
-func sourceWith(t *testing.T, client *httpcall.Client, s *waittest.Server, config string, vars map[string]string) wait.Source {
+func sourceWith(t *testing.T, client *http.Client, s *waittest.Server, config string, vars map[string]string) wait.Source {
 	t.Helper()
 	c := waittest.ParseJobs(t, strings.ReplaceAll(config, "$URL", s.URL)).ForProcess("P")
-	source, err := New(httpcall.Caller{Client: client, Resolve: known(vars), Polling: c.Polling}, *c.HTTPConfig)
+	settings := c.Settings.(*Config)
+	env := wait.Env{HTTP: client, Resolve: known(vars), Rand: func() float64 { return 0.5 }, Now: func() time.Time { return noon }}
+	source, err := New(httpcall.Caller{Env: env, Polling: settings.Polling}, *settings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,7 @@ func TestSourceKeepsToItsInterface(t *testing.T) {
 	job := pending(t)
 	job.ItemKey = ""
 	steps := &waittest.Transport{}
-	client := httpcall.New(&http.Client{Transport: steps}, func() float64 { return 0.5 }, func() time.Time { return noon })
+	client := httpcall.Client(&http.Client{Transport: steps})
 	waittest.Run(t, waittest.Case{
 		Source: sourceWith(t, client, s, config, nil), Job: job, OnStep: steps.OnStep,
 		Starts: func() int { mu.Lock(); defer mu.Unlock(); return len(keys) },
@@ -111,7 +112,7 @@ func TestOtherKindsKeepToTheInterface(t *testing.T) {
 			job := pending(t)
 			job.ItemKey = ""
 			steps := &waittest.Transport{}
-			client := httpcall.New(&http.Client{Transport: steps}, func() float64 { return 0.5 }, func() time.Time { return noon })
+			client := httpcall.Client(&http.Client{Transport: steps})
 			waittest.Run(t, waittest.Case{
 				Source: sourceWith(t, client, s, config, nil), Job: job, OnStep: steps.OnStep,
 				Starts: func() int { mu.Lock(); defer mu.Unlock(); return len(started) },
@@ -272,7 +273,7 @@ func TestHTTPCancel(t *testing.T) {
 func TestHTTPLeavesNothingBehind(t *testing.T) {
 	s := waittest.NewServer(t, waittest.Reply(200, `{"state":"Running"}`))
 	before := runtime.NumGoroutine()
-	client := httpcall.New(nil, rand.Float64, time.Now)
+	client := httpcall.Client(nil)
 	src := sourceWith(t, client, s, plain, nil)
 	var wg sync.WaitGroup
 	for range 50 {
@@ -283,7 +284,7 @@ func TestHTTPLeavesNothingBehind(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	client.Close()
+	client.CloseIdleConnections()
 	s.CloseClientConnections()
 	testenv.NoMoreGoroutines(t, before)
 }

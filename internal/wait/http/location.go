@@ -131,7 +131,7 @@ func (s answer) ask(ctx context.Context, j wait.Job, method string) (httpcall.An
 	if err != nil {
 		return httpcall.Answer{}, fault.New(fault.Job, "the place of the answer is no URL")
 	}
-	return s.Do(ctx, httpcall.Call{Request: wait.Request{Method: method, URL: s.watch.URL, Headers: s.watch.Headers},
+	return s.Do(ctx, httpcall.Call{Request: httpcall.Request{Method: method, URL: s.watch.URL, Headers: s.watch.Headers},
 		Job: j, LiteralURL: place.String()})
 }
 

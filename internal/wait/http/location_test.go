@@ -21,7 +21,7 @@ func newAnswer(t *testing.T, url string, notBefore time.Time, now func() time.Ti
 		t.Fatal(err)
 	}
 	resolve := func(name string) (string, bool) { return "k", name == "KEY" }
-	source, err := NewAnswer(httpcall.Caller{Client: httpcall.New(nil, func() float64 { return 0 }, now), Resolve: resolve}, watch)
+	source, err := NewAnswer(httpcall.Caller{Env: wait.Env{HTTP: httpcall.Client(nil), Rand: func() float64 { return 0 }, Now: now, Resolve: resolve}}, watch)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,28 +31,21 @@ const (
 	maxRetryAfter, minRetryAfter = 24 * time.Hour, time.Second
 )
 
-// Client sends requests for all sources that ask over HTTP. It is safe for concurrent use.
-type Client struct {
-	http http.Client
-	rand func() float64
-	now  func() time.Time
-}
-
-// New returns a client. given is for tests, nil means one that gives up after 30 s; its
-// CheckRedirect is replaced. rand gives 0 ≤ x < 1.
-func New(given *http.Client, rand func() float64, now func() time.Time) *Client {
-	c := &Client{rand: rand, now: now}
+// Client returns what sends the requests of all sources that ask over HTTP. given is for tests, nil
+// means one that gives up after 30 s; its CheckRedirect is replaced.
+func Client(given *http.Client) *http.Client {
+	c := &http.Client{}
 	if given != nil {
-		c.http = *given
+		*c = *given
 	} else {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.IdleConnTimeout, t.ResponseHeaderTimeout = idleTimeout, requestTimeout
-		c.http.Transport = t
+		c.Transport = t
 	}
-	if c.http.Timeout == 0 {
-		c.http.Timeout = requestTimeout
+	if c.Timeout == 0 {
+		c.Timeout = requestTimeout
 	}
-	c.http.CheckRedirect = sameOrigin
+	c.CheckRedirect = sameOrigin
 	return c
 }
 
@@ -65,21 +58,16 @@ func sameOrigin(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// Close closes idle connections. The client may be used again after it.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
-
-// Caller sends the requests of one source.
+// Caller sends the requests of one source. It resolves variables for each request anew: a token
+// lives for an hour, a job for days.
 type Caller struct {
-	*Client
-	// Resolve gives the values of variables, for each request anew: a token lives for an hour, a
-	// job for days.
-	Resolve template.Resolver
-	Polling wait.Polling
+	wait.Env
+	Polling Polling
 }
 
 // Call is one request for one trigger.
 type Call struct {
-	wait.Request
+	Request
 	Job wait.Job
 	// KeyHeader is the header that carries the trigger's id, if the server knows one.
 	KeyHeader string
@@ -133,11 +121,11 @@ func (c Caller) Do(ctx context.Context, q Call) (a Answer, err error) {
 	a.What = q.Method + " " + q.URL
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
-	req, err := q.build(ctx, c.Resolve, c.now())
+	req, err := q.build(ctx, c.Resolve, c.Now())
 	if err != nil {
 		return a, err
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.HTTP.Do(req)
 	a.Sent = sent.Load()
 	if err != nil {
 		var withURL *url.Error
@@ -151,7 +139,7 @@ func (c Caller) Do(ctx context.Context, q Call) (a Answer, err error) {
 	switch a.Status {
 	// Many APIs answer 200 as long as a job goes on.
 	case http.StatusOK, http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		if after, asked := retry.After(resp.Header, c.now()); asked {
+		if after, asked := retry.After(resp.Header, c.Now()); asked {
 			a.RetryAfter = min(max(after, minRetryAfter), maxRetryAfter)
 		}
 	}
@@ -228,12 +216,9 @@ func (q Call) build(ctx context.Context, resolve template.Resolver, now time.Tim
 	return req, nil
 }
 
-// Now is the time.
-func (c Caller) Now() time.Time { return c.now() }
-
 // After says how long to wait before a job is asked for again.
 func (c Caller) After(j wait.Job, a Answer) time.Duration {
-	return c.Polling.Next(j.Checks, c.now().Sub(j.Since), a.RetryAfter, c.rand)
+	return c.Polling.Next(j.Checks, c.Now().Sub(j.Since), a.RetryAfter, c.Rand)
 }
 
 // Retry wraps an error with when to try again, unless it is a fault.

@@ -24,11 +24,11 @@ import (
 // source implements wait.Asker.
 type source struct {
 	httpcall.Caller
-	config wait.MeshConfig
+	config Config
 }
 
 // New returns the source for one entry of the eval set's jobs.
-func New(c httpcall.Caller, config wait.MeshConfig) wait.Source {
+func New(c httpcall.Caller, config Config) wait.Source {
 	config.URL = strings.TrimSuffix(config.URL, "/")
 	return &source{c, config}
 }
@@ -197,6 +197,6 @@ func (s *source) call(j wait.Job, method, path string, body json.RawMessage) htt
 		headers[name] = value
 	}
 	return httpcall.Call{
-		Request: wait.Request{Method: method, URL: s.config.URL + path, Headers: headers}, Job: j, LiteralBody: body,
+		Request: httpcall.Request{Method: method, URL: s.config.URL + path, Headers: headers}, Job: j, LiteralBody: body,
 	}
 }

@@ -40,10 +40,12 @@ func newWorld(t *testing.T, config string) *world {
 	s := httptest.NewServer(w)
 	t.Cleanup(s.Close)
 	jobs := waittest.ParseJobs(t, `{"P":`+strings.ReplaceAll(config, "URL", s.URL)+`}`)
-	c := httpcall.New(&http.Client{Transport: &w.steps}, func() float64 { return 0.5 }, func() time.Time { return w.now })
-	t.Cleanup(c.Close)
+	c := httpcall.Client(&http.Client{Transport: &w.steps})
+	t.Cleanup(c.CloseIdleConnections)
 	resolve := func(name string) (string, bool) { return "secret", name == "TOKEN" }
-	w.source = New(httpcall.Caller{Client: c, Resolve: resolve, Polling: jobs["P"].Polling}, *jobs["P"].Mesh).(wait.Asker)
+	env := wait.Env{HTTP: c, Resolve: resolve, Rand: func() float64 { return 0.5 }, Now: func() time.Time { return w.now }}
+	settings := jobs["P"].Settings.(*Config)
+	w.source = New(httpcall.Caller{Env: env, Polling: settings.Polling}, *settings).(wait.Asker)
 	return w
 }
 

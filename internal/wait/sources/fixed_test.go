@@ -23,10 +23,10 @@ func TestFixedKeepsToItsInterface(t *testing.T) {
 
 func TestFixedSaysWhatIsPlayed(t *testing.T) {
 	now := noon.Add(30 * time.Second)
-	set := New(Options{Now: func() time.Time { return now }, Jobs: waittest.ParseJobs(t, `{
+	jobs := waittest.ParseJobs(t, `{
 		"Ship": {"source": "fixed", "result": {"n": 1}, "after": "1m"}, "Fly": {"source": "fixed", "fail": "fog"},
-		"*": {"source": "fixed", "sequence": [{"result": 1}, {"fail": "enough", "after": "1s"}]}}`)})
-	jobs := set.o.Jobs
+		"*": {"source": "fixed", "sequence": [{"result": 1}, {"fail": "enough", "after": "1s"}]}}`)
+	set := New(jobs, wait.Env{Now: func() time.Time { return now }})
 	for _, c := range []struct {
 		process string
 		number  int

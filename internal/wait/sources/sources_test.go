@@ -3,29 +3,34 @@ package sources
 import (
 	"errors"
 	"io"
-	"net/http"
+	nethttp "net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/exec"
+	"github.com/evalrun/evalrun/internal/wait/http"
+	"github.com/evalrun/evalrun/internal/wait/httpcall"
+	"github.com/evalrun/evalrun/internal/wait/mesh"
+	"github.com/evalrun/evalrun/internal/wait/uipath"
 	"github.com/evalrun/evalrun/internal/wait/waittest"
 )
 
 func TestNamesOfSources(t *testing.T) {
-	text, err := os.ReadFile("../testdata/jobs.json")
+	text, err := os.ReadFile("testdata/jobs.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(Options{Jobs: waittest.ParseJobs(t, string(text))})
-	only := New(Options{Jobs: wait.Jobs{"Build": {Source: "exec", ExecConfig: &wait.ExecConfig{Command: []string{"x"}}}}})
-	robots := New(Options{Jobs: wait.Jobs{"*": {Source: "uipath", UiPathConfig: &wait.UiPathConfig{URL: "https://h", Token: "${T}"}}}})
-	mesh := func(url string) wait.JobConfig {
-		return wait.JobConfig{Source: wait.SourceMesh, Mesh: &wait.MeshConfig{URL: url}}
+	s := New(waittest.ParseJobs(t, string(text)), wait.Env{})
+	only := New(wait.Jobs{"Build": {Source: "exec", Settings: &exec.Config{Command: []string{"x"}}}}, wait.Env{})
+	robots := New(wait.Jobs{"*": {Source: "uipath", Settings: &uipath.Config{URL: "https://h", Token: "${T}"}}}, wait.Env{})
+	registry := func(url string) wait.JobConfig {
+		return wait.JobConfig{Source: wait.SourceMesh, Settings: &mesh.Config{URL: url}}
 	}
-	one := New(Options{Jobs: wait.Jobs{"a": mesh("http://h"), "b": mesh("http://h"), "c": {Source: "external"}}})
-	two := New(Options{Jobs: wait.Jobs{"a": mesh("http://h"), "b": mesh("http://other")}})
+	one := New(wait.Jobs{"a": registry("http://h"), "b": registry("http://h"), "c": {Source: "external"}}, wait.Env{})
+	two := New(wait.Jobs{"a": registry("http://h"), "b": registry("http://other")}, wait.Env{})
 	for _, c := range []struct {
 		name    string
 		sources *Set
@@ -67,7 +72,7 @@ func TestNamesOfSources(t *testing.T) {
 			t.Errorf("%s: expected %s, got %s", c.name, c.want, got)
 		}
 	}
-	behind := New(Options{MCP: external{}, Jobs: wait.Jobs{"run": {Source: wait.SourceMesh, Mesh: &wait.MeshConfig{}}}})
+	behind := New(wait.Jobs{"run": {Source: wait.SourceMesh, Settings: &mesh.Config{}}}, wait.Env{MCP: external{}})
 	for process, want := range map[string]string{"run": "mesh", "other": "mcp"} {
 		if got := behind.Name(wait.Spec{Type: wait.TypeMeshJob, Process: process, CallID: "c", ItemKey: "j"}); got != want {
 			t.Errorf("a mesh job that the tool %s has started: expected %s, got %s", process, want, got)
@@ -83,13 +88,13 @@ func TestNamesOfSources(t *testing.T) {
 // TestTimerKeepsToItsInterface are here, and that of the fixed source.
 func TestEverySourceIsKnown(t *testing.T) {
 	now := noon
-	set := New(Options{MCP: external{}, Jobs: wait.Jobs{
-		"exec":   {Source: wait.SourceExec, ExecConfig: &wait.ExecConfig{Command: []string{"x"}}},
-		"http":   {Source: wait.SourceHTTP, HTTPConfig: &wait.HTTPConfig{Start: &wait.Request{}}},
-		"uipath": {Source: wait.SourceUiPath, UiPathConfig: &wait.UiPathConfig{}},
-		"mesh":   {Source: wait.SourceMesh, Mesh: &wait.MeshConfig{}},
-	}})
-	for _, name := range wait.SourceNames {
+	set := New(wait.Jobs{
+		"exec":   {Source: wait.SourceExec, Settings: &exec.Config{Command: []string{"x"}}},
+		"http":   {Source: wait.SourceHTTP, Settings: &http.Config{Start: &httpcall.Request{}}},
+		"uipath": {Source: wait.SourceUiPath, Settings: &uipath.Config{}},
+		"mesh":   {Source: wait.SourceMesh, Settings: &mesh.Config{}},
+	}, wait.Env{MCP: external{}})
+	for _, name := range wait.SourceNames() {
 		if _, err := set.For(name, wait.Spec{Process: name, ResumeAt: &now, Played: &wait.Played{}, Watch: []byte(`{}`)}); err != nil {
 			t.Error(err)
 		}
@@ -124,11 +129,11 @@ func TestEverySourceIsKnown(t *testing.T) {
 // A job that the call of a tool has started is asked for by the source that the eval set names for
 // it. A job that has failed is told as Orchestrator would.
 func TestWorkIsCheckedByItsSource(t *testing.T) {
-	s := waittest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+	s := waittest.NewServer(t, func(w nethttp.ResponseWriter, r *nethttp.Request) {
 		_, _ = io.WriteString(w, map[string]string{"/done": `{"state":"ok"}`, "/broken": `{"state":"bad"}`, "/runs": `{}`}[r.URL.Path])
 	})
 	entry := `{"source":"http","status":{"url":"` + s.URL + `/{itemKey}","done":".state==\"ok\"","failed":".state==\"bad\"","error":".state"}}`
-	set := New(Options{MCP: external{}, Jobs: waittest.ParseJobs(t, `{"watched":`+entry+`,"command":{"source":"exec","command":["x"]},"server":{"source":"mcp"}}`)})
+	set := New(waittest.ParseJobs(t, `{"watched":`+entry+`,"command":{"source":"exec","command":["x"]},"server":{"source":"mcp"}}`), wait.Env{MCP: external{}})
 	defer set.Close()
 	for _, c := range []struct {
 		tool, key string

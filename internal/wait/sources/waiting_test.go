@@ -25,7 +25,7 @@ func TestTimerKeepsToItsInterface(t *testing.T) {
 }
 
 func TestExternalOnlyWaits(t *testing.T) {
-	src, err := New(Options{}).For("external", wait.Spec{})
+	src, err := New(nil, wait.Env{}).For("external", wait.Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestVector37TimerGivesItsTime(t *testing.T) {
 	now := noon.Add(-90 * time.Second)
 	at := noon.In(time.FixedZone("", 7200))
 	spec := wait.Spec{Type: wait.TypeTimer, ResumeAt: &at}
-	src, err := New(Options{Now: func() time.Time { return now }}).For("timer", spec)
+	src, err := New(nil, wait.Env{Now: func() time.Time { return now }}).For("timer", spec)
 	if err != nil {
 		t.Fatal(err)
 	}

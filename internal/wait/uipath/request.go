@@ -30,7 +30,7 @@ func (s *source) ask(
 	ctx context.Context, j wait.Job, method, path string, body json.RawMessage,
 ) (httpcall.Answer, error) {
 	q := httpcall.Call{
-		Request: wait.Request{
+		Request: httpcall.Request{
 			Method: method, URL: s.config.URL + path, Headers: map[string]string{"Authorization": "Bearer " + s.config.Token},
 		},
 		Job: j, LiteralBody: body,

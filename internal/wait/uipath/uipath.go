@@ -21,11 +21,11 @@ import (
 // source implements wait.Source, as UiPath's trigger reader does it.
 type source struct {
 	httpcall.Caller
-	config wait.UiPathConfig
+	config Config
 }
 
 // New returns the source for one entry of the eval set's jobs.
-func New(c httpcall.Caller, config wait.UiPathConfig) wait.Source {
+func New(c httpcall.Caller, config Config) wait.Source {
 	config.URL = strings.TrimSuffix(config.URL, "/")
 	return &source{c, config}
 }

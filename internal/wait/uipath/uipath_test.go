@@ -59,10 +59,12 @@ func robots(t *testing.T, url, config string) *source {
 func robotsOver(t *testing.T, given *http.Client, url, config string) *source {
 	t.Helper()
 	c := waittest.ParseJobs(t, `{"*":{"source":"uipath","url":"`+url+`","token":"${TOKEN}"`+config+`}}`).ForProcess("P")
-	client := httpcall.New(given, func() float64 { return 0.5 }, func() time.Time { return noon })
-	t.Cleanup(client.Close)
+	client := httpcall.Client(given)
+	t.Cleanup(client.CloseIdleConnections)
 	token := func(name string) (string, bool) { return robotToken, name == "TOKEN" }
-	return New(httpcall.Caller{Client: client, Resolve: token, Polling: c.Polling}, *c.UiPathConfig).(*source)
+	env := wait.Env{HTTP: client, Resolve: token, Rand: func() float64 { return 0.5 }, Now: func() time.Time { return noon }}
+	settings := c.Settings.(*Config)
+	return New(httpcall.Caller{Env: env, Polling: settings.Polling}, *settings).(*source)
 }
 
 // waits makes a trigger of what an agent emitted.

@@ -1,4 +1,4 @@
-package wait
+package mesh
 
 import (
 	"encoding/json"
@@ -9,12 +9,24 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/httpcall"
 	"github.com/evalrun/evalrun/internal/wait/template"
 )
 
-// MeshConfig is a job of MCP Mesh. Its texts may contain ${VAR}, except Capability and
+// Kind is the source of jobs of MCP Mesh.
+var Kind = wait.Kind{
+	Name: wait.SourceMesh, Handle: true, Polled: true, Parse: parse, Settings: func() wait.Settings { return new(Config) },
+	Serves: func(_ wait.JobConfig, spec wait.Spec) bool { return spec.ItemKey != "" || spec.Process != "" },
+	New: func(c wait.JobConfig, e wait.Env) (wait.Source, error) {
+		config := c.Settings.(*Config)
+		return New(httpcall.Caller{Env: e, Polling: config.Polling}, *config), nil
+	},
+}
+
+// Config is a job of MCP Mesh. Its texts may contain ${VAR}, except Capability and
 // PayloadToken.
-type MeshConfig struct {
+type Config struct {
 	// URL is where the registry is: what stands before /jobs.
 	URL string `json:"url"`
 	// Token is sent as Authorization: Bearer; empty if none is. Headers are sent beside it.
@@ -24,82 +36,34 @@ type MeshConfig struct {
 	Capability string `json:"capability,omitempty"`
 	// MaxDuration bounds the working time of a job, 0 if nothing does. MaxRetries is nil where the
 	// agent or the registry says.
-	MaxDuration Duration `json:"maxDuration,omitzero"`
-	MaxRetries  *int     `json:"maxRetries,omitempty"`
+	MaxDuration wait.Duration `json:"maxDuration,omitzero"`
+	MaxRetries  *int          `json:"maxRetries,omitempty"`
 	// PayloadToken is the member of the payload that gets the trigger's id; "" for no member, nil
 	// for the usual one.
 	PayloadToken *string `json:"payloadToken,omitempty"`
 	// Answer is the event by which a job is told what a person has answered; nil for the usual one.
-	Answer *MeshAnswer `json:"answer,omitempty"`
+	Answer *Answer `json:"answer,omitempty"`
+	httpcall.Polling
 }
 
-// MeshAnswer is an event. In Payload, a JSON template, the string "{answer}" stands for what was
+// Answer is an event. In Payload, a JSON template, the string "{answer}" stands for what was
 // answered.
-type MeshAnswer struct {
+type Answer struct {
 	Type    string          `json:"type"`
 	Payload json.RawMessage `json:"payload"`
 }
 
-// meshJob is an entry for a job of MCP Mesh as JSON, where the names of members must not come twice
-// at one depth.
-type meshJob struct {
-	Source string `json:"source"`
-	Handle string `json:"handle,omitempty"`
-	*MeshConfig
-	Polling
-}
-
-// fixedJob is the same for a job that is played.
-type fixedJob struct {
-	Source string `json:"source"`
-	*FixedConfig
-}
-
-// MarshalJSON writes the entry as an eval set has it.
-func (c JobConfig) MarshalJSON() ([]byte, error) {
-	if c.Mesh != nil {
-		return json.Marshal(meshJob{c.Source, c.Handle, c.Mesh, c.Polling})
-	}
-	if c.Fixed != nil {
-		return json.Marshal(fixedJob{c.Source, c.Fixed})
-	}
-	type plain JobConfig
-	return json.Marshal(plain(c))
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (c *JobConfig) UnmarshalJSON(text []byte) error {
-	var named struct{ Source string }
-	if err := json.Unmarshal(text, &named); err != nil {
-		return err
-	}
-	if named.Source == SourceFixed { // its result may be anything
-		var f fixedJob
-		err := json.Unmarshal(text, &f)
-		*c = JobConfig{Source: f.Source, Fixed: f.FixedConfig}
-		return err
-	}
-	type plain JobConfig
-	if err := json.Unmarshal(text, (*plain)(c)); err != nil || c.Source != SourceMesh {
-		return err
-	}
-	var m meshJob
-	err := json.Unmarshal(text, &m)
-	*c = JobConfig{Source: m.Source, Handle: m.Handle, Mesh: m.MeshConfig, Polling: m.Polling}
-	return err
-}
-
 const (
-	defaultMeshInterval    = time.Second
-	defaultMeshMaxInterval = 30 * time.Second
-	defaultPayloadToken    = "_evalrun"
-	defaultAnswerType      = "answer"
+	defaultInterval     = time.Second
+	defaultMaxInterval  = 30 * time.Second
+	defaultPayloadToken = "_evalrun"
+	defaultAnswerType   = "answer"
 )
 
 var defaultAnswerPayload = json.RawMessage(`{"value":"{answer}"}`)
 
 // TokenMember is the member of the payload that gets the trigger's id; empty if none does.
-func (c *MeshConfig) TokenMember() string {
+func (c *Config) TokenMember() string {
 	if c.PayloadToken != nil {
 		return *c.PayloadToken
 	}
@@ -107,14 +71,15 @@ func (c *MeshConfig) TokenMember() string {
 }
 
 // AnswerEvent is the event by which a job is told an answer.
-func (c *MeshConfig) AnswerEvent() MeshAnswer {
+func (c *Config) AnswerEvent() Answer {
 	if c.Answer != nil {
 		return *c.Answer
 	}
-	return MeshAnswer{defaultAnswerType, defaultAnswerPayload}
+	return Answer{defaultAnswerType, defaultAnswerPayload}
 }
 
-func (c *MeshConfig) addVariables(into map[string]bool) {
+// AddVariables implements wait.Settings.
+func (c *Config) AddVariables(into map[string]bool) {
 	for _, s := range append(slices.Collect(maps.Values(c.Headers)), c.URL, c.Token) {
 		template.AddVariables(s, into)
 	}
@@ -123,17 +88,19 @@ func (c *MeshConfig) addVariables(into map[string]bool) {
 	}
 }
 
-func (p jobReader) mesh(f *input.Fields) *MeshConfig {
-	c := &MeshConfig{
+func parse(r *input.Reader, f *input.Fields) wait.Settings {
+	p := httpcall.Reader{R: r}
+	c := &Config{
 		URL: f.RequiredString("url"), Token: f.String("token", ""), Headers: f.StringMap("headers"),
 		Capability:  f.String("capability", ""),
-		MaxDuration: Duration(f.Duration("maxDuration", 0)),
+		MaxDuration: wait.Duration(f.Duration("maxDuration", 0)),
+		Polling:     p.Polling(f, defaultInterval, defaultMaxInterval),
 	}
-	p.base(f, c.URL, "/jobs")
-	p.secret(f, "token", "${MESH_TOKEN}")
-	p.headers(f)
+	p.Base(f, c.URL, "/jobs")
+	p.Secret(f, "token", "${MESH_TOKEN}")
+	p.Headers(f)
 	if n := f.Get("maxDuration"); n != nil && n.Kind == input.String && time.Duration(c.MaxDuration) < time.Second {
-		p.r.Errorf(n, "expected a duration of at least 1s")
+		r.Errorf(n, "expected a duration of at least 1s")
 	}
 	if f.Optional("maxRetries", input.Number) != nil {
 		retries := f.Int("maxRetries", 0, 0, math.MaxInt32)
@@ -143,17 +110,17 @@ func (p jobReader) mesh(f *input.Fields) *MeshConfig {
 		c.PayloadToken = &n.Text
 	}
 	if n := f.Optional("answer", input.Object); n != nil {
-		g := p.r.Object(n)
-		c.Answer = &MeshAnswer{g.RequiredString("type"), defaultAnswerPayload}
+		g := r.Object(n)
+		c.Answer = &Answer{g.RequiredString("type"), defaultAnswerPayload}
 		if body := g.Get("payload"); body != nil {
-			p.body(body, []string{"answer"})
+			p.Body(body, []string{"answer"})
 			c.Answer.Payload = body.JSON()
 			if !hasText(body, "{answer}") {
-				p.r.Errorf(body, `expected the string "{answer}" in it: that stands for what was answered`)
+				r.Errorf(body, `expected the string "{answer}" in it: that stands for what was answered`)
 			}
 		}
 		if t := g.Get("type"); t != nil && c.Answer.Type != strings.TrimSpace(c.Answer.Type) {
-			p.r.Errorf(t, "expected the type of an event, without spaces around it")
+			r.Errorf(t, "expected the type of an event, without spaces around it")
 		}
 		g.Done()
 	}

@@ -1,4 +1,4 @@
-package wait
+package sources
 
 import (
 	"encoding/json"
@@ -10,19 +10,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/http"
+	"github.com/evalrun/evalrun/internal/wait/uipath"
 )
 
-func parseJobs(t *testing.T, file, text string) (Jobs, input.Problems) {
+func parseJobs(t *testing.T, file, text string) (wait.Jobs, input.Problems) {
 	t.Helper()
 	n, err := input.Parse(file, []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &input.Reader{}
-	return ParseJobs(r, n), r.Problems
+	return wait.ParseJobs(r, n), r.Problems
 }
 
-func exampleJobs(t *testing.T) Jobs {
+func exampleJobs(t *testing.T) wait.Jobs {
 	t.Helper()
 	text, err := os.ReadFile("testdata/jobs.json")
 	if err != nil {
@@ -37,13 +40,14 @@ func exampleJobs(t *testing.T) Jobs {
 
 func TestJobsAreStoredAsTheyWereRead(t *testing.T) {
 	jobs := exampleJobs(t)
-	if r := jobs["Report"]; r.StartKind != Idempotent || r.Start.Method != "POST" || r.Status.Method != "GET" || r.Cancel.Method != "DELETE" {
-		t.Errorf("wrong defaults: %+v", r.HTTPConfig)
+	report, other := jobs["Report"].Settings.(*http.Config), jobs["*"].Settings.(*http.Config)
+	if report.StartKind != wait.Idempotent || report.Start.Method != "POST" || report.Status.Method != "GET" || report.Cancel.Method != "DELETE" {
+		t.Errorf("wrong defaults: %+v", report)
 	}
-	if r := jobs["*"]; r.StartKind != Searchable || r.Result.Value != ".result" || r.Start != nil {
-		t.Errorf("wrong defaults: %+v", r.HTTPConfig)
+	if other.StartKind != wait.Searchable || other.Result.Value != ".result" || other.Start != nil {
+		t.Errorf("wrong defaults: %+v", other)
 	}
-	if r := jobs["Robot"]; time.Duration(r.Interval) != 2*time.Second || time.Duration(r.MaxInterval) != time.Minute {
+	if r := jobs["Robot"].Settings.(*uipath.Config); time.Duration(r.Interval) != 2*time.Second || time.Duration(r.MaxInterval) != time.Minute {
 		t.Errorf("wrong defaults: %+v", r.Polling)
 	}
 	stored, err := json.Marshal(jobs)
@@ -53,7 +57,7 @@ func TestJobsAreStoredAsTheyWereRead(t *testing.T) {
 	if !strings.Contains(string(stored), "${API_KEY}") {
 		t.Error("a variable is gone")
 	}
-	var loaded Jobs
+	var loaded wait.Jobs
 	if err := json.Unmarshal(stored, &loaded); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +78,7 @@ func TestJobsVariables(t *testing.T) {
 
 func TestNoJobs(t *testing.T) {
 	r := &input.Reader{}
-	if jobs := ParseJobs(r, nil); jobs != nil || len(r.Problems) > 0 {
+	if jobs := wait.ParseJobs(r, nil); jobs != nil || len(r.Problems) > 0 {
 		t.Error(jobs, r.Problems)
 	}
 	if jobs, problems := parseJobs(t, "x.yaml", "null"); jobs != nil || len(problems) > 0 {

@@ -1,10 +1,11 @@
-package wait
+package sources
 
 import (
 	"encoding/json"
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // FuzzParseJobs reads anything as the key jobs. What is accepted survives being stored.
@@ -22,7 +23,7 @@ func FuzzParseJobs(f *testing.F) {
 			return
 		}
 		var r input.Reader
-		jobs := ParseJobs(&r, n)
+		jobs := wait.ParseJobs(&r, n)
 		if r.Problems.Err(false) != nil {
 			return
 		}
@@ -30,7 +31,7 @@ func FuzzParseJobs(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again Jobs
+		var again wait.Jobs
 		if err := json.Unmarshal(stored, &again); err != nil {
 			t.Fatalf("%v in %s", err, stored)
 		}

@@ -1,0 +1,5 @@
+package uipath
+
+import "github.com/evalrun/evalrun/internal/wait"
+
+func init() { wait.Register(Kind) }
