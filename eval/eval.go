@@ -72,6 +72,9 @@ type Set struct {
 	// Answers is the value of `answers`, and AnswersOf has those of single evaluations by their ids.
 	Answers   *input.Node            `json:"-"`
 	AnswersOf map[string]*input.Node `json:"-"`
+	// Mocks is the value of `mocks`, and MocksOf has those of single evaluations by their ids.
+	Mocks   *input.Node            `json:"-"`
+	MocksOf map[string]*input.Node `json:"-"`
 	// Judges is the value of `judges`, which package judge reads.
 	Judges *input.Node `json:"-"`
 }

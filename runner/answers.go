@@ -23,18 +23,9 @@ func readAnswers(r *input.Reader, set *eval.Set, path string) (*wait.PlayedAnswe
 		}
 	}
 	if path != "" {
-		data, err := input.ReadFile(path, input.MaxFile)
+		n, err := readPlayed(r, path, "answers")
 		if err != nil {
-			return nil, inputError("--answers: %w%s", input.Unreadable(path, err), input.NearFile(path))
-		}
-		n, err := input.Parse(path, data)
-		if err != nil {
-			return nil, inputError("--answers: %w", err)
-		}
-		if n.Kind == input.Object {
-			f := r.Object(n)
-			n = f.Required("answers", input.Array)
-			f.Refuse()
+			return nil, err
 		}
 		out.File = wait.ParseAnswers(r, n, filepath.Base(path)+" answers")
 	}
@@ -42,4 +33,22 @@ func readAnswers(r *input.Reader, set *eval.Set, path string) (*wait.PlayedAnswe
 		return nil, nil
 	}
 	return out, nil
+}
+
+// readPlayed reads the file of an option: a list, or an object with the key of the option's name.
+func readPlayed(r *input.Reader, path, option string) (*input.Node, error) {
+	data, err := input.ReadFile(path, input.MaxFile)
+	if err != nil {
+		return nil, inputError("--%s: %w%s", option, input.Unreadable(path, err), input.NearFile(path))
+	}
+	n, err := input.Parse(path, data)
+	if err != nil {
+		return nil, inputError("--%s: %w", option, err)
+	}
+	if n.Kind == input.Object {
+		f := r.Object(n)
+		n = f.Required(option, input.Array)
+		f.Refuse()
+	}
+	return n, nil
 }

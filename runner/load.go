@@ -60,6 +60,8 @@ type LoadOptions struct {
 	// Answers is a file with answers of people who are played; those that it has come before those of
 	// the set, and after those of an evaluation.
 	Answers string
+	// Mocks is the same for mocks of tools.
+	Mocks string
 	// Sandbox chooses the sandbox of agents and tasks that need one.
 	Sandbox SandboxOptions
 	// Fetched, if not nil, says which of the paths were fetched, and from where.
@@ -155,6 +157,9 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	if req.Answers, err = readAnswers(r, set, e.opts.Answers); err != nil {
 		return err
 	}
+	if req.Mocks, err = readMocks(r, set, e.opts.Mocks); err != nil {
+		return err
+	}
 	e.readJudges(r)
 	if err := e.addJobs(); err != nil {
 		return err
@@ -197,6 +202,9 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 			r.Problems = nil // the error has them all
 		}
 		return &InputError{Err: err}
+	}
+	if err := e.checkMocks(); err != nil {
+		return err
 	}
 	problems, err := e.place(needSandbox(req.Agents) || len(patterns) > 0)
 	if err != nil {

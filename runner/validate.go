@@ -158,6 +158,9 @@ func examineSet(path string) (kind string, problems input.Problems, err error) {
 	if _, err := readAnswers(r, set, ""); err != nil {
 		return "", nil, err
 	}
+	if _, err := readMocks(r, set, ""); err != nil {
+		return "", nil, err
+	}
 	rows := dataset.Parse(r, set)
 	if err := checkAgents(r, set); err != nil {
 		return "", nil, err

@@ -81,13 +81,15 @@ type Head struct {
 	Played *Played `json:"played,omitempty"`
 }
 
-// Played counts what has arrived without anybody: the answers of people and the results of jobs
-// that the eval set plays.
+// Played counts what has arrived without anybody: the answers of people, the results of jobs and of
+// calls of tools that the eval set plays.
 type Played struct {
 	Answers int `json:"answers"`
 	Jobs    int `json:"jobs"`
-	// Warnings name answers that have matched nothing in a run that is final, and those of which two
-	// match one question.
+	// Calls counts the calls of tools that were played.
+	Calls int `json:"calls,omitempty"`
+	// Warnings name answers and mocks that have matched nothing in a run that is final, answers of
+	// which two match one question, and calls that no mock has matched.
 	Warnings []string `json:"warnings,omitempty"`
 }
 

@@ -82,6 +82,8 @@ with a time to live, unless --detach is given.`,
 	fl.BoolVar(&f.dryRun, "dry-run", false, "only say what would be run; nothing is stored or started")
 	fl.StringVar(&f.load.Answers, "answers", "",
 		"play the people whose answers are in `FILE`, beside those that the set plays")
+	fl.StringVar(&f.load.Mocks, "mocks", "",
+		"play the tools of MCP servers as `FILE` says, beside those that the set plays")
 	fl.BoolVar(&f.load.Strict, "strict", false, "treat unknown keys as errors")
 	fl.BoolVar(&f.load.AllowUnset, "allow-unset", false,
 		"treat tasks whose variables were not passed as not runnable, instead of refusing the run")
@@ -115,7 +117,7 @@ with a time to live, unless --detach is given.`,
 func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []string) error {
 	o, err := w.options()
 	if err := errors.Join(err, f.check(cmd),
-		w.refuseInputs(slices.Concat(paths, f.load.Agents, []string{f.sandbox.mcpConfig, f.load.Answers})...)); err != nil {
+		w.refuseInputs(slices.Concat(paths, f.load.Agents, []string{f.sandbox.mcpConfig, f.load.Answers, f.load.Mocks})...)); err != nil {
 		return err
 	}
 	if f.create.Deadline, err = deadlineOfJob(); err != nil {
@@ -196,7 +198,7 @@ func fetch(cmd *cobra.Command, g *globals, paths []string, dataset string) (*run
 
 // repeated lists the flags of a run's stored command line that the command for repeating one
 // evaluation keeps.
-var repeated = []string{"store", "dataset", "strict", "answers", "epochs", "interval", "wait", "env", "env-file", "isolation",
+var repeated = []string{"store", "dataset", "strict", "answers", "mocks", "epochs", "interval", "wait", "env", "env-file", "isolation",
 	"mcp-config", "mcp",
 	"timeout-multiplier", "agent-timeout-multiplier", "verifier-timeout-multiplier",
 	"environment-build-timeout-multiplier", "override-cpus", "override-memory-mb", "override-storage-mb",

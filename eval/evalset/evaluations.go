@@ -47,6 +47,12 @@ func (l *loader) evaluation(f *input.Fields, set *eval.Set, legacy bool) eval.Ev
 		}
 		set.AnswersOf[e.ID] = n
 	}
+	if n := f.Get("mocks"); n != nil {
+		if set.MocksOf == nil {
+			set.MocksOf = map[string]*input.Node{}
+		}
+		set.MocksOf[e.ID] = n
+	}
 	e.NotRunnable = l.notRunnable(f)
 	if legacy {
 		l.legacyCriteria(f, set, &e)

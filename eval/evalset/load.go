@@ -72,7 +72,7 @@ func (l *loader) set(path string, root *input.Node) *eval.Set {
 	l.definitions(f, set, legacy)
 	l.agents(f, set)
 	set.Jobs = f.Optional("jobs", input.Object)
-	set.Notify, set.Answers = f.Get("notify"), f.Get("answers")
+	set.Notify, set.Answers, set.Mocks = f.Get("notify"), f.Get("answers"), f.Get("mocks")
 	set.Judges = f.Optional("judges", input.Object)
 	set.Tasks = f.Strings("tasks")
 	set.Tags, set.Metadata = l.tags(f), f.Optional("metadata", input.Object).JSON()

@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
+	"github.com/evalrun/evalrun/internal/mock"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -71,6 +72,8 @@ type Segment struct {
 	Hosted  []string
 	// Gateway puts the servers behind the MCP gateway; nil sends them to the agent as they are.
 	Gateway *Gateway
+	// Mocks plays tools of the servers, if they are behind the gateway; nil plays none.
+	Mocks *mock.Player
 	// History lists the folders of earlier segments in order, as far as they belong to the
 	// conversation that goes on. It is empty if a new conversation begins.
 	History []string

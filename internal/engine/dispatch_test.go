@@ -114,7 +114,7 @@ func TestAnIdleRunnerReturns(t *testing.T) {
 	p := &poison{t, dir, s}
 	p.run("waits", 2, waitsForKey)
 	p.run("elsewhere", 2, "echo '{}'")
-	p.damage(`UPDATE plans SET data = replace(data, '"planVersion":1,', '"planVersion":3,') WHERE run_id = 'elsewhere'`)
+	p.damage(`UPDATE plans SET data = replace(data, '"planVersion":1,', '"planVersion":4,') WHERE run_id = 'elsewhere'`)
 	if err := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv}).Run(t.Context(), UntilIdle); err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,9 @@ func partsOf(p store.Plan, evaluations []store.Evaluation) (planParts, error) {
 	if plan.Answers != nil {
 		add("answers", plan.Answers)
 	}
+	if plan.Mocks != nil {
+		add("mocks", plan.Mocks)
+	}
 	if plan.Judges != nil {
 		add("judges", plan.Judges)
 	}

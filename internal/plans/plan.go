@@ -20,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/judge"
+	"github.com/evalrun/evalrun/internal/mock"
 	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
@@ -29,11 +30,15 @@ import (
 )
 
 // Version grows when plans get a field that an earlier version of the program must not ignore.
-const Version = 2
+const Version = 3
 
-// versionUnplayed is the version of plans in which nobody is played. Version 2 has people and jobs
-// that are, and which an earlier program would take for sources that it lacks.
-const versionUnplayed = 1
+// The versions of plans that earlier programs can run. In those of version 1 nobody is played.
+// Those of version 2 play people and jobs, which an earlier program would take for sources that it
+// lacks, and those of version 3 tools, which it would call.
+const (
+	versionUnplayed = 1
+	versionUnmocked = 2
+)
 
 // ErrLater means that a later version of the program has made the plan of a run.
 var ErrLater = errors.New("a later version of evalrun has planned it")
@@ -50,6 +55,8 @@ type Plan struct {
 	Jobs   wait.Jobs     `json:"jobs,omitempty"`
 	// Answers are those of the people who are played; nil if none are.
 	Answers *wait.PlayedAnswers `json:"answers,omitempty"`
+	// Mocks are those of tools; nil if none are played.
+	Mocks *mock.Mocks `json:"mocks,omitempty"`
 	// Notify are the targets that are told of the run's events.
 	Notify notify.Targets `json:"notify,omitempty"`
 	// Judges are the models that evaluators ask; nil if they ask none.
@@ -175,6 +182,7 @@ type Request struct {
 	Agents  []agent.Entry
 	Jobs    wait.Jobs
 	Answers *wait.PlayedAnswers
+	Mocks   *mock.Mocks
 	Notify  notify.Targets
 	Judges  *judge.Config
 	// BaseDir is the eval set's folder. WorkDir is the folder in which the command runs.
@@ -198,9 +206,13 @@ func New(req Request, storeDir string) (store.Plan, error) {
 	evaluations := set.Evaluations
 	set.Evaluations = nil
 	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, FailFast: req.FailFast, Deadline: req.Deadline,
-		Set: set, Agents: req.Agents, Jobs: req.Jobs, Answers: req.Answers, Notify: req.Notify, Judges: req.Judges, Env: req.Env,
-		Environment: req.Environment, Origin: req.Origin}
-	if req.Answers == nil && !req.Jobs.Played() {
+		Set: set, Agents: req.Agents, Jobs: req.Jobs, Answers: req.Answers, Mocks: req.Mocks, Notify: req.Notify, Judges: req.Judges,
+		Env: req.Env, Environment: req.Environment, Origin: req.Origin}
+	switch {
+	case req.Mocks != nil:
+	case req.Answers != nil || req.Jobs.Played():
+		plan.Version = versionUnmocked
+	default:
 		plan.Version = versionUnplayed
 	}
 	var err error

@@ -53,6 +53,15 @@ type Info struct {
 	Refused *schemas.RefusedConnections `json:"refusedConnections,omitempty"`
 	// Limit is the limit that ended the segment, if its work until then is scored all the same.
 	Limit *fault.Fault `json:"limit,omitempty"`
+	// Mocks counts the calls of tools that were played; nil if none was.
+	Mocks *Mocks `json:"mocks,omitempty"`
+}
+
+// Mocks counts the calls of tools that were played: by the places of their mocks, and by server and
+// tool those that no mock has matched.
+type Mocks struct {
+	Calls     map[string]int `json:"calls,omitempty"`
+	Unmatched map[string]int `json:"unmatched,omitempty"`
 }
 
 // LimitWithoutEffect is a limit of a task that could not be kept.

@@ -53,8 +53,10 @@ const (
 type Call struct {
 	ID string `json:"toolCallId"`
 	// Name is the name of the tool. Server is its MCP server, empty for the agent's own tools.
-	Name      string          `json:"name"`
-	Server    string          `json:"server,omitempty"`
+	Name   string `json:"name"`
+	Server string `json:"server,omitempty"`
+	// Mock is the place of the mock that was played in place of the call; empty if none was.
+	Mock      string          `json:"mock,omitempty"`
 	Title     string          `json:"title,omitempty"`
 	Kind      string          `json:"kind,omitempty"`
 	Status    string          `json:"status"`
@@ -174,6 +176,9 @@ func spanOf(c Call) any {
 	}
 	if c.Server != "" {
 		attributes["mcp.server"] = c.Server
+	}
+	if c.Mock != "" {
+		attributes["evalrun.mock"] = c.Mock
 	}
 	if c.Status == "completed" || c.Status == "failed" {
 		attributes["output.value"] = map[string]any{"content": c.Text()}

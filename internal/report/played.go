@@ -20,14 +20,18 @@ type playedCount struct {
 	// used holds the places of the answers that were played, seen the evaluations of the run.
 	used, seen map[string]bool
 	doubled    map[string]bool
+	// calls counts the calls that each mock has played, by place, in the rollout that had the most.
+	// unmatched counts the calls that no mock has matched, by server and tool.
+	calls, unmatched map[string]int
 }
 
 // newPlayedCount returns nil if the run plays nobody.
 func newPlayedCount(plan *plans.Plan) *playedCount {
-	if plan.Answers == nil && !plan.Jobs.Played() {
+	if plan.Answers == nil && plan.Mocks == nil && !plan.Jobs.Played() {
 		return nil
 	}
-	return &playedCount{plan: plan, used: map[string]bool{}, seen: map[string]bool{}, doubled: map[string]bool{}}
+	return &playedCount{plan: plan, used: map[string]bool{}, seen: map[string]bool{}, doubled: map[string]bool{},
+		calls: map[string]int{}, unmatched: map[string]int{}}
 }
 
 // add counts the triggers of a rollout.
@@ -36,6 +40,7 @@ func (c *playedCount) add(rv store.RolloutView) {
 		return
 	}
 	c.seen[rv.EvaluationID] = true
+	c.addCalls(rv)
 	for _, t := range rv.Triggers {
 		played := playedOf(t)
 		if played == nil {
@@ -76,6 +81,9 @@ func (c *playedCount) done(final bool, red *redact.Redactor) *schemas.Played {
 			}
 		}
 	}
+	for _, warning := range c.ofMocks(final) {
+		out.Warnings = append(out.Warnings, red.String(warning))
+	}
 	return &out
 }
 
@@ -113,13 +121,16 @@ func (h overview) playedSentences() (out []string) {
 	if p.Jobs > 0 {
 		what = append(what, count(p.Jobs, "job"))
 	}
+	if p.Calls > 0 {
+		what = append(what, map[bool]string{true: "1 call of a tool", false: fmt.Sprintf("%d calls of tools", p.Calls)}[p.Calls == 1])
+	}
 	if len(what) > 0 {
 		out = append(out, "played: "+strings.Join(what, ", "))
 	}
 	const most = 10
 	for i, warning := range p.Warnings {
 		if i == most {
-			return append(out, fmt.Sprintf("%d more answers have matched no question, or two the same", len(p.Warnings)-most))
+			return append(out, fmt.Sprintf("%d more warnings about what was played", len(p.Warnings)-most))
 		}
 		out = append(out, redact.Line(warning))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -22,6 +23,12 @@ func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.Segm
 	var err error
 	if end.Files, err = r.held.keepFiles(out.Files); err != nil {
 		return end, err
+	}
+	if played := r.mocks.Played(); played != nil {
+		if out.Info == nil {
+			out.Info = &record.Info{}
+		}
+		out.Info.Mocks = (*record.Mocks)(played)
 	}
 	if out.Info != nil {
 		info, err := json.Marshal(out.Info)

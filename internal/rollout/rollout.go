@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/mock"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -86,6 +87,8 @@ type Rollout struct {
 	queued  time.Duration
 	// budget is what the rollout may spend on models; nil before its segment.
 	budget *agent.Budget
+	// mocks plays the tools of the segment; nil if none is played.
+	mocks *mock.Player
 	// declared holds the MCP servers of its sandbox as they are declared.
 	declared []tasks.MCPServer
 }

@@ -39,6 +39,10 @@ func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 		Consume: ledger{r.held.host.Store, c.Token}.consume,
 	}
 	seg.GoesOnFrom = r.held.goesOnFrom
+	if r.mocks, err = r.held.newMockPlayer(ctx); err != nil {
+		return agent.Outcome{}, err
+	}
+	seg.Mocks = r.mocks
 	var f *fault.Fault
 	if f = r.limitTime(&seg); f != nil {
 		return agent.Outcome{Fault: f}, nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
@@ -113,10 +114,10 @@ func (m Match) all() bool {
 }
 
 func (m Match) matches(q AskedQuestion) bool {
-	return fits(m.Title, questionOf(q.Spec.Payload)) && (m.Type == "" || m.Type == string(q.Spec.Type) || m.Type == q.Spec.Name) &&
-		fits(m.InterruptID, q.InterruptID) &&
-		(fits(m.Evaluation, q.EvaluationID) || fits(m.Evaluation, q.EvaluationName)) &&
-		(m.Payload == nil || partOf(m.Payload, q.Spec.Payload))
+	return Fits(m.Title, questionOf(q.Spec.Payload)) && (m.Type == "" || m.Type == string(q.Spec.Type) || m.Type == q.Spec.Name) &&
+		Fits(m.InterruptID, q.InterruptID) &&
+		(Fits(m.Evaluation, q.EvaluationID) || Fits(m.Evaluation, q.EvaluationName)) &&
+		(m.Payload == nil || PartOf(m.Payload, q.Spec.Payload))
 }
 
 // questionOf is the text that a person is asked: a title or the like, or the whole text.
@@ -133,8 +134,8 @@ func questionOf(payload json.RawMessage) string {
 	return ""
 }
 
-// fits reports whether a text is as a pattern says; an empty pattern fits every text.
-func fits(pattern, text string) bool {
+// Fits reports whether a text is as a pattern says; an empty pattern fits every text.
+func Fits(pattern, text string) bool {
 	if pattern == "" {
 		return true
 	}
@@ -158,23 +159,29 @@ func fits(pattern, text string) bool {
 	return true
 }
 
-// partOf reports whether a value has everything that another one names.
-func partOf(want, got json.RawMessage) bool {
+// PartOf reports whether a value has everything that another one names.
+func PartOf(want, got json.RawMessage) bool {
 	switch kind := jsonvalue.KindOf(want); {
 	case kind != jsonvalue.KindOf(got) && (kind == '{' || kind == '"'):
 		return false
 	case kind == '"':
 		text := jsonvalue.String(want)
-		return text == "" && jsonvalue.String(got) == "" || text != "" && fits(text, jsonvalue.String(got))
+		return text == "" && jsonvalue.String(got) == "" || text != "" && Fits(text, jsonvalue.String(got))
 	case kind == '{':
 		members, _ := jsonvalue.ParseObject(want)
 		of, _ := jsonvalue.ParseObject(got)
 		return !slices.ContainsFunc(members, func(m jsonvalue.Member) bool {
 			value, found := of.Get(m.Key)
-			return !found || !partOf(m.Value, value)
+			return !found || !PartOf(m.Value, value)
 		})
 	}
-	return jsonobj.Canonical(want) == jsonobj.Canonical(got)
+	a, b := jsonobj.Canonical(want), jsonobj.Canonical(got)
+	if a != b && jsonvalue.KindOf(want) == '0' && jsonvalue.KindOf(got) == '0' {
+		x, errX := strconv.ParseFloat(a, 64)
+		y, errY := strconv.ParseFloat(b, 64)
+		return errX == nil && errY == nil && x == y && strings.ContainsAny(a+b, ".eE") // of whole numbers each digit counts
+	}
+	return a == b
 }
 
 // Played reports whether jobs of any process are played.

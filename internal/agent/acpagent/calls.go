@@ -131,7 +131,7 @@ func (l *callLog) spans(nameOf func(server, name string) string) (all []record.C
 // its own. A call that has only started work has no output yet: the output comes with the work's
 // result, under the same id.
 func (s *seenCall) call(id, name string) record.Call {
-	out := record.Call{ID: cmp.Or(workSpan(s.CallID), id), Name: name, Server: s.Server, Status: acp.ToolCompleted,
+	out := record.Call{ID: cmp.Or(workSpan(s.CallID), id), Name: name, Server: s.Server, Status: acp.ToolCompleted, Mock: s.Mock,
 		Input: s.Arguments, StartedAt: s.StartedAt.UTC(), DurationMs: &s.DurationMs}
 	switch text, failed := resultText(s.Result); {
 	case s.Started:

@@ -128,7 +128,7 @@ func (r *callRecorder) record(call *acp.ToolCall) reportedCall {
 		Output: call.RawOutput, Content: call.Content, Locations: call.Locations, StartedAt: known.started.UTC(),
 	}}
 	if out.seen = r.log.find(call.ID, t); out.seen != nil {
-		out.Server, out.Name = out.seen.Server, out.seen.Tool
+		out.Server, out.Name, out.Mock = out.seen.Server, out.seen.Tool, out.seen.Mock
 		if out.seen.Arguments != nil {
 			out.Input = out.seen.Arguments
 		}

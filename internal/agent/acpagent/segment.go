@@ -101,6 +101,11 @@ func (s *segment) turn(ctx context.Context) (agent.Outcome, error) {
 	if f := s.servers.awaitTools(ctx, s.bounds.tools); f != nil {
 		return agent.Outcome{Fault: f}, nil
 	}
+	if s.servers.behindGateway() {
+		if err := suspend.CheckMocks(s.servers.access, s.seg.Mocks); err != nil {
+			return agent.Outcome{Fault: fault.New(fault.MCP, err.Error())}, nil
+		}
+	}
 	return s.prompt(ctx, prompt), nil
 }
 
@@ -148,6 +153,7 @@ func (s *segment) openGateway() error {
 	}
 	calls := &suspend.Hooks{
 		Ledger: g.Ledger, Check: g.Check, Jobs: g.Jobs, SoftWait: g.SoftWait, Person: s.entry.Elicitation == PolicySuspend,
+		Mocks:   s.seg.Mocks,
 		Changed: s.workChanged, Permit: s.permissions.decideCall, Called: s.calls.saw,
 	}
 	return s.servers.open(s.opts.Gateway, g.Filters, func() (map[string]string, error) {

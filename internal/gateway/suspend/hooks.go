@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mock"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -41,6 +42,8 @@ type Hooks struct {
 	// Permit is called before each call of a tool. It returns the reason why the call is not made, or
 	// nothing if it is. The client gets the reason as the tool's error. Permit may be nil.
 	Permit func(ctx context.Context, server, tool string, arguments json.RawMessage) (refusal string)
+	// Mocks plays tools; nil plays none. A call that it plays is not made.
+	Mocks *mock.Player
 	// Person says that a person answers the questions of tasks, and of calls of modern servers; they
 	// are left like work. Otherwise the client is asked if it can be, or the question is declined.
 	Person bool
@@ -128,4 +131,6 @@ type Record struct {
 	CallID  string `json:"callId,omitempty"`
 	// Refused says that the call was not made.
 	Refused bool `json:"refused,omitempty"`
+	// Mock is the place of the mock that was played in place of the call; empty if none was.
+	Mock string `json:"mock,omitempty"`
 }

@@ -21,7 +21,7 @@ import (
 // policy is the policy for a client that cannot wait, such as an agent whose rollout can be
 // suspended. The client knows nothing of tasks and jobs, because the gateway handles them. So it
 // does not see servers' advertisements of them. Neither does it see the output schemas of tools
-// whose answer may be that something was started, since clients enforce them.
+// whose answer may be that something was started, or is played, since clients enforce them.
 type policy struct {
 	e     *gateway.Endpoint
 	hooks Hooks
@@ -64,7 +64,7 @@ func (s *policy) InitializeResult(_ mcp.Era, capabilities, meta jsonobj.Object) 
 
 func (s *policy) ShowTool(l *gateway.Upstream, t jsonobj.Object) jsonobj.Object {
 	known := gateway.ToolOf(t)
-	if s.mayStart(l, t.Text("name"), known) {
+	if s.mayStart(l, t.Text("name"), known) || s.hooks.Mocks.Mocks(s.e.Server().Name, t.Text("name")) {
 		t = t.Delete("outputSchema")
 	}
 	return t.Delete("execution")
@@ -130,6 +130,10 @@ func (s *policy) callTool(ctx context.Context, l *gateway.Upstream,
 			rec.Refused = true
 			return l.ToClient(r, TextResult(refusal, true)), nil
 		}
+	}
+	if answer, place, ok := s.hooks.Mocks.Call(rec.Server, rec.Tool, rec.Arguments); ok {
+		rec.Mock = place
+		return s.play(ctx, r, answer)
 	}
 	t, _ := s.e.Tools().Lookup(rec.Tool)
 	if o := l.Offered(); o.Jobs > 0 || o.Tasks {

@@ -1,0 +1,236 @@
+// Package mock plays tools of MCP servers: it says which calls match, and what they get in place of
+// an answer of their server. It knows the format of mocks and of results of tools. It calls nothing.
+package mock
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// Mock plays the calls of tools that it matches.
+type Mock struct {
+	// Place says where it stands: "mocks[0]".
+	Place string `json:"place"`
+	Match Match  `json:"match"`
+	// Answers are what the calls of a rollout get. With Sequence each gets the next one, otherwise
+	// there is one for all.
+	Answers  []Answer `json:"answers,omitempty"`
+	Sequence bool     `json:"sequence,omitempty"`
+	// Real says that the calls are made, and that there are no Answers.
+	Real bool `json:"real,omitempty"`
+}
+
+// Match chooses calls. The texts are patterns, in which * stands for any text, and what is missing
+// matches everything.
+type Match struct {
+	Server string `json:"server,omitempty"`
+	Tool   string `json:"tool,omitempty"`
+	// Arguments are a part of those of the call; see [wait.PartOf].
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	// Evaluation is the id or the name of the evaluation.
+	Evaluation string `json:"evaluation,omitempty"`
+}
+
+// Answer is what a call gets: a result of MCP, or an error of JSON-RPC. It comes After so long.
+type Answer struct {
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"`
+	After  wait.Duration   `json:"after,omitzero"`
+}
+
+// Mocks are all mocks of a run: those of single evaluations by their ids, which come first, those
+// of a file, and those of the eval set.
+type Mocks struct {
+	Evaluations map[string][]Mock `json:"evaluations,omitempty"`
+	File        []Mock            `json:"file,omitempty"`
+	Set         []Mock            `json:"set,omitempty"`
+}
+
+// Of returns the mocks of an evaluation in their order, without those that are for others.
+func (m *Mocks) Of(evaluationID, name string) (out []Mock) {
+	if m == nil {
+		return nil
+	}
+	for _, one := range slices.Concat(m.Evaluations[evaluationID], m.File, m.Set) {
+		if wait.Fits(one.Match.Evaluation, evaluationID) || wait.Fits(one.Match.Evaluation, name) {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// All are all mocks.
+func (m *Mocks) All() (out []Mock) {
+	if m == nil {
+		return nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.Evaluations)) {
+		out = append(out, m.Evaluations[id]...)
+	}
+	return slices.Concat(out, m.File, m.Set)
+}
+
+// Places are the places of the mocks that could have been played to the evaluations that were run.
+// Those that match every call are meant for the rest, and are left out.
+func (m *Mocks) Places(evaluations func(id string) bool) (out []string) {
+	if m == nil {
+		return nil
+	}
+	add := func(list []Mock) {
+		for _, one := range list {
+			if !one.Real && (one.Match.Server+one.Match.Tool+one.Match.Evaluation != "" || one.Match.Arguments != nil) {
+				out = append(out, one.Place)
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.Evaluations)) {
+		if evaluations(id) {
+			add(m.Evaluations[id])
+		}
+	}
+	add(m.File)
+	add(m.Set)
+	return out
+}
+
+// Played counts what was played.
+type Played struct {
+	// Calls counts the calls by the places of their mocks. It is 0 for a mock whose calls earlier ones
+	// have taken.
+	Calls map[string]int `json:"calls,omitempty"`
+	// Unmatched counts the calls of tools that are mocked, but not with these arguments, by server
+	// and tool.
+	Unmatched map[string]int `json:"unmatched,omitempty"`
+}
+
+// Player plays the tools of one rollout. It is safe for concurrent use, and a nil Player plays
+// nothing.
+type Player struct {
+	mocks []Mock
+
+	mu sync.Mutex
+	// used counts the calls of the rollout by place, and played those of this segment.
+	used   map[string]int
+	played Played
+}
+
+// NewPlayer makes a player that goes on after the calls that were played before. It is nil if there
+// are no mocks.
+func NewPlayer(mocks []Mock, before map[string]int) *Player {
+	if len(mocks) == 0 {
+		return nil
+	}
+	p := &Player{mocks: mocks, used: maps.Clone(before)}
+	if p.used == nil {
+		p.used = map[string]int{}
+	}
+	p.played = Played{Calls: map[string]int{}, Unmatched: map[string]int{}}
+	return p
+}
+
+// Mocks reports whether some calls of a tool may be played.
+func (p *Player) Mocks(server, tool string) bool {
+	return p != nil && slices.ContainsFunc(p.mocks, func(m Mock) bool { return !m.Real && m.Match.names(server, tool) })
+}
+
+func (m Match) names(server, tool string) bool {
+	return wait.Fits(m.Server, server) && wait.Fits(m.Tool, tool)
+}
+
+// maxUnmatched is how many tools are told apart of which calls match no mock: their names come from
+// a model.
+const maxUnmatched = 20
+
+// Unmatched is the place that stands for a call of a tool that is mocked, but not with its arguments.
+const Unmatched = "none"
+
+// Call returns what a call gets, and the place of its mock. ok is false if the call is to be made.
+// A tool that is mocked is never called by mistake: with arguments that no mock matches its call
+// fails, and the place is [Unmatched].
+func (p *Player) Call(server, tool string, arguments json.RawMessage) (a Answer, place string, ok bool) {
+	if p == nil {
+		return Answer{}, "", false
+	}
+	if jsonobj.IsNull(arguments) {
+		arguments = json.RawMessage("{}")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	mocked, real := false, false
+	for i := range p.mocks {
+		m := &p.mocks[i]
+		if !m.Match.names(server, tool) {
+			continue
+		}
+		mocked = mocked || !m.Real
+		switch {
+		case m.Match.Arguments != nil && !wait.PartOf(m.Match.Arguments, arguments):
+		case place != "" || real:
+			p.played.Calls[m.Place] += 0 // it would have matched
+		case m.Real:
+			real = true
+		default:
+			a, place = p.next(m, tool), m.Place
+		}
+	}
+	if place != "" || real || !mocked {
+		return a, place, place != ""
+	}
+	if key := server + " " + tool; p.played.Unmatched[key] > 0 || len(p.played.Unmatched) < maxUnmatched {
+		p.played.Unmatched[key]++
+	}
+	return Answer{Result: mcp.TextResult(tool+" is mocked, and no mock matches these arguments; it was not called", true)}, Unmatched, true
+}
+
+// next returns the answer to the next call that a mock matches. The caller holds mu.
+func (p *Player) next(m *Mock, tool string) Answer {
+	n := p.used[m.Place]
+	p.used[m.Place]++
+	p.played.Calls[m.Place]++
+	switch {
+	case !m.Sequence:
+		return m.Answers[0]
+	case n < len(m.Answers):
+		return m.Answers[n]
+	}
+	return Answer{Result: mcp.TextResult(fmt.Sprintf("call %d of %s: the sequence that is played has %d", n+1, tool, len(m.Answers)), true)}
+}
+
+// Played returns what this player has played.
+func (p *Player) Played() *Played {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.played.Calls)+len(p.played.Unmatched) == 0 {
+		return nil
+	}
+	return &Played{Calls: maps.Clone(p.played.Calls), Unmatched: maps.Clone(p.played.Unmatched)}
+}
+
+// Missing says which mock is of a tool that a server does not have, given all its tools; empty if
+// none is. A mock that names no single server and tool may be for another server.
+func (p *Player) Missing(server string, tools []string) string {
+	if p == nil {
+		return ""
+	}
+	for _, m := range p.mocks {
+		if m.Match.Server == server && single(m.Match.Tool) && !slices.Contains(tools, m.Match.Tool) {
+			return fmt.Sprintf("%s: MCP server %q has no tool %q%s", m.Place, server, m.Match.Tool, input.Suggest(m.Match.Tool, tools))
+		}
+	}
+	return ""
+}
+
+// single reports whether a pattern names one thing.
+func single(pattern string) bool { return pattern != "" && !strings.Contains(pattern, "*") }

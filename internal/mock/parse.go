@@ -1,0 +1,190 @@
+package mock
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// Parse reads a list of mocks: the key "mocks" of an eval set or of an evaluation, or a file of
+// them; n may be nil. place stands before the number of a mock when it is named. Problems are
+// recorded in r with their places.
+func Parse(r *input.Reader, n *input.Node, place string) (out []Mock) {
+	if n == nil || n.Kind == input.Null {
+		return nil
+	}
+	if n.Kind != input.Array {
+		r.Errorf(n, "expected an array of mocks, got %s", n.Kind)
+		return nil
+	}
+	for i, item := range n.Items {
+		f := r.Object(item)
+		if item.Kind != input.Object {
+			continue
+		}
+		m := Mock{Place: fmt.Sprintf("%s[%d]", place, i)}
+		m.read(r, f)
+		f.Refuse()
+		out = append(out, m)
+	}
+	return out
+}
+
+// kinds are the keys of an answer, of which it has one.
+var kinds = []string{"result", "toolResult", "fail", "error"}
+
+// read reads a mock: what it matches, and exactly one of the keys that say what is answered.
+func (m *Mock) read(r *input.Reader, f *input.Fields) {
+	if n := f.Required("match", input.Object); n != nil {
+		m.Match = readMatch(r, n)
+	}
+	if given := count(f, append([]string{"sequence", "real"}, kinds...)); given != 1 {
+		r.Errorf(f.Node, "expected one of result, toolResult, fail, error, sequence and real, got %d of them", given)
+	}
+	after := wait.Duration(f.Duration("after", 0))
+	if real := f.Get("real"); real != nil {
+		if m.Real = real.Kind == input.Bool && real.Text == "true"; !m.Real {
+			r.Errorf(real, "expected true; calls that are not made get a result, a fail or an error")
+		}
+		if after > 0 {
+			r.Errorf(f.Get("after"), "a call that is made takes as long as it takes")
+		}
+		return
+	}
+	n := f.Get("sequence")
+	if n == nil {
+		m.Answers = []Answer{readAnswer(r, f, after)}
+		return
+	}
+	m.Sequence = true
+	if n = f.Required("sequence", input.Array); n == nil {
+		return
+	}
+	if len(n.Items) == 0 {
+		r.Errorf(n, "expected at least one answer")
+	}
+	for _, item := range n.Items {
+		g := r.Object(item)
+		if item.Kind != input.Object {
+			continue
+		}
+		if given := count(g, kinds); given != 1 {
+			r.Errorf(item, "expected one of result, toolResult, fail and error, got %d of them", given)
+		}
+		m.Answers = append(m.Answers, readAnswer(r, g, wait.Duration(g.Duration("after", time.Duration(after)))))
+		g.Refuse()
+	}
+}
+
+func count(f *input.Fields, keys []string) (given int) {
+	for _, key := range keys {
+		if f.Get(key) != nil {
+			given++
+		}
+	}
+	return given
+}
+
+func readMatch(r *input.Reader, n *input.Node) Match {
+	f := r.Object(n)
+	pattern := func(name string) string {
+		text := f.String(name, "")
+		if n := f.Get(name); n != nil && n.Kind == input.String && text == "" {
+			r.Errorf(n, "expected a name or a pattern such as \"get_*\", got an empty string; leave the key out to match everything")
+		}
+		return text
+	}
+	m := Match{Server: pattern("server"), Tool: pattern("tool"), Evaluation: pattern("evaluation")}
+	if n := f.Optional("arguments", input.Object); n != nil {
+		m.Arguments = n.JSON()
+	}
+	f.Refuse()
+	return m
+}
+
+// readAnswer reads one answer. It always asks for all keys, so that they are known.
+func readAnswer(r *input.Reader, f *input.Fields, after wait.Duration) Answer {
+	a := Answer{After: after}
+	if n := f.Get("result"); n != nil {
+		a.Result = resultOf(n)
+	}
+	if n := f.Optional("toolResult", input.Object); n != nil {
+		a.Result = n.JSON()
+		checkResult(r, n)
+	}
+	if n := f.Optional("fail", input.String); n != nil {
+		if n.Text == "" {
+			r.Errorf(n, "expected the message of the failure, got an empty string")
+		}
+		a.Result = mcp.TextResult(n.Text, true)
+	}
+	if n := f.Get("error"); n != nil {
+		a.Error = readError(r, n)
+	}
+	if a.Result == nil && a.Error == nil { // null, or what was refused above
+		for _, key := range kinds[1:] {
+			if n := f.Get(key); n != nil && n.Kind == input.Null {
+				r.Errorf(n, "expected a value, got null")
+			}
+		}
+	}
+	return a
+}
+
+// resultOf makes a result of a value: a text, or JSON as text. An object is its structured content,
+// too.
+func resultOf(n *input.Node) json.RawMessage {
+	if n.Kind == input.String {
+		return mcp.TextResult(n.Text, false)
+	}
+	value := n.JSON()
+	result := mcp.TextResult(string(value), false)
+	if n.Kind != input.Object {
+		return result
+	}
+	o, err := jsonobj.ParseObject(result)
+	if err != nil {
+		return result // it was made above
+	}
+	return o.Set("structuredContent", value).JSON()
+}
+
+// checkResult checks what MCP wants of a result: a list of content, each with its type.
+func checkResult(r *input.Reader, n *input.Node) {
+	content := r.Object(n).Required("content", input.Array)
+	if content == nil {
+		return
+	}
+	for _, item := range content.Items {
+		if item.Kind != input.Object || item.Member("type") == nil || item.Member("type").Kind != input.String {
+			r.Errorf(item, `expected an object with a type, such as {"type": "text", "text": "…"}`)
+		}
+	}
+}
+
+// readError reads an error of JSON-RPC: its message, or an object with its code and message.
+func readError(r *input.Reader, n *input.Node) json.RawMessage {
+	switch n.Kind {
+	case input.String:
+		if n.Text == "" {
+			r.Errorf(n, "expected the message of the error, got an empty string")
+		}
+		return mcp.Errorf(mcp.CodeInternal, "%s", n.Text).JSON()
+	case input.Object:
+		f := r.Object(n)
+		code := f.Int("code", mcp.CodeInternal, -1<<31, 1<<31-1)
+		e := mcp.Errorf(int64(code), "%s", f.RequiredString("message"))
+		if data := f.Get("data"); data != nil {
+			e = e.WithData(data.JSON())
+		}
+		f.Refuse()
+		return e.JSON()
+	}
+	r.Errorf(n, `expected the message of the error, or {"code": -32603, "message": "…"}, got %s`, n.Kind)
+	return nil
+}
