@@ -71,6 +71,8 @@ type Subject struct {
 	Env []string
 	// Judge asks models; nil if there is none to ask.
 	Judge Judge
+	// Python runs evaluators that are written in Python; nil if nothing does.
+	Python Python
 	// Results are the earlier results of other evaluators, for people who may see them.
 	Results []Result
 }

@@ -90,5 +90,5 @@ func (e *EvalSet) readUpload(r *input.Reader) error {
 		return &InputError{Err: err}
 	}
 	e.req.Set, e.req.BaseDir = set, u.Dir
-	return nil
+	return noOwnCode(set)
 }

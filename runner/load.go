@@ -84,6 +84,9 @@ type LoadOptions struct {
 	JudgeBatch bool
 	// Fresh gives each segment a process of its own, also of agents whose workers would be kept.
 	Fresh bool
+	// AllowCode lets evaluators run that are code in Python outside of the working tree: the repository,
+	// or the folder, of the process.
+	AllowCode bool
 	// Inputs, if not nil, is a JSON object. Its members replace those of the same names in the inputs
 	// of every evaluation.
 	Inputs json.RawMessage
@@ -226,6 +229,12 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	}
 	if err := e.checkUnset(); err != nil {
 		return err
+	}
+	if err := checkCode(r, set, req.BaseDir, e.opts.AllowCode || e.opts.Catalog != nil); err != nil {
+		return err
+	}
+	if err := r.Problems.Err(e.opts.Strict); err != nil {
+		return &InputError{Err: err}
 	}
 	checkThresholds(r, set, e.most()-len(set.Evaluations))
 	e.chooseJudges(r)

@@ -39,12 +39,18 @@ func (c *promptCheck) missing(one eval.Evaluation) string {
 // inputsNode returns the inputs of an evaluation as they stand in the file of the set, or else the
 // nearest node around them.
 func inputsNode(set *eval.Set, id string) *input.Node {
+	n := evaluationNode(set, id)
+	if inputs := n.Member("inputs"); inputs != nil && n != set.Node {
+		return inputs
+	}
+	return n
+}
+
+// evaluationNode returns the place of an evaluation; the set itself if it is not in its file.
+func evaluationNode(set *eval.Set, id string) *input.Node {
 	if all := set.Node.Member("evaluations"); all != nil {
 		for _, n := range all.Items {
 			if own := n.Member("id"); own != nil && eval.CanonicalID(own.Text) == id {
-				if inputs := n.Member("inputs"); inputs != nil {
-					return inputs
-				}
 				return n
 			}
 		}

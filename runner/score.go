@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/python"
 	"github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/engine"
@@ -29,6 +30,8 @@ type ScoreOptions struct {
 	// its id or is added; the evaluators and criteria of a set replace all. Empty means the evaluators
 	// that the run was planned with.
 	Evaluators string
+	// AllowCode lets evaluators run that are code in Python outside of the working tree.
+	AllowCode bool
 	// Failed asks only the evaluators that have failed or were not run, among those that judge the run
 	// now.
 	Failed bool
@@ -94,6 +97,13 @@ func (s *Store) Score(ctx context.Context, runID string, o ScoreOptions) (Scored
 	}
 	if err := o.FailUnder.Check(&eval.Set{Evaluators: r.with.Evaluators}); err != nil {
 		return out, inputError("--fail-under: %w", err)
+	}
+	for _, def := range r.with.Evaluators {
+		if o.Evaluators != "" && python.Is(def) {
+			if err := mayRun(def, python.Of(def, r.dir), o.AllowCode); err != nil {
+				return out, err
+			}
+		}
 	}
 	for _, text := range r.notices {
 		o.notice("%s", text)
@@ -249,7 +259,7 @@ func (r *rescoring) score(ctx context.Context, host *rollout.Host, number int, o
 		return err
 	}
 	s := &scorer{rescoring: r, again: again, number: number}
-	return s.run(ctx, ids, concurrency, o.Drain)
+	return errors.Join(s.run(ctx, ids, concurrency, o.Drain), again.Close())
 }
 
 // keeps returns a function that reports whether a result stays without asking again. before are the

@@ -24,6 +24,9 @@ import (
 type ValidateOptions struct {
 	// Strict turns warnings into errors.
 	Strict bool
+	// AllowCode loads evaluators that are code in Python wherever they are, to check their criteria;
+	// without it only those in the working tree.
+	AllowCode bool
 	// Variables are the variables that would be passed to tasks.
 	Variables Variables
 }
@@ -143,10 +146,10 @@ func (c *Checked) examine(path string, o ValidateOptions) (kind string, problems
 		_, problems, err := evalset.ParseEvaluator(path, data)
 		return "an evaluator", problems, err
 	}
-	return examineSet(path)
+	return examineSet(path, o)
 }
 
-func examineSet(path string) (kind string, problems input.Problems, err error) {
+func examineSet(path string, o ValidateOptions) (kind string, problems input.Problems, err error) {
 	set, problems, err := evalset.Load(path)
 	if err != nil {
 		return "", problems, err
@@ -178,6 +181,13 @@ func examineSet(path string) (kind string, problems input.Problems, err error) {
 		if addRows(r, set, rows) {
 			checkThresholds(r, set, len(dirs))
 		}
+	}
+	dir, err := filepath.Abs(filepath.Dir(set.Path))
+	if err != nil {
+		return "", nil, err
+	}
+	if err := checkCode(r, set, dir, o.AllowCode); err != nil {
+		return "", nil, err
 	}
 	return "an eval set", r.Problems, r.Problems.Err(false)
 }

@@ -28,6 +28,8 @@ type runFlags struct {
 	dataset  string
 }
 
+const allowCodeUsage = "run evaluators that are Python code outside of the repository, or the folder, you are in"
+
 func runCommand(g *globals) *cobra.Command {
 	var f runFlags
 	var w workFlags
@@ -85,6 +87,7 @@ with a time to live, unless --detach is given.`,
 	fl.StringVar(&f.load.Mocks, "mocks", "",
 		"play the tools of MCP servers as `FILE` says, beside those that the set plays")
 	fl.BoolVar(&f.load.Strict, "strict", false, "treat unknown keys as errors")
+	fl.BoolVar(&f.load.AllowCode, "allow-code", false, allowCodeUsage)
 	fl.BoolVar(&f.load.AllowUnset, "allow-unset", false,
 		"treat tasks whose variables were not passed as not runnable, instead of refusing the run")
 	titled(fl, titleWhat)

@@ -39,6 +39,7 @@ Without it the evaluators are those of the run's plan.`,
 	fl := cmd.Flags()
 	fl.StringVar(&f.score.Evaluators, "evaluators", "",
 		"score with the evaluator of a `FILE|EVALSET`, or with the evaluators and criteria of an eval set")
+	fl.BoolVar(&f.score.AllowCode, "allow-code", false, allowCodeUsage)
 	fl.BoolVar(&f.score.Failed, "failed", false, "ask only evaluators that have failed or were not run")
 	fl.BoolVar(&f.score.Verifier, "verifier", false,
 		"run only the verifiers of tasks again, with the tests as they are now, on what the agents have left (run --keep-workspaces)")

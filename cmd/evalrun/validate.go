@@ -17,7 +17,8 @@ func validateCommand(g *globals) *cobra.Command {
 		Short: "Check eval sets, evaluators, tasks, registries and results documents",
 		Long: `Check files and task directories without running anything: eval sets, evaluator files, results
 documents, and task.toml with what belongs to it. Every problem names file, line, key and what was
-expected. With --strict, warnings (such as unknown keys) count as problems.
+expected. With --strict, warnings (such as unknown keys) count as problems. Evaluators in Python are
+loaded, and asked whether they know their criteria.
 
 With --oracle the tasks are run after all: the oracle, which is a task's own solution, must get the
 reward 1 and an agent that does nothing 0.`,
@@ -63,6 +64,7 @@ reward 1 and an agent that does nothing 0.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.Strict, "strict", false, "treat warnings as errors")
+	f.BoolVar(&o.AllowCode, "allow-code", false, allowCodeUsage)
 	f.StringVarP(&dataset, "dataset", "d", "", "check the tasks of `REGISTRY#NAME@VERSION`, a data set of a registry file")
 	f.BoolVar(&oracle.wanted, "oracle", false,
 		"run the tasks with their own solutions, and with an agent that does nothing")

@@ -4,7 +4,6 @@ package command
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -16,9 +15,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/evaluator"
 	"github.com/evalrun/evalrun/eval/pyvalue"
-	"github.com/evalrun/evalrun/eval/spans"
 	"github.com/evalrun/evalrun/internal/input"
-	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 const (
@@ -29,33 +26,6 @@ const (
 	// commandGrace is how long a child of the command may hold its stdout open after it has ended.
 	commandGrace = 2 * time.Second
 )
-
-// commandInput is the document that a command evaluator gets on stdin.
-type commandInput struct {
-	Evaluation commandEvaluation `json:"evaluation"`
-	// Criteria are the evaluation's criteria for this evaluator, null if there are none.
-	Criteria  *pyvalue.Object   `json:"criteria"`
-	Output    json.RawMessage   `json:"output"`
-	ToolCalls []spans.ToolCall  `json:"toolCalls"`
-	Trace     []json.RawMessage `json:"trace"`
-	RolloutID string            `json:"rolloutId"`
-	Agent     string            `json:"agent"`
-	Epoch     int               `json:"epoch"`
-	Workspace string            `json:"workspace"`
-	// Resume holds the payloads for which the evaluator has waited, by the ids of its interrupts, and
-	// Deliveries all else that is known of them; nil if it has not waited.
-	Resume     map[string]json.RawMessage `json:"resume,omitempty"`
-	Deliveries map[string]eval.Delivery   `json:"deliveries,omitempty"`
-}
-
-type commandEvaluation struct {
-	ID                    string                     `json:"id"`
-	Name                  string                     `json:"name"`
-	Inputs                json.RawMessage            `json:"inputs"`
-	ExpectedOutput        json.RawMessage            `json:"expectedOutput"`
-	Criteria              map[string]json.RawMessage `json:"criteria"`
-	ExpectedAgentBehavior string                     `json:"expectedAgentBehavior,omitempty"`
-}
 
 // Type is the type of the evaluator that runs a program.
 const Type = "command"
@@ -93,7 +63,7 @@ func command(e *evaluator.Evaluator, c *evaluator.Config) {
 	e.CriteriaOptional = true
 	call := func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
 		deliveries map[string]eval.Delivery) evaluator.Outcome {
-		stdin, err := commandDocument(s, criteria, deliveries)
+		stdin, err := evaluator.Document(s, criteria, deliveries)
 		if err != nil {
 			return evaluator.Outcome{Failure: err}
 		}
@@ -102,7 +72,7 @@ func command(e *evaluator.Evaluator, c *evaluator.Config) {
 		if err != nil {
 			return evaluator.Outcome{Failure: err}
 		}
-		return commandAnswer(stdout)
+		return evaluator.Answered(stdout)
 	}
 	e.Score = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
 		return call(ctx, s, criteria, nil)
@@ -114,33 +84,6 @@ func command(e *evaluator.Evaluator, c *evaluator.Config) {
 		}
 		return call(ctx, s, criteria, deliveries)
 	}
-}
-
-func commandDocument(s eval.Subject, criteria *pyvalue.Object, deliveries map[string]eval.Delivery) ([]byte, error) {
-	in := commandInput{
-		Evaluation: commandEvaluation{s.Evaluation.ID, s.Evaluation.Name, s.Evaluation.Inputs,
-			s.Evaluation.ExpectedOutput,
-			s.Evaluation.Criteria, s.Evaluation.ExpectedAgentBehavior},
-		Criteria: criteria, Output: s.Output, ToolCalls: spans.ToolCalls(s.Trace), Trace: []json.RawMessage{},
-		RolloutID: s.RolloutID, Agent: s.Agent, Epoch: s.Epoch, Workspace: s.Workspace,
-	}
-	if len(criteria.Keys) == 0 {
-		in.Criteria = nil
-	}
-	if deliveries != nil {
-		in.Deliveries, in.Resume = deliveries, make(map[string]json.RawMessage, len(deliveries))
-		for id, d := range deliveries {
-			in.Resume[id] = d.Payload
-		}
-	}
-	for _, segment := range s.Trace {
-		for _, span := range segment {
-			if json.Valid(span) {
-				in.Trace = append(in.Trace, span)
-			}
-		}
-	}
-	return jsonobj.Marshal(in)
 }
 
 // runCommand runs one command evaluator and returns its stdout.
@@ -173,51 +116,6 @@ func runCommand(ctx context.Context, argv []string, dir string, env []string, st
 }
 
 func killGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) }
-
-func commandAnswer(stdout []byte) evaluator.Outcome {
-	const want = `expected one JSON document such as {"score": 0.5}`
-	v, err := pyvalue.Parse(stdout)
-	if err != nil {
-		return evaluator.Broken("the evaluator's answer is %w; %s", err, want)
-	}
-	answer, ok := v.(*pyvalue.Object)
-	if !ok {
-		return evaluator.Broken("the evaluator's answer is %s; %s", pyvalue.KindOf(v), want)
-	}
-	var twice input.Problem
-	if _, err := input.ParseJSON("the evaluator's answer", stdout); errors.As(err, &twice) && twice.Key == "score" {
-		return evaluator.Broken("the evaluator's answer: score: %s", twice.Message)
-	}
-	if _, waits := answer.Values[interruptKey]; waits {
-		return commandWaits(stdout, answer)
-	}
-	score, ok := answer.Values["score"].(pyvalue.Number)
-	if !ok || score.Float < 0 || score.Float > 1 {
-		return evaluator.Broken("the evaluator's answer: score: expected a number from 0 to 1, got %s",
-			pyvalue.Str(answer.Values["score"]))
-	}
-	details := answer.Values["details"]
-	switch details.(type) {
-	case nil, string, *pyvalue.Object:
-		return evaluator.Outcome{Score: score.Float, Details: details}
-	}
-	return evaluator.Broken("the evaluator's answer: details: expected a string or an object, got %s",
-		pyvalue.KindOf(details))
-}
-
-// interruptKey is the key under which a program prints the interrupts that it waits for.
-const interruptKey = "__interrupt__"
-
-func commandWaits(stdout []byte, answer *pyvalue.Object) evaluator.Outcome {
-	if _, both := answer.Values["score"]; both {
-		return evaluator.Broken("the evaluator's answer: expected either a score or %s, got both", interruptKey)
-	}
-	var raw map[string]json.RawMessage
-	if err := json.Unmarshal(stdout, &raw); err != nil {
-		return evaluator.Broken("the evaluator's answer: %s: %w", interruptKey, err)
-	}
-	return evaluator.Outcome{Wait: raw[interruptKey]}
-}
 
 // limited is a buffer that fails when more than max bytes are written to it, which ends the writer
 // with SIGPIPE.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,8 @@ import (
 	"github.com/evalrun/evalrun/eval/evaluator"
 	"github.com/evalrun/evalrun/eval/judged"
 	"github.com/evalrun/evalrun/eval/kinds"
+	"github.com/evalrun/evalrun/eval/python"
+	"github.com/evalrun/evalrun/internal/evalworker"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
@@ -83,7 +86,7 @@ func TestEvaluatorExamples(t *testing.T) {
 
 func runExample(t *testing.T, kind string, def eval.Definition, example docExample) {
 	t.Helper()
-	if kind == command.Type {
+	if kind == command.Type || kind == python.Type {
 		testenv.NeedPython(t)
 	}
 	e, err := kinds.All.New(def)
@@ -107,7 +110,13 @@ func runExample(t *testing.T, kind string, def eval.Definition, example docExamp
 	if len(read.Problems) > 0 {
 		t.Errorf("%s: %v", kind, read.Problems)
 	}
-	s := eval.Subject{Output: example.Output, Dir: t.TempDir(), Env: os.Environ(), Evaluation: eval.Evaluation{ID: "1", Inputs: json.RawMessage("{}"), ExpectedOutput: example.ExpectedOutput,
+	dir, err := filepath.Abs("../../fixtures/python-evaluators")
+	if err != nil {
+		t.Fatal(err)
+	}
+	workers := evalworker.New(false)
+	defer workers.Close()
+	s := eval.Subject{Output: example.Output, Dir: dir, Python: workers, Env: os.Environ(), Evaluation: eval.Evaluation{ID: "1", Inputs: json.RawMessage("{}"), ExpectedOutput: example.ExpectedOutput,
 		ExpectedAgentBehavior: example.ExpectedAgentBehavior, Criteria: map[string]json.RawMessage{def.ID: criteria}}}
 	if example.Judge != nil {
 		s.Judge = evaltest.Judge(func(eval.Question) (string, error) { return string(example.Judge), nil })
@@ -260,7 +269,7 @@ that the set names in ` + "`evaluatorRefs`" + `. Its keys:
 | ` + "`evaluatorConfig`" + ` | object | ` + "`{}`" + ` | the configuration, of which the types below have the keys |
 | ` + "`weight`" + ` | number from 0 | 1 | how much it counts in the score of a rollout |
 
-The keys of ` + "`checks`, `command`, `human`" + ` and legacy evaluators stand beside ` + "`id`" + `, without ` + "`evaluatorConfig`" + `.
+The keys of ` + "`checks`, `command`, `human`, `python`" + ` and legacy evaluators stand beside ` + "`id`" + `, without ` + "`evaluatorConfig`" + `.
 Every configuration may also have ` + "`defaultEvaluationCriteria`" + `, for evaluations without criteria, and
 ` + "`name`, `description`" + `. All keys may be written in snake_case, too.
 
@@ -478,7 +487,7 @@ func evaluatorSchema(t *testing.T) string {
 		defs[name] = def
 		refs = append(refs, schema{"$ref": "#/$defs/" + name})
 	}
-	for _, kind := range []string{command.Type, judged.TypeHuman, eval.TypeChecks} {
+	for _, kind := range []string{command.Type, judged.TypeHuman, eval.TypeChecks, python.Type} {
 		keys := properties(kinds.All[kind].Keys)
 		keys["type"], keys["evaluatorConfig"] = schema{"const": kind}, schema{"type": []string{"object", "null"}}
 		keys["defaultEvaluationCriteria"] = schema{"type": []string{"object", "null"}}
@@ -506,7 +515,7 @@ func evaluatorSchema(t *testing.T) string {
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",
 		"$id":         "https://raw.githubusercontent.com/evalrun/evalrun/main/schemas/evaluator.schema.json",
 		"title":       "Evaluator",
-		"description": "An evaluator, of UiPath's current or legacy format or with the type checks, command, human, llm-judge or pairwise. docs/evaluators.md has every key with an example.",
+		"description": "An evaluator, of UiPath's current or legacy format or with the type checks, command, human, python, llm-judge or pairwise. docs/evaluators.md has every key with an example.",
 		"type":        "object",
 		"anyOf":       refs,
 		"$defs":       defs,

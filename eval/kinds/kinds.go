@@ -9,11 +9,12 @@ import (
 	"github.com/evalrun/evalrun/eval/command"
 	"github.com/evalrun/evalrun/eval/evaluator"
 	"github.com/evalrun/evalrun/eval/judged"
+	"github.com/evalrun/evalrun/eval/python"
 	"github.com/evalrun/evalrun/eval/uipath"
 )
 
 // All has every kind. An evaluator that is in none of these lists does not exist.
-var All = union(uipath.Kinds, check.Kinds, judged.Kinds, command.Kinds)
+var All = union(uipath.Kinds, check.Kinds, judged.Kinds, command.Kinds, python.Kinds)
 
 // union refuses two kinds of one name.
 func union(lists ...evaluator.Kinds) evaluator.Kinds {

@@ -8,8 +8,10 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/command"
 	"github.com/evalrun/evalrun/eval/judged"
 	"github.com/evalrun/evalrun/eval/kinds"
+	"github.com/evalrun/evalrun/eval/python"
 	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
@@ -25,8 +27,8 @@ import (
 // results.
 func mayBeScored(state eval.State) bool { return state == eval.StateEvaluating }
 
-// evaluatorCommand is the type of the evaluators that are programs.
-const evaluatorCommand = "command"
+// isCode reports whether an evaluator is code of the user's, which may take long and read the workspace.
+func isCode(def eval.Definition) bool { return def.Type == command.Type || python.Is(def) }
 
 // evaluate runs the evaluators that have no result yet. Then it ends the rollout, or makes it wait
 // for the evaluators that wait. If ctx is done in between, the rollout keeps the results that it
@@ -183,7 +185,7 @@ func (s *scoring) keep(ctx context.Context, def eval.Definition, results []eval.
 		return fmt.Errorf("evaluator %s: %w", def.ID, err)
 	}
 	result := store.Result{EvaluatorID: def.ID, Data: s.held.run.Redact.JSON(data)}
-	if def.Type != evaluatorCommand && def.Type != eval.TypeVerifier && !kinds.All.AsksModels(def) {
+	if !isCode(def) && def.Type != eval.TypeVerifier && !kinds.All.AsksModels(def) {
 		s.last = append(s.last, result)
 		return nil
 	}

@@ -54,10 +54,13 @@ func (e Earlier) Failed() bool {
 
 // Prepare makes the evaluators of a plan, whose eval set is in dir. judges may be nil.
 func (r *Rescoring) Prepare(plan plans.Plan, dir string, judges *judge.Judges, red *redact.Redactor) (err error) {
-	r.run = &Run{Plan: plan, Dir: dir, Judges: judges, Redact: red}
+	r.run = &Run{Plan: plan, Dir: dir, Judges: judges, Redact: red, python: evaluatorWorkers(plan)}
 	r.run.Evaluators, err = newEvaluators(plan)
 	return err
 }
+
+// Close ends what Prepare has made.
+func (r *Rescoring) Close() error { return r.run.python.Close() }
 
 // unscored says why a rollout is not scored again.
 type unscored struct{ reason string }
@@ -102,7 +105,7 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 			out.Results, all = append(out.Results, earlier.Result), append(all, earlier.Results...)
 			continue
 		}
-		if def.Type == evaluatorCommand && missing != nil && !r.WithoutWorkspaces {
+		if isCode(def) && missing != nil && !r.WithoutWorkspaces {
 			if _, asks := h.evaluation.Criteria[def.ID]; asks {
 				return out, unscored{fmt.Sprintf(
 					"its workspace was not kept, and the evaluator %s may read it; --keep-workspaces keeps those of a run, --without-workspaces asks the evaluator all the same",

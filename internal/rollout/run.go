@@ -1,12 +1,15 @@
 package rollout
 
 import (
+	"errors"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/evalworker"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -19,6 +22,8 @@ type Run struct {
 	// Dir is the eval set's folder.
 	Dir    string
 	agents agents
+	// python runs evaluators that are code in Python.
+	python *evalworker.Workers
 	// Evaluators are in the order of the plan; the evaluator of the task's verifier is nil.
 	Evaluators []eval.Evaluator
 	Sources    *sources.Set
@@ -33,10 +38,15 @@ func NewRun(plan plans.Plan, dir string, o agent.Options, set *sources.Set, red 
 	if red != nil {
 		o.Redact = red.Writer
 	}
-	run := &Run{Plan: plan, Dir: dir, agents: agents{options: o}, Sources: set, Redact: red}
+	run := &Run{Plan: plan, Dir: dir, agents: agents{options: o}, Sources: set, Redact: red, python: evaluatorWorkers(plan)}
 	var err error
 	run.Evaluators, err = newEvaluators(plan)
 	return run, err
+}
+
+// evaluatorWorkers makes the workers of evaluators. They are kept unless those of agents are not.
+func evaluatorWorkers(plan plans.Plan) *evalworker.Workers {
+	return evalworker.New(slices.ContainsFunc(plan.Agents, func(e agent.Entry) bool { return e.Fresh }))
 }
 
 func newEvaluators(plan plans.Plan) (out []eval.Evaluator, err error) {
@@ -58,7 +68,7 @@ func newEvaluators(plan plans.Plan) (out []eval.Evaluator, err error) {
 // on.
 func (run *Run) Close() error {
 	run.Sources.Close()
-	return run.agents.close()
+	return errors.Join(run.agents.close(), run.python.Close())
 }
 
 // within resolves a path of the plan, which is relative to the eval set's folder.

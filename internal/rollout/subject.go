@@ -34,6 +34,7 @@ func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.S
 	out := eval.Subject{
 		RolloutID: c.RolloutID, Agent: c.Agent, Epoch: c.Epoch, Output: output, Evaluation: h.evaluation,
 		Dir: h.run.Dir, Workspace: h.workspace(), Env: sandbox.Environ(nil),
+		Python: h.run.python,
 	}
 	if h.run.Judges != nil {
 		out.Judge = h.run.Judges.Of(c.Agent, h.judgeDir(), h.payer())

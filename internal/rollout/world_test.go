@@ -169,5 +169,5 @@ func noting(name, script string) eval.Definition {
 	if err != nil {
 		panic(err)
 	}
-	return eval.Definition{ID: name, Name: name, Type: evaluatorCommand, Weight: 1, Dir: ".", Config: config}
+	return eval.Definition{ID: name, Name: name, Type: "command", Weight: 1, Dir: ".", Config: config}
 }

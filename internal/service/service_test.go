@@ -240,6 +240,8 @@ func TestUploadsBringNothingThatRuns(t *testing.T) {
 		"judges":                {upload("judges", `{}`), "an uploaded eval set has no judges"},
 		"too large":             {upload("name", `"`+strings.Repeat("x", 4<<20)+`"`), "at most 4 MiB"},
 		"command evaluator":     {upload("evaluators", `[{"id":"c","type":"command","command":["id"]}]`), "brings no command"},
+		"code in Python":        {upload("evaluators", `[{"id":"c","type":"python","function":"os:system"}]`), "brings no code"},
+		"code in a config":      {upload("evaluators", `[{"id":"c","version":"1.0","evaluator_type_id":"python","evaluator_config":{"function":"os:system"}}]`), "brings no code"},
 		"command in a config":   {upload("evaluators", `[{"id":"c","version":"1.0","evaluatorTypeId":"command","evaluatorConfig":{"command":["id"]}}]`), "brings no command"},
 		"jq of a check":         {upload("evaluators", `[{"id":"c","type":"checks","checks":[{"anyOf":[{"equals":1,"jq":"[range(1e12)]"}]}]}]`), "brings no jq"},
 		"jq of an evaluation":   {upload("evaluations", `[{"id":"1","name":"n","inputs":{},"checks":[{"equals":1,"jq":"."}]}]`), "brings no jq"},

@@ -175,7 +175,7 @@ func (p *Pool) start(ctx context.Context, j Job) (w *worker, bad *fault.Fault, e
 	if err != nil {
 		return nil, nil, &StartError{command, err}
 	}
-	bad = started.greet(ctx)
+	bad = started.greet(ctx, j.who())
 	if e := started.greeted.Error; bad == nil && e != nil {
 		bad = fault.New(fault.Start, e.Message)
 		p.mu.Lock()

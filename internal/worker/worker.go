@@ -6,6 +6,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -37,9 +38,13 @@ type Job struct {
 	Stderr io.Writer
 	// Limit is how long the answer may be, in bytes.
 	Limit int64
+	// Who is what the worker is in messages; "agent" if it is empty.
+	Who string
 	// Start returns the command of a worker, without its streams. A fault says why there is none.
 	Start func(ctx context.Context) (sandbox.Command, *fault.Fault)
 }
+
+func (j Job) who() string { return cmp.Or(j.Who, "agent") }
 
 // Answer is what became of a job. Exactly one of Output, Error and Fault is set, unless the context
 // was done.
@@ -193,7 +198,7 @@ func (w *worker) exited() string {
 
 // greet waits for the greeting. Lines before it are those of wrappers and of Python's own start:
 // they are kept as stderr is.
-func (w *worker) greet(ctx context.Context) *fault.Fault {
+func (w *worker) greet(ctx context.Context, who string) *fault.Fault {
 	nonce, noise := w.greeted.Nonce, 0
 	for {
 		var l line
@@ -207,15 +212,15 @@ func (w *worker) greet(ctx context.Context) *fault.Fault {
 		switch {
 		case !ok:
 			w.process.End(errSilent, sandbox.DefaultGrace)
-			return fault.Newf(fault.Start, "the agent's program ended before it was ready: %s", w.exited())
+			return fault.Newf(fault.Start, "the %s's program ended before it was ready: %s", who, w.exited())
 		case l.err == nil && json.Unmarshal(l.text, &w.greeted) == nil && w.greeted.Evalrun == 1 && w.greeted.Nonce == nonce:
 			return nil
 		}
 		w.greeted = greeting{Nonce: nonce}
 		if noise += len(l.text) + 1; l.err != nil || noise > maxNoise {
 			w.kill(errGarbage)
-			return fault.Newf(fault.Start, "the agent's program printed more than %d kB and did not greet evalrun; %s",
-				maxNoise>>10, `a program with "keep": true speaks the protocol of docs/python.md`)
+			return fault.Newf(fault.Start, "the %s's program printed more than %d kB and did not greet evalrun; %s",
+				who, maxNoise>>10, `a program with "keep": true speaks the protocol of docs/python.md`)
 		}
 		w.stderr.add(append(l.text, '\n'))
 	}
@@ -229,7 +234,7 @@ const maxNoise = 64 << 10
 func (w *worker) do(ctx context.Context, id string, j Job) (answer Answer, begun bool) {
 	request, err := encode(j.Op, id, j.Body)
 	if err != nil {
-		return Answer{Fault: fault.Newf(fault.Internal, "the request for the agent: %v", err)}, true
+		return Answer{Fault: fault.Newf(fault.Internal, "the request for the %s: %v", j.who(), err)}, true
 	}
 	w.jobs++
 	w.limit.Store(j.Limit + overhead)
@@ -283,7 +288,7 @@ func (w *worker) take(l line, ok bool, id string, j Job) (a Answer, done bool) {
 	if !ok {
 		w.spoilt = true
 		w.process.End(errSilent, sandbox.DefaultGrace)
-		return Answer{Fault: fault.New(fault.Exit, "the agent's worker ended with "+w.exited())}, true
+		return Answer{Fault: fault.Newf(fault.Exit, "the %s's worker ended with %s", j.who(), w.exited())}, true
 	}
 	var said struct {
 		ID *string `json:"id"`
@@ -293,8 +298,7 @@ func (w *worker) take(l line, ok bool, id string, j Job) (a Answer, done bool) {
 	switch {
 	case l.err != nil:
 		w.kill(l.err)
-		return Answer{Fault: fault.Newf(fault.OutputLimit, "the agent printed more than %d bytes (limits.outputBytes)",
-			j.Limit)}, true
+		return Answer{Fault: tooLong(j)}, true
 	case json.Unmarshal(l.text, &said) != nil:
 		reason = "it is no JSON object that is an answer"
 	case said.ID == nil:
@@ -308,14 +312,20 @@ func (w *worker) take(l line, ok bool, id string, j Job) (a Answer, done bool) {
 		reason = `it has not exactly one of "output" and "error"`
 	case int64(len(said.Output)) > j.Limit:
 		w.kill(errTooLong)
-		return Answer{Fault: fault.Newf(fault.OutputLimit, "the agent printed more than %d bytes (limits.outputBytes)",
-			j.Limit)}, true
+		return Answer{Fault: tooLong(j)}, true
 	default:
 		return said.Answer, true
 	}
 	w.kill(errGarbage)
 	return Answer{Fault: fault.Newf(fault.InvalidOutput, "the worker's answer cannot be used: %s: %q", reason,
 		l.text[:min(len(l.text), 120)])}, true
+}
+
+func tooLong(j Job) *fault.Fault {
+	if j.Who != "" {
+		return fault.Newf(fault.OutputLimit, "the %s printed more than %d bytes", j.Who, j.Limit)
+	}
+	return fault.Newf(fault.OutputLimit, "the agent printed more than %d bytes (limits.outputBytes)", j.Limit)
 }
 
 // past reports whether an id is that of a job which this worker has had.

@@ -13,17 +13,17 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// interpreter finds the interpreter of a project: the one that the entry names, that of a virtual
+// interpreter finds the interpreter of a project: the one with the given name, that of a virtual
 // environment in the project or above it, the activated one, the one that uv or poetry has made, and
 // last the one in PATH. A program that only leads to one, such as uv or a shim, takes long to start
 // and ends apart from it, so it is asked once where the interpreter is.
-func (s *starter) interpreter(ctx context.Context, dir string, env []string) (string, *fault.Fault) {
-	if name := s.settings.Python; name != "" {
+func interpreter(ctx context.Context, name, dir string, env []string) (string, *fault.Fault) {
+	if name != "" {
 		path, bad := program.Find(name, dir, env)
 		if bad != nil || strings.Contains(name, "/") {
 			return path, bad
 		}
-		return s.ask(ctx, dir, env, path)
+		return ask(ctx, dir, env, path)
 	}
 	for folder := dir; ; folder = filepath.Dir(folder) {
 		if path := filepath.Join(folder, ".venv", "bin", "python"); program.NotExecutable(path) == "" {
@@ -48,22 +48,22 @@ func (s *starter) interpreter(ctx context.Context, dir string, env []string) (st
 			continue
 		}
 		if path, bad := program.Find(tool.run[0], dir, env); bad == nil {
-			return s.ask(ctx, dir, env, append([]string{path}, tool.run[1:]...)...)
+			return ask(ctx, dir, env, append([]string{path}, tool.run[1:]...)...)
 		}
 	}
 	var bad *fault.Fault
 	for _, name := range []string{"python3", "python"} {
 		var path string
 		if path, bad = program.Find(name, dir, env); bad == nil {
-			return s.ask(ctx, dir, env, path)
+			return ask(ctx, dir, env, path)
 		}
 	}
-	bad.Message += `; name the interpreter with the agent's key "python"`
+	bad.Message += `; name the interpreter with the key "python"`
 	return "", bad
 }
 
 // ask returns the interpreter that a command leads to.
-func (s *starter) ask(ctx context.Context, dir string, env []string, command ...string) (string, *fault.Fault) {
+func ask(ctx context.Context, dir string, env []string, command ...string) (string, *fault.Fault) {
 	var out, said bytes.Buffer
 	ended, err := sandbox.Run(ctx, sandbox.Command{
 		Marker: "worker/python", Path: command[0], Dir: dir, Env: env, Stdout: &out, Stderr: &said,

@@ -57,12 +57,28 @@ func (s *starter) command(ctx context.Context, seg agent.Segment) (sandbox.Comma
 	if bad != nil {
 		return sandbox.Command{}, bad
 	}
+	return workerOf(interpreter, dir, env, s.entry.Type, s.settings.Entrypoint)
+}
+
+// workerOf returns the command of a worker.
+func workerOf(interpreter, dir string, env []string, arguments ...string) (sandbox.Command, *fault.Fault) {
 	worker, err := files()
 	if err != nil {
-		return sandbox.Command{}, fault.Newf(fault.Internal, "keep the files that run Python agents: %v", err)
+		return sandbox.Command{}, fault.Newf(fault.Internal, "keep the files that run code in Python: %v", err)
 	}
-	args := []string{interpreter, "-u", worker, s.entry.Type, s.settings.Entrypoint}
-	return sandbox.Command{Path: interpreter, Args: args, Dir: dir, Env: env}, nil
+	return sandbox.Command{Path: interpreter, Args: append([]string{interpreter, "-u", worker}, arguments...), Dir: dir,
+		Env: env}, nil
+}
+
+// Worker returns the command of a worker of another kind than agents, in the folder of its project.
+// The interpreter is that of the project if name is empty.
+func Worker(ctx context.Context, kind, name, dir string) (sandbox.Command, *fault.Fault) {
+	env := append(append([]string{}, quiet...), sandbox.Environ(os.Environ())...)
+	path, bad := interpreter(ctx, name, dir, env)
+	if bad != nil {
+		return sandbox.Command{}, bad
+	}
+	return workerOf(path, dir, env, kind)
 }
 
 // found returns the interpreter, which is looked for once.
@@ -70,7 +86,7 @@ func (s *starter) found(ctx context.Context, dir string, env []string) (path str
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.python == "" {
-		s.python, bad = s.interpreter(ctx, dir, env)
+		s.python, bad = interpreter(ctx, s.settings.Python, dir, env)
 	}
 	return s.python, bad
 }

@@ -22,6 +22,7 @@ KINDS = {
     "python": ("functions", "Function"),
     "uipath": ("functions", "UiPath"),
     "langgraph": ("graphs", "Graph"),
+    "evaluators": ("evaluators", "Functions"),
 }
 
 
@@ -156,7 +157,7 @@ def how_to_install():
     ):
         if os.path.exists(file):
             return f"{command} (in {os.getcwd()})"
-    return f'{sys.executable} -m pip install PACKAGE, or name another interpreter with the agent\'s key "python"'
+    return f'{sys.executable} -m pip install PACKAGE, or name another interpreter with the key "python"'
 
 
 def serve(receive, answer, kind, entrypoint):
@@ -195,9 +196,10 @@ def follow(channel, agent):
         state.enter(message)
         channel.mark("begin", message["id"])
         try:
-            if message.get("op", "segment") != "segment":
-                raise AgentError("exception", f"this worker does not know {message['op']!r}")
-            answer = {"output": plain(contextvars.copy_context().run(agent.segment, message))}
+            op = message.get("op", "segment")
+            if op not in getattr(agent, "OPS", ("segment",)):
+                raise AgentError("exception", f"this worker does not know {op!r}")
+            answer = {"output": plain(contextvars.copy_context().run(getattr(agent, op), message))}
             json.dumps(answer, allow_nan=False)
         except BaseException as error:
             traceback.print_exc()
