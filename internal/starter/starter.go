@@ -34,6 +34,8 @@ var Templates = []Template{
 	{"python", "the same for a Python project, whose packages the agent can import"},
 	{"langgraph", "an eval set for a graph of langgraph.json, which is run as it is"},
 	{"uipath", "an eval set for a function or an agent of uipath.json, which is run as it is"},
+	{"openai-agents", "an eval set for an agent of the OpenAI Agents SDK, which is run as it is"},
+	{"pydantic-ai", "an eval set for an agent of Pydantic AI, which is run as it is"},
 	{"tasks", "an eval set of the task directories"},
 	{"sets", "a workflow alone, for an eval set that is there"},
 }
@@ -75,8 +77,15 @@ func Choose(dir, template string) (*Project, error) {
 	}
 	find("sets", strings.Join(sets[:min(len(sets), 1)], "")+" is there", len(sets) > 0 && own)
 	find("langgraph", "langgraph.json is there", is(dir, "langgraph.json"))
+	find("openai-agents", "openai_agents.json is there", is(dir, "openai_agents.json"))
+	find("pydantic-ai", "pydantic_ai.json is there", is(dir, "pydantic_ai.json"))
 	find("uipath", "uipath.json is there", is(dir, "uipath.json"))
 	find("tasks", "task directories are there", dirs != "")
+	if p.Template == "" {
+		if found, ok := pyagent.FindModule(dir); ok {
+			p.Template, p.Why = found.Type, found.Entrypoint+" is an agent"
+		}
+	}
 	find("python", "pyproject.toml is there", is(dir, "pyproject.toml"))
 	if p.Template == "" {
 		p.Template = "first"
@@ -99,7 +108,7 @@ func Choose(dir, template string) (*Project, error) {
 // useSets uses existing eval sets in place of the template's.
 func (p *Project) useSets(sets []string, own bool) {
 	p.Files = []string{".github/workflows/evals.yml", "evals/install.sh"}
-	framework := p.Template == "langgraph" || p.Template == "uipath"
+	framework := p.folder() == "frameworks" || p.Template == "langgraph" || p.Template == "uipath"
 	switch {
 	case p.Template == "sets":
 		p.EvalSet, p.OtherSets = sets[0], sets[1:]
@@ -117,9 +126,18 @@ func (p *Project) useSets(sets []string, own bool) {
 	slices.Sort(p.Files)
 }
 
+// folder is the folder of the template: agents of some frameworks share one.
+func (p *Project) folder() string {
+	switch p.Template {
+	case pyagent.OpenAIAgents, pyagent.PydanticAI:
+		return "frameworks"
+	}
+	return p.Template
+}
+
 // template lists the files of the template itself.
 func (p *Project) template() (files []string) {
-	entries, _ := fs.ReadDir(templates, path.Join("templates", p.Template)) // the templates are embedded
+	entries, _ := fs.ReadDir(templates, path.Join("templates", p.folder())) // the templates are embedded
 	for _, entry := range entries {
 		files = append(files, "evals/"+entry.Name())
 	}
@@ -176,8 +194,11 @@ func python(dir string) string {
 
 // entrypoint returns the first of the agents that the project's file names.
 func entrypoint(dir, template string) string {
-	if names := pyagent.Entrypoints(filepath.Join(dir, template+".json"), template); len(names) > 0 {
+	if names := pyagent.Entrypoints(dir, template); len(names) > 0 {
 		return names[0]
+	}
+	if found, ok := pyagent.FindModule(dir); ok && found.Type == template {
+		return found.Entrypoint
 	}
 	return "main"
 }
@@ -232,7 +253,7 @@ func (p *Project) write(name, to string) error {
 // read returns the text of a file: the template's own, else the one that all templates share, else
 // that of the first template.
 func (p *Project) read(name string) (data []byte, err error) {
-	for _, folder := range []string{p.Template, "common", "first"} {
+	for _, folder := range []string{p.folder(), "common", "first"} {
 		if data, err = fs.ReadFile(templates, path.Join("templates", folder, name)); err == nil {
 			return data, nil
 		}

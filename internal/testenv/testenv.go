@@ -21,8 +21,10 @@ const (
 	Docker    = "EVALRUN_DOCKER"    // dockerd, with the user root
 	Python    = "EVALRUN_PYTHON"    // python3
 	LangGraph = "EVALRUN_LANGGRAPH" // the virtual environment of fixtures/langgraph
-	Data      = "EVALRUN_DATA"      // published eval sets and tasks, beside the checkout
-	Postgres  = "EVALRUN_POSTGRES"  // the URL of a PostgreSQL database, in which tests make schemas
+	// Frameworks are the virtual environments of the other frameworks in fixtures.
+	Frameworks = "EVALRUN_FRAMEWORKS"
+	Data       = "EVALRUN_DATA"     // published eval sets and tasks, beside the checkout
+	Postgres   = "EVALRUN_POSTGRES" // the URL of a PostgreSQL database, in which tests make schemas
 	// Lab is for real agents and MCP peers. They take minutes, so any value but "required" asks for
 	// them where they are installed.
 	Lab  = "EVALRUN_LAB"

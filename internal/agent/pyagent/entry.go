@@ -1,4 +1,4 @@
-// Package pyagent runs agents of Python projects as they are: functions, graphs of LangGraph, and
+// Package pyagent runs agents of Python projects as they are: functions, agents of frameworks, and
 // entry points of UiPath. It finds the project's interpreter and starts workers with it, which
 // package function gives segments to. What the workers run is in sdk/python.
 package pyagent
@@ -16,13 +16,15 @@ import (
 
 // The types of these agents.
 const (
-	Python    = "python"
-	LangGraph = "langgraph"
-	UiPath    = "uipath"
+	Python       = "python"
+	LangGraph    = "langgraph"
+	UiPath       = "uipath"
+	OpenAIAgents = "openai-agents"
+	PydanticAI   = "pydantic-ai"
 )
 
 // Types are the types of agents in Python projects.
-var Types = []agent.Type{typeOf(Python), typeOf(LangGraph), typeOf(UiPath)}
+var Types = []agent.Type{typeOf(Python), typeOf(LangGraph), typeOf(UiPath), typeOf(OpenAIAgents), typeOf(PydanticAI)}
 
 func typeOf(name string) agent.Type {
 	return agent.Type{
@@ -33,8 +35,9 @@ func typeOf(name string) agent.Type {
 
 // Settings are the settings that only the entries of these agents have.
 type Settings struct {
-	// Entrypoint is FILE.py:NAME or module:NAME for type python, else the name of a graph of
-	// langgraph.json or of an entry point of uipath.json; it may be left out if there is but one.
+	// Entrypoint is FILE.py:NAME or module:NAME, or the name of an agent in the project's file of the
+	// type, such as langgraph.json; it may be left out if there is but one. Type python has no file,
+	// and what type uipath runs is only named in one.
 	Entrypoint string `json:"entrypoint,omitempty"`
 	// Python is the interpreter: a path relative to the entry's cwd, or a name in PATH. By default it is
 	// that of the project.
@@ -56,7 +59,7 @@ func parse(kind string, r *input.Reader, f *input.Fields) agent.Entry {
 		Cwd:           f.String("cwd", ""),
 		Env:           agent.ParseEnv(r, f),
 		Settings:      s,
-		ResumeWhen:    agent.ParseResumeWhen(f, agent.ResumeAny),
+		ResumeWhen:    agent.ParseResumeWhen(f, resumeWhen(kind)),
 		AcceptsFaults: f.Bool("acceptsFaults", false),
 		Timeout:       wait.Duration(f.Duration("timeout", 0)),
 	}
@@ -64,9 +67,21 @@ func parse(kind string, r *input.Reader, f *input.Fields) agent.Entry {
 		if n := f.Required("entrypoint", input.String); n != nil && !place.MatchString(n.Text) {
 			r.Errorf(n, "expected a function as FILE.py:NAME or module:NAME, got %q", n.Text)
 		}
+	} else if kind != UiPath && strings.Contains(s.Entrypoint, ":") && !place.MatchString(s.Entrypoint) {
+		r.Errorf(f.Get("entrypoint"), "expected an agent as FILE.py:NAME, module:NAME or its name in %s, got %q",
+			fileOf(kind), s.Entrypoint)
 	}
 	e.Name = f.String("name", nameOf(kind, s.Entrypoint))
 	return e
+}
+
+// resumeWhen is when agents of a type are resumed that wait for several things, unless they say so:
+// Pydantic AI goes on when all have arrived.
+func resumeWhen(kind string) agent.ResumeWhen {
+	if kind == PydanticAI {
+		return agent.ResumeAll
+	}
+	return agent.ResumeAny
 }
 
 // nameOf returns the name of an agent that has none.
@@ -76,7 +91,7 @@ func nameOf(kind, entrypoint string) string {
 
 // entry returns the entry of an entry point, in the folder cwd.
 func entry(kind, entrypoint, cwd string) agent.Entry {
-	return agent.Entry{Name: nameOf(kind, entrypoint), Type: kind, Cwd: cwd, ResumeWhen: agent.ResumeAny,
+	return agent.Entry{Name: nameOf(kind, entrypoint), Type: kind, Cwd: cwd, ResumeWhen: resumeWhen(kind),
 		Settings: &Settings{Entrypoint: entrypoint, Keep: true}}
 }
 

@@ -15,9 +15,15 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
+// earlier is an interpreter with an earlier version of LangGraph, while TestEarlierLangGraph runs.
+var earlier string
+
 // langgraph is the interpreter of fixtures/langgraph.
 func langgraph(t *testing.T) string {
 	t.Helper()
+	if earlier != "" {
+		return earlier
+	}
 	python, err := filepath.Abs("../../../fixtures/langgraph/.venv/bin/python")
 	if err == nil {
 		_, err = os.Stat(python)
@@ -26,6 +32,36 @@ func langgraph(t *testing.T) string {
 		testenv.Need(t, testenv.LangGraph, fmt.Errorf("there is no virtual environment, see fixtures/langgraph/README.md: %w", err))
 	}
 	return python
+}
+
+// The graphs of earlier generations suspend and go on as those of today do, each in its own way below.
+func TestEarlierLangGraph(t *testing.T) {
+	for _, version := range []string{"0.2", "0.4"} {
+		t.Run(version, func(t *testing.T) {
+			python, err := filepath.Abs("testdata/.venv-" + version + "/bin/python")
+			if err == nil {
+				_, err = os.Stat(python)
+			}
+			if err != nil {
+				testenv.Need(t, testenv.Frameworks, fmt.Errorf("there is no virtual environment; .ci/run frameworks makes it: %w", err))
+			}
+			earlier = python
+			defer func() { earlier = "" }()
+			t.Run("resumed", TestAGraphIsResumedByAnotherWorker)
+			t.Run("twice", TestTwoInterruptsInOneNode)
+			t.Run("breakpoint", TestABreakpointOfAGraph)
+			t.Run("dies", TestAGraphWhoseWorkerDies)
+			t.Run("tools", TestWhatAGraphOfMessagesLeaves)
+			if version != "0.2" {
+				t.Run("parallel", TestParallelInterruptsAreAnsweredOneByOne)
+				return
+			}
+			p := graphOf(t, "parallel")
+			seg := p.segment(`{"log": []}`)
+			ids := p.run(seg).waits(t)
+			p.run(p.resumed(seg, answer(ids["a"], "1"))).faults(t, fault.Unresumable, "cannot resume one of several interrupts")
+		})
+	}
 }
 
 // graphOf opens a graph of testdata/graphs.
@@ -57,7 +93,11 @@ func answer(id, value string) string { return fmt.Sprintf(`{%q: %s}`, id, value)
 // Given a graph without a checkpointer, or with one of its own, in every form that langgraph.json
 // may name, when its worker is gone, then another goes on with it.
 func TestAGraphIsResumedByAnotherWorker(t *testing.T) {
-	for _, name := range []string{"single", "builder", "factory", "context", "own"} {
+	names := []string{"single", "builder", "factory", "context", "own"}
+	if earlier != "" {
+		names = []string{"single", "own"} // the rest is ours and not LangGraph's
+	}
+	for _, name := range names {
 		first := graphOf(t, name)
 		second := first
 		if name == "single" { // one is enough to show it

@@ -19,7 +19,20 @@ import (
 
 // projectFiles are the files that name the agents of a project. Where there are several, the first
 // decides: a project of UiPath with a framework has both.
-var projectFiles = []struct{ name, kind string }{{"langgraph.json", LangGraph}, {"uipath.json", UiPath}}
+var projectFiles = []struct{ name, kind string }{
+	{"langgraph.json", LangGraph}, {"openai_agents.json", OpenAIAgents}, {"pydantic_ai.json", PydanticAI},
+	{"uipath.json", UiPath},
+}
+
+// fileOf returns the file that names the agents of a type.
+func fileOf(kind string) string {
+	for _, file := range projectFiles {
+		if file.kind == kind {
+			return file.name
+		}
+	}
+	return ""
+}
 
 // project is what evalrun itself reads of such a file.
 type project struct {
@@ -43,21 +56,22 @@ func readProject(path string) (p project, err error) {
 
 // entrypoints lists the names of a project's agents.
 func (p project) entrypoints(kind string) []string {
-	if kind == LangGraph {
-		return slices.Sorted(maps.Keys(p.Graphs))
+	all := map[string]json.RawMessage{}
+	switch kind {
+	case LangGraph:
+		maps.Copy(all, p.Graphs)
+	case UiPath:
+		maps.Copy(all, p.Functions)
+		maps.Copy(all, p.Agents)
+	default:
+		maps.Copy(all, p.Agents)
 	}
-	all := maps.Clone(p.Agents)
-	if all == nil {
-		all = map[string]json.RawMessage{}
-	}
-	maps.Copy(all, p.Functions)
 	return slices.Sorted(maps.Keys(all))
 }
 
-// Entrypoints lists the agents that a file names which agents of a type have; none if it cannot be
-// read.
-func Entrypoints(path, kind string) []string {
-	p, err := readProject(path)
+// Entrypoints lists the agents of a type that a project's file names; none if it cannot be read.
+func Entrypoints(dir, kind string) []string {
+	p, err := readProject(filepath.Join(dir, fileOf(kind)))
 	if err != nil {
 		return nil
 	}
@@ -108,7 +122,7 @@ func ofProject(path, kind, name string) (agent.Entry, error) {
 }
 
 // Named returns the agent that a word on the command line stands for: FILE.py:NAME, module:NAME, or
-// langgraph.json and uipath.json with or without :NAME. It returns false if the word is none of
+// a file that names a project's agents, such as langgraph.json, with or without :NAME. It returns false if the word is none of
 // these. Relative paths are those of the process.
 func Named(word string) (agent.Entry, bool, error) {
 	path, name, _ := strings.Cut(word, ":")
@@ -127,7 +141,11 @@ func Named(word string) (agent.Entry, bool, error) {
 	if _, err := os.Stat(path); err != nil && strings.HasSuffix(path, ".py") {
 		return agent.Entry{}, true, fmt.Errorf("%w%s", input.Unreadable(path, err), input.NearFile(path))
 	}
-	return entry(Python, word, "."), true, nil
+	kind, names := agentsIn(path)
+	if !slices.Contains(names, name) {
+		kind = Python
+	}
+	return entry(kind, word, "."), true, nil
 }
 
 // variables are those of the project's own file of variables. What cannot be read has none: the

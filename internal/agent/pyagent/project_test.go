@@ -37,6 +37,8 @@ func TestDiscover(t *testing.T) {
 	}{
 		"one graph, sets deep below":  {map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g"}}`, "evaluations/eval-sets/a.json": ""}, "langgraph agent ."},
 		"a framework before uipath":   {map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g"}}`, "uipath.json": `{"functions": {"main": "m.py:m"}}`}, "langgraph agent ."},
+		"another before uipath":       {map[string]string{"openai_agents.json": `{"agents": {"support": "a.py:a"}}`, "uipath.json": `{"functions": {"main": "m.py:m"}}`}, "openai-agents support ."},
+		"pydantic ai":                 {map[string]string{"pydantic_ai.json": `{"agents": {"support": "a.py:a"}}`}, "pydantic-ai support ."},
 		"uipath":                      {map[string]string{"uipath.json": `{"functions": {"main": "m.py:m"}, "agents": {"main": "n.py:n"}}`}, "uipath main ."},
 		"several":                     {map[string]string{"langgraph.json": `{"graphs": {"b": "./g.py:g", "a": "./g.py:g"}}`}, "langgraph.json:NAME, of a, b"},
 		"none":                        {map[string]string{"langgraph.json": `{}`}, "names no agent"},
@@ -61,7 +63,8 @@ func TestDiscover(t *testing.T) {
 }
 
 func TestAgentsOfTheCommandLine(t *testing.T) {
-	dir := write(t, map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g", "other": "./g.py:g"}}`, "agent.py": ""})
+	dir := write(t, map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g", "other": "./g.py:g"}}`, "agent.py": "",
+		"sdk.py": "from agents import Agent\nagent = Agent(name='a')\ndef main(): pass\n"})
 	for word, want := range map[string]string{
 		dir + "/langgraph.json:agent":  "langgraph agent",
 		dir + "/langgraph.json:agnt":   `names no agent "agnt"; did you mean "agent"?; it names agent, other`,
@@ -69,6 +72,8 @@ func TestAgentsOfTheCommandLine(t *testing.T) {
 		dir + "/none/uipath.json:main": "uipath.json",
 		dir + "/agent.py:main":         "python main",
 		dir + "/agnt.py:main":          "agnt.py",
+		dir + "/sdk.py:agent":          "openai-agents agent",
+		dir + "/sdk.py:main":           "python main",
 		"package.module:Agent.run":     "python Agent.run",
 		"claude":                       "",
 		"./agents/one.json":            "",
@@ -152,4 +157,49 @@ func TestTheInterpreterOfAProject(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The agent of a project is found by the imports of its modules and by what they make.
+func TestFindModule(t *testing.T) {
+	const sdk, pydantic = "from agents import Agent, Runner\n", "import pydantic_ai\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"the Agents SDK":          {map[string]string{"src/support/main.py": sdk + "triage: Agent[int] = Agent[int](\n    name='t',\n)\n"}, "openai-agents src/support/main.py:triage"},
+		"Pydantic AI":             {map[string]string{"bot.py": pydantic + "bot = pydantic_ai.Agent('openai:gpt-5')\n"}, "pydantic-ai bot.py:bot"},
+		"a graph":                 {map[string]string{"g.py": "from langgraph.graph import StateGraph\nflow = StateGraph(dict)\ngraph = flow.compile()\n"}, "langgraph g.py:graph"},
+		"one with a usual name":   {map[string]string{"a.py": sdk + "agent = Agent(name='a')\nhelper = Agent(name='h')\n"}, "openai-agents a.py:agent"},
+		"the last of a file":      {map[string]string{"a.py": sdk + "helper = Agent(name='h')\ntriage = Agent(name='t', handoffs=[helper])\n"}, "openai-agents a.py:triage"},
+		"near the top first":      {map[string]string{"z.py": sdk + "one = Agent(name='a')\n", "deep/a.py": sdk + "agent = Agent(name='a')\n"}, "openai-agents z.py:one"},
+		"made in a function":      {map[string]string{"a.py": sdk + "def f():\n    agent = Agent(name='a')\n"}, ""},
+		"not imported":            {map[string]string{"a.py": "from mine import Agent\nagent = Agent(name='a')\n"}, ""},
+		"agents of its own":       {map[string]string{"a.py": sdk + "agent = Agent(name='a')\n", "agents/__init__.py": ""}, ""},
+		"tests, hidden, packages": {map[string]string{"tests/a.py": sdk + "agent = Agent(name='a')\n", ".x/a.py": sdk + "agent = Agent(name='a')\n", "env/pyvenv.cfg": "", "env/a.py": sdk + "agent = Agent(name='a')\n", "test_a.py": sdk + "agent = Agent(name='a')\n"}, ""},
+		"too deep":                {map[string]string{"a/b/c/d/e/f.py": sdk + "agent = Agent(name='a')\n"}, ""},
+	} {
+		found, ok := pyagent.FindModule(write(t, c.files))
+		if got := strings.TrimSpace(found.Type + " " + found.Entrypoint); got != c.want || ok != (c.want != "") {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// What an agent of a framework needs is named when it cannot be loaded.
+func TestAgentsOfFrameworksThatCannotBeLoaded(t *testing.T) {
+	testenv.NeedPython(t)
+	dir := write(t, map[string]string{
+		"missing.py": "import agents_of_nobody\n", "number.py": "agent = 1\n", "requirements.txt": "openai-agents\n",
+		"openai_agents.json": `{"agents": {"one": "number.py:agent", "two": "number.py:agent"}}`,
+	})
+	for entrypoint, says := range map[string]string{
+		"missing.py:agent": "-m pip install -r requirements.txt",
+		"three":            "openai_agents.json names no agent 'three'; it names one, two",
+		"":                 "openai_agents.json names no agent ''; it names one, two",
+	} {
+		p := open(t, dir, `{"type": "openai-agents", "entrypoint": "`+entrypoint+`", "python": "python3"}`, agent.Options{})
+		p.run(p.segment(`"hello"`)).faults(t, fault.Start, says)
+	}
+	p := open(t, dir, `{"type": "pydantic-ai", "entrypoint": "support", "python": "python3"}`, agent.Options{})
+	p.run(p.segment(`"hello"`)).faults(t, fault.Start, "there is no pydantic_ai.json that names it; name it as FILE.py:NAME")
 }

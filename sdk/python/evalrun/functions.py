@@ -16,8 +16,8 @@ WHOLE_KEYS = ("input", "resume", "deliveries", "rolloutId", "threadId", "workspa
 class Function:
     """A function, async or not, or an object that can be called."""
 
-    def __init__(self, entrypoint):
-        self.function = load_object(entrypoint, os.getcwd())
+    def __init__(self, entrypoint, found=None):
+        self.function = load_object(entrypoint, os.getcwd()) if found is None else found
         if not callable(self.function):
             raise AgentError("start", f"{entrypoint} is a {type(self.function).__name__}, which cannot be called")
         unwrapped = inspect.unwrap(self.function)

@@ -5,13 +5,13 @@ whether the graph has a checkpointer or not: it gets one of ours, in memory, whi
 ends in a suspension.
 """
 
-import inspect
 import io
 import json
 import os
 import pickle
 import sys
 
+from evalrun.made import made
 from evalrun.running import run
 from evalrun.traces import callbacks
 from evalrun.values import AgentError, load_object, plain
@@ -22,51 +22,16 @@ PROMPTS = ("input", "prompt", "query", "question")
 
 
 class Graph:
-    def __init__(self, entrypoint):
-        with open("langgraph.json", encoding="utf-8") as file:
-            config = json.load(file)
-        graphs = config.get("graphs") or {}
-        if not entrypoint and len(graphs) == 1:
-            entrypoint = next(iter(graphs))
-        if entrypoint not in graphs:
-            raise AgentError("start", f"langgraph.json has no graph {entrypoint!r}; it has {', '.join(sorted(graphs)) or 'none'}")
-        place = graphs[entrypoint]
-        place = place["path"] if isinstance(place, dict) else place
-        if os.path.splitext(place.rpartition(":")[0])[1] in (".js", ".ts", ".mjs", ".mts", ".cjs", ".cts"):
-            raise AgentError("start", f"the graph {entrypoint!r} is one of Node ({place}); only graphs in Python can be run")
-        for folder in config.get("dependencies") or []:
-            if folder.startswith(".") and os.path.isdir(folder):
-                sys.path.insert(0, os.path.abspath(folder))
-        warn(config)
-        self.left = []
-        self.graph = self.made(load_object(place, os.getcwd()), place)
-
-    def made(self, found, place):
-        """The compiled graph: of a graph, a builder, a function that makes one, or a context that gives one."""
-        if callable(found) and not hasattr(found, "ainvoke") and not hasattr(found, "compile"):
-            needed = [
-                p
-                for p in inspect.signature(found).parameters.values()
-                if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-            ]
-            if len(needed) > 1:
-                raise AgentError("start", f"{place} needs {len(needed)} arguments; a function that makes a graph gets its config at most")
-            found = run(found(*[{"configurable": {}}] * len(needed)))
-        if hasattr(found, "__aenter__"):
-            self.left.append(found)
-            found = run(found.__aenter__())
-        elif hasattr(found, "__enter__") and not hasattr(found, "ainvoke"):
-            self.left.append(found)
-            found = found.__enter__()
-        if hasattr(found, "compile") and not hasattr(found, "ainvoke"):
-            found = found.compile()
-        if not hasattr(found, "ainvoke"):
-            raise AgentError("start", f"{place} is a {type(found).__name__}, which is no graph")
-        return found
+    def __init__(self, entrypoint, found=None):
+        if found is None:
+            entrypoint = of_project(entrypoint)
+            found = load_object(entrypoint, os.getcwd())
+        found, self.left = made(found, entrypoint, is_graph, "a graph")
+        self.graph = found if hasattr(found, "ainvoke") else found.compile()
 
     def close(self):
-        for context in self.left:
-            run(context.__aexit__(None, None, None) if hasattr(context, "__aexit__") else context.__exit__(None, None, None))
+        for leave in self.left:
+            leave()
 
     def segment(self, message):
         from langgraph.checkpoint.memory import MemorySaver
@@ -100,6 +65,32 @@ class Graph:
             (key, value), = given.items()
             text = value if key in PROMPTS and key not in channels else None
         return {"messages": [{"role": "user", "content": text}]} if isinstance(text, str) else given
+
+
+def of_project(entrypoint):
+    """Where the graph is that langgraph.json names so; FILE.py:NAME needs none."""
+    if ":" in entrypoint:
+        return entrypoint
+    with open("langgraph.json", encoding="utf-8") as file:
+        config = json.load(file)
+    graphs = config.get("graphs") or {}
+    if not entrypoint and len(graphs) == 1:
+        entrypoint = next(iter(graphs))
+    if entrypoint not in graphs:
+        raise AgentError("start", f"langgraph.json has no graph {entrypoint!r}; it has {', '.join(sorted(graphs)) or 'none'}")
+    place = graphs[entrypoint]
+    place = place["path"] if isinstance(place, dict) else place
+    if os.path.splitext(place.rpartition(":")[0])[1] in (".js", ".ts", ".mjs", ".mts", ".cjs", ".cts"):
+        raise AgentError("start", f"the graph {entrypoint!r} is one of Node ({place}); only graphs in Python can be run")
+    for folder in config.get("dependencies") or []:
+        if folder.startswith(".") and os.path.isdir(folder):
+            sys.path.insert(0, os.path.abspath(folder))
+    warn(config)
+    return place
+
+
+def is_graph(found):
+    return hasattr(found, "ainvoke") or hasattr(found, "compile")
 
 
 def warn(config):

@@ -1,18 +1,47 @@
-"""Calls of tools and models that LangChain reports, as spans in the segment's trace file."""
+"""Calls of tools and models, as spans in the segment's trace file."""
 
 import json
+import os
 
 from evalrun.values import plain
 
 
+class Trace:
+    """The trace file of a segment."""
+
+    def __init__(self, message):
+        self.path, self.ident = message.get("traceFile"), message["rolloutId"].replace("-", "")
+
+    def write(self, name, attributes, span=None):
+        if not self.path:
+            return
+        context = {"trace_id": self.ident, "span_id": span or os.urandom(8).hex()}
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"name": name, "context": context, "attributes": attributes}) + "\n")
+
+    def tool(self, name, call, arguments, output):
+        """A call of a tool; call is its id, which may be None."""
+        attributes = {"tool.name": name, "input.value": json.dumps(arguments), "output.value": json.dumps({"content": output})}
+        self.write(name, {**attributes, "tool_call.id": call} if call else attributes)
+
+    def model(self, name, given, cached, answered):
+        """What a call of a model has used, in tokens: of all input, of it from a cache, of the output."""
+        if not given and not answered:
+            return
+        counts = {"input_tokens": given, "cache_read.input_tokens": cached, "output_tokens": answered}
+        attributes = {"gen_ai.usage." + key: count for key, count in counts.items()}
+        if name:
+            attributes["gen_ai.request.model"] = name
+        self.write(f"chat {name}" if name else "chat", attributes)
+
+
 def callbacks(message):
-    """The handlers of a segment."""
-    path = message.get("traceFile")
-    if not path:
+    """LangChain's handlers of a segment."""
+    if not message.get("traceFile"):
         return []
     from langchain_core.callbacks import BaseCallbackHandler
 
-    trace = message["rolloutId"].replace("-", "")
+    trace = Trace(message)
 
     class Spans(BaseCallbackHandler):
         run_inline = True
@@ -28,6 +57,9 @@ def callbacks(message):
             self.open[run_id] = name, attributes
 
         def on_tool_end(self, output, *, run_id, **more):
+            call = getattr(output, "tool_call_id", None)
+            if call and run_id in self.open:  # LangChain before version 1 tells it only here
+                self.open[run_id][1]["tool_call.id"] = call
             self.end(run_id, "output.value", json.dumps({"content": plain(getattr(output, "content", output))}))
 
         def on_tool_error(self, error, *, run_id, **more):
@@ -45,12 +77,8 @@ def callbacks(message):
                 self.write(run_id, name, {**attributes, key: value})
 
         def write(self, run_id, name, attributes):
-            if not attributes:
-                return
-            # The first digits of an id may be the time: the last ones tell spans apart.
-            span = {"name": name, "context": {"trace_id": trace, "span_id": run_id.hex[-16:]}, "attributes": attributes}
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(span) + "\n")
+            if attributes:  # the first digits of an id may be the time: the last ones tell spans apart
+                trace.write(name, attributes, run_id.hex[-16:])
 
     return [Spans()]
 

@@ -6,6 +6,7 @@ evalrun's page docs/python.md describes it.
 import asyncio
 import contextvars
 import gc
+import importlib
 import json
 import os
 import random
@@ -14,14 +15,16 @@ import threading
 import time
 import traceback
 
-from evalrun import running
-from evalrun.values import AgentError, plain
+from evalrun import frameworks, running
+from evalrun.values import AgentError, load_object, plain
 
 # What a worker can run, by the type of the agent: the module of this package and the class in it.
 KINDS = {
     "python": ("functions", "Function"),
     "uipath": ("functions", "UiPath"),
     "langgraph": ("graphs", "Graph"),
+    "openai-agents": ("openai_agents", "OpenAIAgents"),
+    "pydantic-ai": ("pydanticai", "PydanticAI"),
     "evaluators": ("evaluators", "Functions"),
 }
 
@@ -58,6 +61,8 @@ class State:
 
     def __init__(self):
         self.home, self.env, self.tasks = os.getcwd(), dict(os.environ), 0
+        if running.loop is not None:
+            self.tasks = len(asyncio.all_tasks(running.loop))  # those of contexts that the agent was given by
 
     def enter(self, message):
         os.chdir(self.home)
@@ -84,7 +89,7 @@ class State:
         new = [
             thread.name
             for thread in threading.enumerate()
-            if thread.ident not in self.threads and not thread.name.startswith(("asyncio_", "ThreadPoolExecutor"))
+            if thread.ident not in self.threads and not thread.name.startswith(("asyncio_", "ThreadPoolExecutor", "AnyIO worker"))
         ]
         if new:
             dirty.append("threads:" + ",".join(new[:5]))
@@ -129,7 +134,11 @@ def message_of(error):
 
 def load(kind, entrypoint):
     module, name = KINDS[kind]
-    return getattr(__import__("evalrun." + module, fromlist=[name]), name)(entrypoint)
+    if kind == "python":  # it may name the agent of a framework, too
+        found = load_object(entrypoint, os.getcwd())
+        module, name = frameworks.of(found) or (module, name)
+        return getattr(importlib.import_module("evalrun." + module), name)(entrypoint, found)
+    return getattr(importlib.import_module("evalrun." + module), name)(entrypoint)
 
 
 def cannot_load(kind, entrypoint, error):
