@@ -178,6 +178,7 @@ func (a attachment) same(ctx context.Context) error {
 	}
 	var evaluations []store.Evaluation
 	if err := a.st.Snapshot(ctx, a.plan.RunID, func(v store.View) error {
+		evaluations = nil
 		return v.Evaluations(func(e store.Evaluation) error {
 			evaluations = append(evaluations, e)
 			return nil

@@ -100,6 +100,7 @@ func suspicious(results []store.Result) (string, error) {
 
 func oracleChecks(ctx context.Context, st store.Reader, runID string) (checks []OracleCheck, err error) {
 	err = st.Snapshot(ctx, runID, func(v store.View) error {
+		checks = nil
 		return v.Rollouts(func(r store.RolloutView) error {
 			c := OracleCheck{Task: r.EvaluationName, Agent: r.Agent, Reward: r.Score}
 			if r.Agent == oracle.Name {

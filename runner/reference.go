@@ -196,8 +196,9 @@ func (f references) read(ctx context.Context, evaluator string, reference eval.R
 		return nil, inputError("the evaluator %s compares with run %s, which is not final; wait until it is, or name another",
 			evaluator, run.ID)
 	}
-	out := &referenced{id: run.ID, attempts: map[evaluationOf][]attempt{}}
+	var out *referenced
 	err = f.s.st.Snapshot(ctx, run.ID, func(v store.View) error {
+		out = &referenced{id: run.ID, attempts: map[evaluationOf][]attempt{}}
 		return v.Rollouts(func(r store.RolloutView) error {
 			if !slices.Contains(out.agents, r.Agent) {
 				out.agents = append(out.agents, r.Agent)

@@ -55,7 +55,8 @@ type Report struct {
 	r *report.Report
 }
 
-// Report calls f with the report of a run. It holds only during the call.
+// Report calls f with the report of a run. It holds only during the call. If the connection with the
+// store's database is lost while f reads, f is called again and must begin anew.
 func (s *Store) Report(ctx context.Context, runID string, v Variables, f func(*Report) error) error {
 	return s.ReportUnder(ctx, runID, v, nil, f)
 }

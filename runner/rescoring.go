@@ -179,6 +179,7 @@ func (r *rescoring) folder(path string) (string, error) {
 // them.
 func (r *rescoring) readEvaluations(ctx context.Context) (planned, inForce []store.Evaluation, err error) {
 	err = r.st.Snapshot(ctx, r.runID, func(v store.View) error {
+		planned = nil
 		return v.Evaluations(func(e store.Evaluation) error {
 			planned = append(planned, e)
 			return nil
@@ -332,8 +333,8 @@ func (r *rescoring) say(format, path string, ids []string) {
 // failed returns the rollouts with an evaluator that has failed or was not run, and those that the
 // last rescoring did not score.
 func (r *rescoring) failed(ctx context.Context) (ids []string, err error) {
-	ids = []string{}
 	err = r.st.Snapshot(ctx, r.runID, func(v store.View) error {
+		ids = []string{}
 		return v.Rollouts(func(rv store.RolloutView) error {
 			failed := rv.Unscored != ""
 			for _, one := range rv.Results {

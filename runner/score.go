@@ -306,6 +306,7 @@ func (p planned) judgeScored(ctx context.Context, out *Scored) error {
 // firstNotScored returns the first rollout that was not scored again, and the reason.
 func (p planned) firstNotScored(ctx context.Context) (example string, err error) {
 	err = p.st.Snapshot(ctx, p.runID, func(v store.View) error {
+		example = ""
 		return v.Rollouts(func(rv store.RolloutView) error {
 			if rv.Unscored != "" && example == "" {
 				example = p.red.String(rv.EvaluationName + ": " + rv.Unscored)

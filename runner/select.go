@@ -123,7 +123,7 @@ func keepFaulted(ctx context.Context, st store.Reader, req *plans.Request, other
 		epoch int
 	}
 	faulted, evaluations := map[key]bool{}, map[string]bool{}
-	err := st.Snapshot(ctx, other, func(v store.View) error {
+	err := st.Snapshot(ctx, other, func(v store.View) error { // called again, it adds what has faulted meanwhile
 		return v.Rollouts(func(o store.RolloutView) error {
 			if o.State == eval.StateFaulted && slices.ContainsFunc(req.Agents, func(a agent.Entry) bool {
 				return a.Name == o.Agent
@@ -202,6 +202,7 @@ func failedIn(ctx context.Context, st *rules.Store, runID string) (map[evaluatio
 	failed := map[evaluationOf]bool{}
 	// Nothing is redacted, because the ids are compared with those of an eval set.
 	err = report.FromStore(ctx, st, runID, nil, func(r *report.Report) error {
+		clear(failed)
 		side, err := (&Report{r: r}).Side("")
 		if err != nil {
 			return err

@@ -24,6 +24,9 @@ import (
 // ErrMoved is the error of work on a store whose folder was moved or removed in the meantime.
 var ErrMoved = store.ErrMoved
 
+// ErrNoStore is the error of opening a store that is not there, where none is to be made.
+var ErrNoStore = errors.New("there is no store")
+
 // Store is an open store: the folder that holds runs and all that belongs to them. Its methods may
 // be called from several goroutines. It has more methods than other types have here, because it is
 // the program as a library: one for each thing that one can do with a store.
@@ -69,8 +72,8 @@ func Open(dir string, o OpenOptions) (*Store, error) {
 	st, err := backend.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, Warn: warn,
 		Files: filepath.Join(workspace.StateDir(), "stores")})
 	if errors.Is(err, fs.ErrNotExist) && o.MustExist {
-		return nil, inputError("there is no store in %s; give its folder with --store, or start a run there first",
-			backend.Name(dir))
+		return nil, inputError("%w in %s; give its folder with --store, or start a run there first",
+			ErrNoStore, backend.Name(dir))
 	}
 	if errors.Is(err, store.ErrUnusable) {
 		return nil, &InputError{Err: err}

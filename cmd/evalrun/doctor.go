@@ -69,6 +69,9 @@ func (g *globals) examineStore(cmd *cobra.Command, dir string) (found string, er
 		found = fmt.Sprintf("%s, %d runs", s.Name(), len(runs))
 		return err
 	})
+	if errors.Is(err, runner.ErrNoStore) && !backend.IsFolder(dir) {
+		return "none yet; the first run makes it in " + backend.Name(dir), nil
+	}
 	return found, err
 }
 

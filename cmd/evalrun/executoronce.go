@@ -78,24 +78,20 @@ func (f *onceFlags) ended(cmd *cobra.Command, g *globals, s *runner.Store, w *wo
 		if !run.Final || !of.runs[run.ID] {
 			continue
 		}
+		var judged runner.Judgement
+		var document bytes.Buffer
 		err := s.ReportUnder(cmd.Context(), run.ID, o.Variables, o.FailUnder, func(r *runner.Report) error {
 			j, err := r.Judge(o.Accept)
 			if err != nil {
 				return err
 			}
 			r.Judgement, r.Accept, r.Failures = &j, o.Accept, w.failures.n
-			one := newRunJSON(run)
-			one.Verdict, one.Headline = j.Verdict.String(), j.Headline()
-			list, verdicts = append(list, one), append(verdicts, verdictError(j, ""))
-			if !g.json && !g.quiet {
-				printf(cmd.ErrOrStderr(), "run %s of %s: %s\n", run.ID, redact.Line(run.EvaluationSetName), j.Headline())
-			}
+			judged = j
+			document.Reset()
 			if w.junit != "" {
-				var document bytes.Buffer
 				if err := r.Write(&document, "junit"); err != nil {
 					return err
 				}
-				documents = append(documents, document.Bytes())
 			}
 			if w.summary != "" {
 				return addSummary(w.summary, run.ID, func(to io.Writer) error { return r.Write(to, "markdown") })
@@ -104,6 +100,15 @@ func (f *onceFlags) ended(cmd *cobra.Command, g *globals, s *runner.Store, w *wo
 		})
 		if err != nil {
 			return err
+		}
+		one := newRunJSON(run)
+		one.Verdict, one.Headline = judged.Verdict.String(), judged.Headline()
+		list, verdicts = append(list, one), append(verdicts, verdictError(judged, ""))
+		if !g.json && !g.quiet {
+			printf(cmd.ErrOrStderr(), "run %s of %s: %s\n", run.ID, redact.Line(run.EvaluationSetName), judged.Headline())
+		}
+		if w.junit != "" {
+			documents = append(documents, document.Bytes())
 		}
 	}
 	if f.maxTime > 0 && !g.json && !g.quiet {

@@ -176,8 +176,10 @@ func (a *arrayWriter) close() error {
 }
 
 // printJSON writes one JSON document on stdout.
-func printJSON(cmd *cobra.Command, v any) error {
-	enc := json.NewEncoder(stdout(cmd))
+func printJSON(cmd *cobra.Command, v any) error { return writeJSON(stdout(cmd), v) }
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return internal(enc.Encode(v))

@@ -271,13 +271,13 @@ func (o *output) write(r *runner.Report, runID string, w *workFlags, verdict err
 	}
 	switch {
 	case o.json:
-		errs = append(errs, r.Write(o.stdout, "json"))
+		errs = append(errs, durable.WriteWhole(o.stdout, func(w io.Writer) error { return r.Write(w, "json") }))
 	case o.showsTable():
 		r.Last = "results: " + shortPath(o.store.DocumentPath(runID))
 		if verdict != nil && verdict.Error() != "" {
 			r.Last += "\nevalrun: " + strings.TrimSpace(redact.Terminal(verdict.Error()))
 		}
-		errs = append(errs, r.Write(o.stderr, "table"))
+		errs = append(errs, durable.WriteWhole(o.stderr, func(w io.Writer) error { return r.Write(w, "table") }))
 	}
 	return errors.Join(errs...)
 }

@@ -68,7 +68,7 @@ FILE.jsonl or without -o one a line. Both have what agents said only if the stor
 				if output != "" {
 					return durable.WriteOutput(output, 0o644, convert)
 				}
-				return convert(stdout(cmd))
+				return durable.WriteWhole(stdout(cmd), convert)
 			}
 			if input.IsFile(args[0]) {
 				page.Missing = "It was made from a results document, which has no logs of its own: they are shown as far as the store is beside it."

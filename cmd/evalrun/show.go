@@ -1,11 +1,13 @@
 package main
 
 import (
+	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
@@ -27,11 +29,11 @@ was expected and what came, input, output, times and files.`,
 				r.Failures = failures.n
 				switch {
 				case len(args) == 2:
-					return g.showRollouts(cmd, r, args[1])
+					return durable.WriteWhole(stdout(cmd), func(w io.Writer) error { return g.showRollouts(w, r, args[1]) })
 				case g.json:
-					return r.Write(stdout(cmd), "json")
+					return durable.WriteWhole(stdout(cmd), func(w io.Writer) error { return r.Write(w, "json") })
 				}
-				return r.Write(stdout(cmd), "table")
+				return durable.WriteWhole(stdout(cmd), func(w io.Writer) error { return r.Write(w, "table") })
 			}
 			if input.IsFile(args[0]) {
 				return internal(runner.OpenReport(args[0], func(r *runner.Report) error { return show(r, nil, args[0]) }))
@@ -72,7 +74,7 @@ func showUndelivered(cmd *cobra.Command, s *runner.Store, runID string) error {
 
 // showRollouts shows the rollouts that a name refers to, for people or as they are in the results
 // document.
-func (g *globals) showRollouts(cmd *cobra.Command, r *runner.Report, name string) (err error) {
+func (g *globals) showRollouts(w io.Writer, r *runner.Report, name string) (err error) {
 	n := 0
 	if g.json {
 		err = r.Rollouts(func(o *schemas.Rollout) error {
@@ -80,10 +82,10 @@ func (g *globals) showRollouts(cmd *cobra.Command, r *runner.Report, name string
 				return nil
 			}
 			n++
-			return printJSON(cmd, o)
+			return writeJSON(w, o)
 		})
 	} else {
-		n, err = r.WriteRollouts(stdout(cmd), func(o *schemas.Rollout) bool { return isNamed(o, name) })
+		n, err = r.WriteRollouts(w, func(o *schemas.Rollout) bool { return isNamed(o, name) })
 	}
 	if err == nil && n == 0 {
 		return noRollout(r, name)

@@ -29,7 +29,28 @@ func WriteOutput(path string, mode os.FileMode, write func(io.Writer) error) err
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(f), f.Close())
+	return errors.Join(WriteWhole(f, write), f.Close())
+}
+
+// WriteWhole writes to a stream what write writes, or nothing of it if that fails: what a stream has
+// got cannot be taken back.
+func WriteWhole(to io.Writer, write func(io.Writer) error) (err error) {
+	spool, err := os.CreateTemp("", "evalrun-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, spool.Close()) }()
+	if err := os.Remove(spool.Name()); err != nil { // it goes with the process
+		return err
+	}
+	if err := write(spool); err != nil {
+		return err
+	}
+	if _, err := spool.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err = io.Copy(to, spool)
+	return err
 }
 
 // Follow follows the links at a path and returns its target, and whether a file is or can be there.

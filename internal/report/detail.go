@@ -107,8 +107,11 @@ func ReadDetail(ctx context.Context, st store.Reader, runID, rolloutID string, r
 	if o.Plan, err = plans.Read(stored); err != nil {
 		return nil, err
 	}
-	d := &Detail{Folder: Folder{Dir: workspace.RolloutDir(st.Dir(), runID, rolloutID), Redact: red}}
-	return d, st.Snapshot(ctx, runID, func(v store.View) error { return d.read(v, o) })
+	d := &Detail{}
+	return d, st.Snapshot(ctx, runID, func(v store.View) error {
+		*d = Detail{Folder: Folder{Dir: workspace.RolloutDir(st.Dir(), runID, rolloutID), Redact: red}}
+		return d.read(v, o)
+	})
 }
 
 func (d *Detail) read(v store.View, o Options) error {

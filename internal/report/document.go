@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,14 +94,16 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	var looked error
 	err = snapshot(ctx, st, runID, red, filepath.Dir(path), func(v store.View, o Options) error {
+		looked = nil
 		run := v.Run()
 		if there, err := ReadHead(path); err == nil &&
 			there.RunID == run.ID && there.StoreID == o.StoreID && there.Revision > run.Revision {
 			r, err := FromView(v, o)
-			if err == nil {
-				looked = show(r, look)
+			if err != nil {
+				return err
 			}
-			return err
+			looked = show(r, look)
+			return looked
 		}
 		s, err := newSpool(dir)
 		if err != nil {
@@ -112,12 +115,12 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 			return err
 		}
 		looked = show(r, look)
-		return durable.WriteFile(path, mode, func(w io.Writer) error { return r.writeResults(w, s.copyTo) })
+		return cmp.Or(durable.WriteFile(path, mode, func(w io.Writer) error { return r.writeResults(w, s.copyTo) }), looked)
 	})
-	if err != nil {
+	if err != nil && (looked == nil || !errors.Is(err, looked)) {
 		return fmt.Errorf("the results document %s could not be written: %w", path, err)
 	}
-	return looked
+	return err
 }
 
 func show(r *Report, look func(*Report) error) error {

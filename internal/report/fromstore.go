@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// FromStore calls f with the report of a run. The report is valid only during the call.
+// FromStore calls f with the report of a run. The report is valid only during the call, and f may be
+// called again, as by [store.Reader]'s Snapshot.
 func FromStore(ctx context.Context, st store.Reader, runID string, red *redact.Redactor, f func(*Report) error) error {
 	return FromStoreUnder(ctx, st, runID, red, nil, f)
 }

@@ -13,8 +13,9 @@ import (
 // SpentOnJudges returns what the judges of a run have cost so far, according to its results. A
 // question in a batch counts as a call as soon as it waits; its cost is known only with its answer.
 func SpentOnJudges(ctx context.Context, st store.Reader, runID string) (sum judge.Spent, err error) {
-	waiting := map[string]bool{}
+	var waiting map[string]bool
 	err = st.Snapshot(ctx, runID, func(v store.View) error {
+		sum, waiting = judge.Spent{}, map[string]bool{}
 		return v.Rollouts(func(r store.RolloutView) error {
 			said := map[string]bool{}
 			for _, stored := range r.Results {

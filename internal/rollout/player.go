@@ -24,6 +24,8 @@ func (r *Rollout) newPlayer(ctx context.Context) (*player, error) {
 		return p, nil
 	}
 	return p, r.held.host.Store.Snapshot(ctx, r.held.claim.RunID, func(v store.View) error {
+		clear(p.jobs)
+		clear(p.open)
 		rv, err := v.Rollout(r.held.claim.RolloutID)
 		if err != nil {
 			return err

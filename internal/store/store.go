@@ -104,7 +104,9 @@ type Reader interface {
 	// Events returns up to limit events of a run after a sequence number.
 	Events(ctx context.Context, runID string, after int64, limit int) ([]Event, error)
 
-	// Snapshot calls f with a consistent view of one run.
+	// Snapshot calls f with a consistent view of one run. If the connection with the database is lost
+	// while f reads, f is called again with another view: it must begin anew, and not print before it
+	// has read everything. An error of f that is none of the view is final.
 	Snapshot(ctx context.Context, runID string, f func(View) error) error
 	// Activity says what goes on in the runs that anybody works on. Nobody works on those that are
 	// missing.

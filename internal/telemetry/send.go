@@ -125,6 +125,7 @@ func (e *Exporter) spansAfter(ctx context.Context, runID string,
 		of[one.RolloutID] = append(of[one.RolloutID], one)
 	}
 	err = e.o.Store.Snapshot(ctx, runID, func(v store.View) error {
+		all = nil
 		for _, id := range order {
 			rv, err := v.Rollout(id)
 			if err != nil {

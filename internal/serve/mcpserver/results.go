@@ -150,8 +150,8 @@ func (r *results) page(ctx context.Context, runID string, from position, limit i
 			Summary: head.Summary,
 			Verdict: judged.Verdict, Reason: judged.Reason, Failed: []rolloutResult{}}
 		var next *position
-		for ; next == nil; from = (position{others: true}) {
-			if next, err = out.add(report, from, limit); err != nil || from.others {
+		for at := from; next == nil; at = (position{others: true}) {
+			if next, err = out.add(report, at, limit); err != nil || at.others {
 				break
 			}
 		}

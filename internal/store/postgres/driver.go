@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -102,14 +103,24 @@ func (c *conn) ExecContext(ctx context.Context, text string, args []driver.Named
 	return c.Conn.ExecContext(ctx, s.text, s.values(args))
 }
 
-// QueryContext implements driver.QueryerContext. The queries of a snapshot are read side by side.
+// QueryContext implements driver.QueryerContext. The queries of a snapshot are read side by side. Of
+// others the first rows are read at once, so that a query can be run again on another connection
+// until somebody has seen a row of it.
 func (c *conn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
 	s := translate(text, args)
 	if c.snapshot {
 		return c.openCursor(ctx, s, args)
 	}
 	rows, err := c.Conn.QueryContext(ctx, s.text, s.values(args))
-	return rows, c.retried(ctx, err)
+	if err != nil {
+		return nil, c.retried(ctx, err)
+	}
+	out := &readRows{columns: rows.Columns(), from: rows}
+	out.next = func() (more bool, err error) { return out.read(rows, fetched) }
+	if err := out.begin(); err != nil {
+		return nil, c.retried(ctx, err)
+	}
+	return out, nil
 }
 
 // retried makes database/sql run a statement that only reads on another connection, if this one is
@@ -162,20 +173,37 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 	return out, s.c.retried(ctx, err)
 }
 
-// readRows are rows that have been read. next, if it is not nil, reads more.
+// readRows are rows that have been read. next, if it is not nil, reads more. from, if it is not nil,
+// is where it reads them.
 type readRows struct {
 	columns []string
 	rows    [][]driver.Value
 	next    func() (more bool, err error)
+	from    driver.Rows
+}
+
+// begin reads the first rows.
+func (r *readRows) begin() error {
+	more, err := r.next()
+	if !more {
+		r.next = nil
+	}
+	return err
 }
 
 func (r *readRows) readAll(rows driver.Rows) error {
-	for {
+	_, err := r.read(rows, math.MaxInt)
+	return err
+}
+
+// read reads rows until there are so many. more says that there may be others.
+func (r *readRows) read(rows driver.Rows, most int) (more bool, err error) {
+	for len(r.rows) < most {
 		row := make([]driver.Value, len(r.columns))
 		if err := rows.Next(row); errors.Is(err, io.EOF) {
-			return rows.Close()
+			return false, rows.Close()
 		} else if err != nil {
-			return errors.Join(err, rows.Close())
+			return false, errors.Join(err, rows.Close())
 		}
 		for i, v := range row {
 			if b, ok := v.([]byte); ok {
@@ -184,13 +212,19 @@ func (r *readRows) readAll(rows driver.Rows) error {
 		}
 		r.rows = append(r.rows, row)
 	}
+	return true, nil
 }
 
 // Columns implements driver.Rows.
 func (r *readRows) Columns() []string { return r.columns }
 
 // Close implements driver.Rows.
-func (r *readRows) Close() error { return nil }
+func (r *readRows) Close() error {
+	if r.from == nil {
+		return nil
+	}
+	return r.from.Close()
+}
 
 // Next implements driver.Rows.
 func (r *readRows) Next(dest []driver.Value) error {
@@ -238,9 +272,5 @@ func (c *conn) openCursor(ctx context.Context, s *statement, args []driver.Named
 		err = out.readAll(rows)
 		return len(out.rows) == fetched, c.retried(ctx, err)
 	}
-	more, err := out.next()
-	if !more {
-		out.next = nil
-	}
-	return out, err
+	return out, out.begin()
 }

@@ -39,7 +39,7 @@ func (d *db) migrate(ctx context.Context, c *pgx.Conn, mustExist bool) error {
 		return err
 	}
 	if mustExist {
-		return fmt.Errorf("the store %s: %w", d.name, fs.ErrNotExist)
+		return d.missing(ctx, c)
 	}
 	if _, err := c.Exec(ctx, "SELECT pg_advisory_lock($1, hashtext($2))", lockKey, d.schema); err != nil {
 		return err
@@ -75,6 +75,21 @@ func (d *db) migrate(ctx context.Context, c *pgx.Conn, mustExist bool) error {
 	}
 	_, err = d.readMeta(ctx, c)
 	return err
+}
+
+// missing is the error where there is no store yet, or none can be made.
+func (d *db) missing(ctx context.Context, c *pgx.Conn) error {
+	var allowed bool
+	if err := c.QueryRow(ctx, `SELECT CASE WHEN to_regnamespace($1) IS NULL THEN has_database_privilege(current_database(), 'CREATE')
+		ELSE has_schema_privilege($2, 'CREATE') END`, quote(d.schema), d.schema).Scan(&allowed); err != nil {
+		return err
+	}
+	if !allowed {
+		return &connectError{text: fmt.Sprintf(
+			"there is no store in %s, and its user may not make one; GRANT CREATE ON DATABASE to it, or make the schema %s for it",
+			d.name, d.schema)}
+	}
+	return fmt.Errorf("the store %s: %w", d.name, fs.ErrNotExist)
 }
 
 // readMeta reads the version of the schema and the id of the store. done is false if there is no

@@ -240,6 +240,68 @@ func TestReadingThatIsCut(t *testing.T) {
 	}
 }
 
+// Who reads a view gets another one when its connection is cut, and begins anew. Lists are read again.
+func TestViewsThatAreCut(t *testing.T) {
+	dir := t.TempDir()
+	server := at(t, dir)
+	p, through := startProxy(t, server)
+	plan := planOfOne()
+	plan.Rollouts = nil
+	const all = 450 // so that rows are fetched three times
+	for range all {
+		plan.Rollouts = append(plan.Rollouts, store.PlannedRollout{ID: uuid.NewString()})
+	}
+	if _, err := open(t, server, dir).CreateRun(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+	views := 0
+	for n := 1; ; n++ {
+		s := open(t, through, dir)
+		p.cutAfter(n)
+		var seen map[string]bool
+		if err := s.Snapshot(t.Context(), "r", func(v store.View) error {
+			views++
+			seen = map[string]bool{}
+			return v.Rollouts(func(r store.RolloutView) error {
+				if seen[r.ID] {
+					return fmt.Errorf("%s is there twice", r.ID)
+				}
+				if seen[r.ID] = true; len(seen) > 1 {
+					return nil
+				}
+				_, err := v.Evaluation(r.ID, 0)
+				return err
+			})
+		}); err != nil || len(seen) != all {
+			t.Fatalf("cut after %d messages: %d rollouts, %v", n, len(seen), err)
+		}
+		if !p.wasCut() {
+			break
+		}
+	}
+	for n := 1; ; n++ {
+		s := open(t, through, dir)
+		p.cutAfter(n)
+		runs, err := s.Runs(t.Context())
+		listed, errList := s.ListRuns(t.Context(), store.RunQuery{Limit: 10})
+		rollouts, errRollouts := s.ListRollouts(t.Context(), "r", 0, 100)
+		events, errEvents := s.Events(t.Context(), "r", 0, 100)
+		if err := errors.Join(err, errList, errRollouts, errEvents); err != nil ||
+			len(runs) != 1 || len(listed) != 1 || listed[0].Counts.Pending != all || len(rollouts) != 100 || len(events) != 1 {
+			t.Fatalf("cut after %d messages: %v, %v, %d rollouts, %d events, %v", n, runs, listed, len(rollouts), len(events), err)
+		}
+		if !p.wasCut() {
+			break
+		}
+	}
+	t.Logf("%d views", views)
+	own := errors.New("its own")
+	called := 0
+	if err := open(t, server, dir).Snapshot(t.Context(), "r", func(store.View) error { called++; return own }); !errors.Is(err, own) || called != 1 {
+		t.Errorf("an error of its own: %v, called %d times", err, called)
+	}
+}
+
 // The server ends all connections again and again, as when it is restarted. It lets one operation
 // through in between, because on a fast server none would ever end.
 func TestConnectionsThatTheServerEnds(t *testing.T) {

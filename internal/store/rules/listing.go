@@ -26,13 +26,20 @@ func (s listing) ListRuns(ctx context.Context, q store.RunQuery) (runs []store.R
 	if q.Final != nil {
 		where += map[bool]string{true: " AND r.finished_at IS NOT NULL", false: " AND r.finished_at IS NULL"}[*q.Final]
 	}
+	err = s.db.again(ctx, func() error {
+		runs, err = s.listRuns(ctx, selectRun+where+" ORDER BY r.created_at DESC, r.run_id DESC LIMIT ?", append(args, q.Limit)...)
+		return err
+	})
+	return runs, err
+}
+
+func (s listing) listRuns(ctx context.Context, query string, args ...any) (runs []store.Run, err error) {
 	tx, err := s.db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	rows, err := tx.QueryContext(ctx,
-		selectRun+where+" ORDER BY r.created_at DESC, r.run_id DESC LIMIT ?", append(args, q.Limit)...)
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

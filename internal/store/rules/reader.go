@@ -81,7 +81,14 @@ func setCount(c *store.Counts, state eval.State, n int) {
 
 // Runs implements Reader.
 func (s reader) Runs(ctx context.Context) (runs []store.Run, err error) {
-	defer func() { err = s.db.describe(err, "list the runs") }()
+	err = s.db.again(ctx, func() error {
+		runs, err = s.runs(ctx)
+		return err
+	})
+	return runs, s.db.describe(err, "list the runs")
+}
+
+func (s reader) runs(ctx context.Context) (runs []store.Run, err error) {
 	tx, err := s.db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -13,40 +14,75 @@ import (
 // Snapshot implements Reader.
 func (s reader) Snapshot(ctx context.Context, runID string, f func(store.View) error) (err error) {
 	defer func() { err = s.db.describe(err, "read run", runID) }()
-	var tx *sql.Tx
-	var run store.Run
-	if err := s.db.again(ctx, func() error { // but not f, which may have done something with what it has read
-		if tx, err = s.db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}); err != nil {
+	var own error // of f, which says nothing of the database
+	err = s.db.again(ctx, func() error {
+		own = nil
+		tx, err := s.db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+		if err != nil {
 			return err
 		}
-		if run, err = readRun(ctx, tx, runID); err != nil {
-			_ = tx.Rollback() // nothing was written
+		defer func() { _ = tx.Rollback() }() // nothing was written
+		run, err := readRun(ctx, tx, runID)
+		if err != nil {
+			return err
 		}
-		return err
-	}); err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // nothing was written
-	return f(&sqliteView{ctx: ctx, tx: tx, run: run})
+		v := &view{ctx: ctx, tx: tx, run: run}
+		own = f(v)
+		if own == nil || v.failure == nil {
+			return nil
+		}
+		return v.failure
+	})
+	return cmp.Or(own, err)
 }
 
-type sqliteView struct {
+// view is a transaction that reads one run.
+type view struct {
 	ctx context.Context
 	tx  *sql.Tx
 	run store.Run
 	// evaluation reads one of them; nil before the first time.
 	evaluation *sql.Stmt
+	// failure is the last error of the database.
+	failure error
 }
 
-func (v *sqliteView) Run() store.Run { return v.run }
-
-func (v *sqliteView) Evaluations(f func(store.Evaluation) error) error {
-	rows, err := v.tx.QueryContext(v.ctx,
-		"SELECT evaluation_id, data FROM evaluations WHERE run_id = ? ORDER BY ordinal", v.run.ID)
-	if err != nil {
-		return err
+// calling makes a function of those that the view calls, and of what reads rows for it: an error of
+// the function is not one of the database.
+func calling[T any](v *view, f func(T) error, read func(f func(T) error) error) error {
+	var own error
+	err := read(func(one T) error {
+		own = f(one)
+		return own
+	})
+	if own == nil && err != nil {
+		v.failure = err
 	}
-	return eachEvaluation(rows, f)
+	return err
+}
+
+// noted notes an error of the database.
+func (v *view) noted(err error) error {
+	if err != nil {
+		v.failure = err
+	}
+	return err
+}
+
+func (v *view) Run() store.Run { return v.run }
+
+func (v *view) Evaluations(f func(store.Evaluation) error) error {
+	return v.evaluations(f, "SELECT evaluation_id, data FROM evaluations WHERE run_id = ? ORDER BY ordinal", v.run.ID)
+}
+
+func (v *view) evaluations(f func(store.Evaluation) error, query string, args ...any) error {
+	return calling(v, f, func(f func(store.Evaluation) error) error {
+		rows, err := v.tx.QueryContext(v.ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		return eachEvaluation(rows, f)
+	})
 }
 
 func eachEvaluation(rows *sql.Rows, f func(store.Evaluation) error) error {
@@ -59,31 +95,28 @@ func eachEvaluation(rows *sql.Rows, f func(store.Evaluation) error) error {
 	})
 }
 
-func (v *sqliteView) Rescorings() ([]store.Rescoring, error) {
+func (v *view) Rescorings() ([]store.Rescoring, error) {
 	rows, err := v.tx.QueryContext(v.ctx, selectRescorings, v.run.ID)
 	if err != nil {
-		return nil, err
+		return nil, v.noted(err)
 	}
-	return scanRescorings(rows)
+	all, err := scanRescorings(rows)
+	return all, v.noted(err)
 }
 
-func (v *sqliteView) RescoredEvaluations(number int, f func(store.Evaluation) error) error {
-	rows, err := v.tx.QueryContext(v.ctx,
+func (v *view) RescoredEvaluations(number int, f func(store.Evaluation) error) error {
+	return v.evaluations(f,
 		"SELECT evaluation_id, data FROM rescored_evaluations WHERE run_id = ? AND number = ?", v.run.ID, number)
-	if err != nil {
-		return err
-	}
-	return eachEvaluation(rows, f)
 }
 
-func (v *sqliteView) Evaluation(rolloutID string, rescoring int) (data json.RawMessage, err error) {
+func (v *view) Evaluation(rolloutID string, rescoring int) (data json.RawMessage, err error) {
 	if v.evaluation == nil {
 		if v.evaluation, err = v.tx.PrepareContext(v.ctx, viewAsked); err != nil {
-			return nil, err
+			return nil, v.noted(err)
 		}
 	}
 	err = v.evaluation.QueryRowContext(v.ctx, rescoring, rolloutID).Scan((*[]byte)(&data))
-	return data, err
+	return data, v.noted(err)
 }
 
 // A view reads rows in the order of rollouts, and none of these queries needs to sort for that.
@@ -109,22 +142,22 @@ const (
 
 // Rollouts reads all rows once, in the order of their rollouts, so that memory and the number of
 // queries do not grow with the run.
-func (v *sqliteView) Rollouts(f func(store.RolloutView) error) error {
-	return v.rollouts(f, ofRun, v.run.ID)
+func (v *view) Rollouts(f func(store.RolloutView) error) error {
+	return calling(v, f, func(f func(store.RolloutView) error) error { return v.rollouts(f, ofRun, v.run.ID) })
 }
 
-func (v *sqliteView) Rollout(rolloutID string) (out store.RolloutView, err error) {
+func (v *view) Rollout(rolloutID string) (out store.RolloutView, err error) {
 	err = v.rollouts(func(o store.RolloutView) error {
 		out = o
 		return nil
 	}, ofRollout, v.run.ID, rolloutID)
-	if err == nil && out.ID == "" {
+	if v.noted(err) == nil && out.ID == "" {
 		err = fmt.Errorf("rollout %s: %w", rolloutID, store.ErrNotFound)
 	}
 	return out, err
 }
 
-func (v *sqliteView) rollouts(f func(store.RolloutView) error, of string, args ...any) error {
+func (v *view) rollouts(f func(store.RolloutView) error, of string, args ...any) error {
 	rows, err := v.tx.QueryContext(v.ctx, viewRollouts+of, args...)
 	if err != nil {
 		return err
@@ -188,7 +221,7 @@ type followers[T any] struct {
 }
 
 func follow[T any](
-	v *sqliteView, scan func(scanner, *int) (T, error), query string, args ...any,
+	v *view, scan func(scanner, *int) (T, error), query string, args ...any,
 ) (*followers[T], error) {
 	rows, err := v.tx.QueryContext(v.ctx, query, args...) //nolint:rowserrcheck // of checks it at the last row
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/store/backend"
+	"github.com/evalrun/evalrun/internal/store/rules"
 )
 
 // runID is the id of every scenario's run.
@@ -48,7 +49,23 @@ type scenario struct {
 	// judged is set where judges are asked, and score is the score of each rollout then.
 	judged bool
 	score  float64
+	// store is what the store is called, if it is not in the folder.
+	store string
 }
+
+// open opens the store of the scenario.
+func (s *scenario) open() *rules.Store {
+	s.t.Helper()
+	st, err := backend.Open(cmp.Or(s.store, filepath.Join(s.dir, ".evalrun")),
+		store.Options{MustExist: true, Files: s.files()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return st
+}
+
+// files is the folder of the files of stores that are no folder.
+func (s *scenario) files() string { return filepath.Join(s.dir, "state", "evalrun", "stores") }
 
 // programs are built once for each set of build tags.
 var programs sync.Map
@@ -199,13 +216,10 @@ func (s *scenario) killed(cmd *exec.Cmd) bool {
 func (s *scenario) violations() (wrong []string) {
 	s.t.Helper()
 	note := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
-	st, err := sqlite.Open(filepath.Join(s.dir, ".evalrun"), store.Options{MustExist: true})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	st := s.open()
 	defer st.Close()
 	ctx := s.t.Context()
-	err = st.Snapshot(ctx, runID, func(v store.View) error {
+	err := st.Snapshot(ctx, runID, func(v store.View) error {
 		if run := v.Run(); !run.Final() || run.Counts.Total != s.total {
 			note("the run is not final or has lost rollouts: %+v", run)
 		}
@@ -222,7 +236,7 @@ func (s *scenario) violations() (wrong []string) {
 		s.t.Fatal(err)
 	}
 	checkEvents(events, s.total, note)
-	s.checkEventLog(events, note)
+	s.checkEventLog(st.Dir(), events, note)
 	switch {
 	case s.called != nil:
 		s.checkCalled(note)
@@ -298,8 +312,8 @@ func checkEvents(events []store.Event, total int, note func(string, ...any)) {
 }
 
 // checkEventLog compares events.jsonl, which all the processes wrote, with the store.
-func (s *scenario) checkEventLog(events []store.Event, note func(string, ...any)) {
-	data, err := os.ReadFile(filepath.Join(s.dir, ".evalrun", "runs", runID, "events.jsonl"))
+func (s *scenario) checkEventLog(dir string, events []store.Event, note func(string, ...any)) {
+	data, err := os.ReadFile(filepath.Join(dir, "runs", runID, "events.jsonl"))
 	if err != nil {
 		note("%v", err)
 		return

@@ -25,6 +25,8 @@ type jobService struct {
 	mesh    fakemesh.Registry
 	// told counts the notifications by their id.
 	told map[string]int
+	// begun, if it is not nil, is told of the first start of each job.
+	begun chan struct{}
 	// slow says that it takes its time.
 	slow atomic.Bool
 }
@@ -71,6 +73,9 @@ func (s *jobService) start(w http.ResponseWriter, r *http.Request, dedup bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.started[in.Key] == 0 && s.begun != nil {
+		s.begun <- struct{}{}
+	}
 	if !dedup || s.started[in.Key] == 0 {
 		s.started[in.Key]++
 	}

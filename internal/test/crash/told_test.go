@@ -6,7 +6,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/store/rules"
 )
 
 // target is the entry notify of an eval set for the service.
@@ -24,7 +24,7 @@ func (s *jobService) tell(w http.ResponseWriter, r *http.Request) {
 
 // checkTold makes sure that every event was told that its target wants to know, or still waits to
 // be: a process that is stopped may be about to tell it.
-func (s *scenario) checkTold(st *sqlite.Store, events []store.Event, note func(string, ...any)) {
+func (s *scenario) checkTold(st *rules.Store, events []store.Event, note func(string, ...any)) {
 	s.t.Helper()
 	if !s.notifies {
 		return
