@@ -283,6 +283,7 @@ func (r *Runner) begin(ctx context.Context, c store.Claim, leftover error) {
 			r.fail(fmt.Errorf("rollout %s (%s): %w", c.RolloutID, c.EvaluationName, err))
 		}
 		r.leases.remove(c.Token)
+		r.o.Store.Forget(store.Tokens{Rollouts: []store.Token{c.Token}})
 		r.triggers.rolloutEnded()
 		r.mu.Lock()
 		r.inFlight--

@@ -114,6 +114,7 @@ func (l *triggerLoop) claimBatches(ctx context.Context, limit int) error {
 		l.r.work.Go(func() {
 			err := l.batches.handle(ctx, c)
 			l.done(c.RunID, "batch "+c.ID, err, func() { delete(l.requests, c.BatchToken) })
+			l.r.o.Store.Forget(store.Tokens{Batches: []store.BatchToken{c.BatchToken}})
 		})
 	}
 	return nil
@@ -142,6 +143,7 @@ func (l *triggerLoop) noteClaimed(claims []store.TriggerClaim, more bool) {
 func (l *triggerLoop) handle(ctx context.Context, c store.TriggerClaim) {
 	err := l.r.guard.handle(ctx, c, l.handler.handle)
 	l.done(c.RunID, "trigger "+c.TriggerID, err, func() { delete(l.triggers, c.TriggerToken) })
+	l.r.o.Store.Forget(store.Tokens{Triggers: []store.TriggerToken{c.TriggerToken}})
 }
 
 // done is called when a claim has been handled. forget removes the claim.

@@ -152,7 +152,8 @@ type Queue interface {
 	// Claim takes up to limit rollouts that can go on, of one run or, if runID is empty, of all.
 	// Those whose holder's lease is void come first. Then come, the longest runnable first, those
 	// never started, those whose wait is over and those whose backoff is over. This process keeps
-	// what it holds, however late it renews.
+	// what it holds, however late it renews, until it says by Forget that its work on it has ended. A
+	// claim whose answer it never got it takes again, as if it had been made now.
 	Claim(ctx context.Context, runID string, limit int) ([]Claim, error)
 	// Release ends a claim as if it had never been made: of a rollout that was claimed in advance
 	// and not begun, or whose evaluators were broken off. The time since the claim counts as
@@ -163,6 +164,9 @@ type Queue interface {
 	// of the rollouts that the process still holds, and of those among them that are to be
 	// cancelled.
 	Renew(ctx context.Context, t Tokens) (held, cancelled []string, err error)
+	// Forget says that this process works no more on what it has claimed. It must not use the tokens
+	// any more: what it still holds of them it may claim again.
+	Forget(t Tokens)
 	// CountFailure counts that evalrun itself has failed with a rollout, and returns how often in a
 	// row that now is, over all processes. The count begins anew with each segment, with the
 	// evaluators, and when the agent has failed in between.

@@ -199,6 +199,53 @@ func TestConnectionsThatAreCut(t *testing.T) {
 	}
 }
 
+// A crash of the server takes the last claims back. A process that works on such a rollout already does
+// not begin it a second time, but others may, and so may the process when its work has ended.
+func TestAClaimThatACrashTookBack(t *testing.T) {
+	dir := t.TempDir()
+	url := at(t, dir)
+	a, b := open(t, url, dir), open(t, url, dir)
+	if _, err := a.CreateRun(t.Context(), planOfOne()); err != nil {
+		t.Fatal(err)
+	}
+	claim := func(s *rules.Store, want int) (c store.Claim) {
+		t.Helper()
+		claims, err := s.Claim(t.Context(), "", 10)
+		if err != nil || len(claims) != want {
+			t.Fatalf("%d claims, want %d: %v", len(claims), want, err)
+		}
+		if want > 0 {
+			c = claims[0]
+		}
+		return c
+	}
+	query(t, url, "CREATE TABLE earlier AS SELECT * FROM rollouts")
+	takeBack := func() {
+		t.Helper()
+		query(t, url, "DELETE FROM rollouts; INSERT INTO rollouts SELECT * FROM earlier")
+	}
+	first := claim(a, 1)
+	takeBack()
+	claim(a, 0)
+	if backlog, err := a.Backlog(t.Context(), ""); err != nil || backlog.Runnable != 0 {
+		t.Errorf("%+v, %v", backlog, err)
+	}
+	if held, _, err := a.Renew(t.Context(), store.Tokens{Rollouts: []store.Token{first.Token}}); err != nil || len(held) != 0 {
+		t.Errorf("it holds %v, %v", held, err)
+	}
+	other := claim(b, 1)
+	if _, err := a.CommitSegment(t.Context(), first.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted}); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("what was taken back is committed: %v", err)
+	}
+	if err := b.Release(t.Context(), other.Token, 0); err != nil {
+		t.Fatal(err)
+	}
+	takeBack()
+	claim(a, 0)
+	a.Forget(store.Tokens{Rollouts: []store.Token{first.Token}})
+	claim(a, 1)
+}
+
 // What an operation was given is the same when its transaction is tried again.
 func TestAnOperationThatIsTriedAgain(t *testing.T) {
 	dir := t.TempDir()

@@ -31,7 +31,7 @@ func (s reader) backlog(ctx context.Context, runID string) (b store.Backlog, err
 	}
 	var next, due, batch, lease, expires sql.NullInt64
 	err = tx.QueryRowContext(ctx, backlogQuery,
-		s.db.now().UnixMicro(), runID, s.db.holder, dead, s.db.machine.Name, s.db.machine.BootID).
+		s.db.now().UnixMicro(), runID, s.db.holder, dead, s.db.machine.Name, s.db.machine.BootID, s.db.working.list()).
 		Scan(&b.Runnable, &b.Delayed, &b.Held, &b.Due, &next, &due, &batch, &lease, &expires)
 	b.NextDue = earliest(next, due, batch, lease, expires)
 	return b, err
@@ -42,7 +42,7 @@ func (s reader) NextDue(ctx context.Context, runID string) (time.Time, error) {
 	var next, due, batch, expires sql.NullInt64
 	machine := s.db.machine
 	err := s.db.read.QueryRowContext(ctx, nextDueQuery,
-		s.db.now().UnixMicro(), runID, s.db.holder, "", machine.Name, machine.BootID).
+		s.db.now().UnixMicro(), runID, s.db.holder, "", machine.Name, machine.BootID, s.db.working.list()).
 		Scan(&next, &due, &batch, &expires)
 	return earliest(next, due, batch, expires), s.db.describe(err, "find what is due next")
 }
@@ -85,28 +85,33 @@ const activityQuery = `SELECT run_id, sum(held), sum(delayed) FROM (
 	UNION ALL SELECT run_id, 0, 1 FROM rollouts WHERE runnable_at > ?1) going_on GROUP BY run_id`
 
 // backlogQuery counts with the conditions of Claim, ClaimTriggers and ClaimBatches. ?1 is now, ?2 a
-// run or empty, ?3 this process, ?4 the dead ones, ?5 and ?6 the name and the boot of this machine.
+// run or empty, ?3 this process, ?4 the dead ones, ?5 and ?6 the name and the boot of this machine,
+// ?7 what this process works on.
 var backlogQuery = func() string {
-	const (
-		ofRun = " AND (?2 = '' OR run_id = ?2)"
-		void  = "(owner <> ?3 AND (lease_until <= ?1 OR owner IN (SELECT value FROM json_each(?4))))"
-		// A trigger of a living process is due when its claim ends. One of this process never is.
-		notMine = "(owner IS NULL OR owner <> ?3)"
-		orphan  = "owner IN (SELECT value FROM json_each(?4))"
+	var (
+		ofRun  = " AND (?2 = '' OR run_id = ?2)"
+		void   = "(owner <> ?3 AND (lease_until <= ?1 OR owner IN (SELECT value FROM json_each(?4))) OR " + forgotten("rollout_id", "?3", "?7") + ")"
+		orphan = "owner IN (SELECT value FROM json_each(?4))"
 	)
 	return fmt.Sprintf(`SELECT
-		(SELECT count(*) FROM rollouts WHERE runnable_at <= ?1%[1]s) + (SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND %[2]s%[1]s),
+		(SELECT count(*) FROM rollouts WHERE runnable_at <= ?1%[1]s AND %[9]s) + (SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND %[2]s%[1]s),
 		(SELECT count(*) FROM rollouts WHERE runnable_at > ?1%[1]s),
 		(SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND NOT %[2]s%[1]s),
 		(SELECT count(*) FROM triggers WHERE due_at <= ?1 AND %[3]s%[1]s AND NOT %[6]s) + (SELECT count(*) FROM triggers WHERE owner IS NOT NULL AND due_at > ?1 AND %[4]s%[1]s AND NOT %[6]s)
-			+ (SELECT count(*) FROM judge_batches WHERE due_at <= ?1 AND %[3]s%[1]s) + (SELECT count(*) FROM judge_batches WHERE owner IS NOT NULL AND due_at > ?1 AND %[4]s%[1]s)
+			+ (SELECT count(*) FROM judge_batches WHERE due_at <= ?1 AND %[8]s%[1]s) + (SELECT count(*) FROM judge_batches WHERE owner IS NOT NULL AND due_at > ?1 AND %[4]s%[1]s)
 			+ (SELECT count(*) FROM judge_batches b WHERE %[5]s AND due_at > ?1%[1]s),
 		(SELECT runnable_at FROM rollouts WHERE runnable_at > ?1%[1]s ORDER BY runnable_at LIMIT 1),
 		(SELECT due_at FROM triggers WHERE due_at > ?1 AND %[3]s AND (owner IS NULL OR NOT %[4]s)%[1]s ORDER BY due_at LIMIT 1),
-		(SELECT due_at FROM judge_batches WHERE due_at > ?1 AND %[3]s AND (owner IS NULL OR NOT %[4]s)%[1]s ORDER BY due_at LIMIT 1),
+		(SELECT due_at FROM judge_batches WHERE due_at > ?1 AND %[8]s AND (owner IS NULL OR NOT %[4]s)%[1]s ORDER BY due_at LIMIT 1),
 		(SELECT min(lease_until) FROM rollouts WHERE owner IS NOT NULL AND owner <> ?3 AND NOT %[2]s%[1]s),
-		%[7]s`, ofRun, void, notMine, orphan, nothingToAdd, elsewhere("", "?5", "?6"), nextExpiry)
+		%[7]s`, ofRun, void, notMine("trigger_id"), orphan, nothingToAdd, elsewhere("", "?5", "?6"), nextExpiry, notMine("batch_id"), notBegun("?7"))
 }()
+
+// notMine is the condition that a row is due when its claim ends. A trigger of a living process is; one
+// that this process works on never is.
+func notMine(column string) string {
+	return "(owner IS NULL OR owner <> ?3 OR " + forgotten(column, "?3", "?7") + ")"
+}
 
 // nextExpiry is the next deadline of a trigger whose job belongs to another machine: it expires
 // here, too.
@@ -117,8 +122,8 @@ var nextExpiry = "(SELECT min(deadline) FROM triggers WHERE machine <> '' AND de
 // nextDueQuery has the parameters of backlogQuery.
 var nextDueQuery = `SELECT
 	(SELECT runnable_at FROM rollouts WHERE runnable_at > ?1 AND (?2 = '' OR run_id = ?2) ORDER BY runnable_at LIMIT 1),
-	(SELECT due_at FROM triggers WHERE due_at > ?1 AND (owner IS NULL OR owner <> ?3) AND (?2 = '' OR run_id = ?2) ORDER BY due_at LIMIT 1),
-	(SELECT due_at FROM judge_batches WHERE due_at > ?1 AND (owner IS NULL OR owner <> ?3) AND (?2 = '' OR run_id = ?2) ORDER BY due_at LIMIT 1),
+	(SELECT due_at FROM triggers WHERE due_at > ?1 AND ` + notMine("trigger_id") + ` AND (?2 = '' OR run_id = ?2) ORDER BY due_at LIMIT 1),
+	(SELECT due_at FROM judge_batches WHERE due_at > ?1 AND ` + notMine("batch_id") + ` AND (?2 = '' OR run_id = ?2) ORDER BY due_at LIMIT 1),
 	` + nextExpiry
 
 // deadOwners returns, as a JSON array, the holders of something whose process is certainly gone.

@@ -110,10 +110,10 @@ func (rows batchRows) due(runID string, limit int) (out []dueBatch, err error) {
 	}
 	for _, where := range []string{
 		"WHERE b.owner IN (SELECT value FROM json_each(?1)) AND b.due_at > ?2 AND (?3 = '' OR b.run_id = ?3) AND b.owner <> ?4 LIMIT ?5",
-		"WHERE b.due_at <= ?2 AND (b.owner IS NULL OR b.owner <> ?4) AND (?3 = '' OR b.run_id = ?3) AND ?1 <> '' ORDER BY b.due_at LIMIT ?5",
+		"WHERE b.due_at <= ?2 AND (b.owner IS NULL OR b.owner <> ?4 OR " + forgotten("b.batch_id", "?4", "?6") + ") AND (?3 = '' OR b.run_id = ?3) AND ?1 <> '' ORDER BY b.due_at LIMIT ?5",
 		"WHERE " + nothingToAdd + " AND b.due_at > ?2 AND (?3 = '' OR b.run_id = ?3) AND ?1 <> '' AND ?4 <> '' LIMIT ?5",
 	} {
-		found, err := rows.list(where, dead, rows.tx.now, runID, rows.tx.db.holder, limit-len(out))
+		found, err := rows.list(where, dead, rows.tx.now, runID, rows.tx.db.holder, limit-len(out), rows.tx.db.working.list())
 		if out = append(out, found...); err != nil || len(out) >= limit {
 			return out, err
 		}
@@ -177,8 +177,14 @@ func (s batches) ClaimBatches(ctx context.Context, runID string, limit int) (cla
 	if limit <= 0 {
 		return nil, nil
 	}
-	err = s.db.writeOp(ctx, "claim batches", func(w *write) error {
+	forget := func() {
+		for _, c := range claims {
+			s.db.working.end(c.ID, c.Fence)
+		}
 		claims = nil
+	}
+	err = s.db.writeOp(ctx, "claim batches", func(w *write) error {
+		forget() // it is tried again
 		due, err := w.batches.due(runID, limit)
 		if err != nil || len(due) == 0 {
 			return err
@@ -193,10 +199,14 @@ func (s batches) ClaimBatches(ctx context.Context, runID string, limit int) (cla
 			}
 			if ok {
 				claims = append(claims, c)
+				s.db.working.begin(c.ID, c.Fence)
 			}
 		}
 		return nil
 	})
+	if err != nil {
+		forget()
+	}
 	return claims, err
 }
 

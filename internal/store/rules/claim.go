@@ -20,12 +20,14 @@ type segments struct {
 
 // claimable finds rollouts to claim. Those that a process left behind come first, then those that
 // have been runnable longest. A lease of this process is not void for itself: it goes on when it
-// can renew again.
+// can renew again. But what it does not know of it takes again at once. What it works on although the
+// claim was taken back it leaves alone.
 func (s segments) claimable(runID string, limit int) (ids []string, err error) {
 	dead, err := s.holders.dead("rollouts")
 	if err != nil {
 		return nil, err
 	}
+	working := s.tx.db.working.list()
 	add := func(r scanner) error {
 		var id string
 		err := r.Scan(&id)
@@ -33,14 +35,21 @@ func (s segments) claimable(runID string, limit int) (ids []string, err error) {
 		return err
 	}
 	if err := s.tx.rows(add, `SELECT rollout_id FROM rollouts
-		WHERE owner IS NOT NULL AND owner <> ?1 AND (lease_until <= ?2 OR owner IN (SELECT value FROM json_each(?3))) AND (?4 = '' OR run_id = ?4)
+		WHERE owner IS NOT NULL AND (owner <> ?1 AND (lease_until <= ?2 OR owner IN (SELECT value FROM json_each(?3)))
+			OR `+forgotten("rollout_id", "?1", "?6")+`) AND (?4 = '' OR run_id = ?4)
 		ORDER BY renewed_at, ordinal, run_id LIMIT ?5`,
-		s.tx.db.holder, s.tx.now, dead, runID, limit); err != nil || len(ids) == limit {
+		s.tx.db.holder, s.tx.now, dead, runID, limit, working); err != nil || len(ids) == limit {
 		return ids, err
 	}
 	err = s.tx.rows(add, `SELECT rollout_id FROM rollouts WHERE runnable_at <= ?1 AND (?2 = '' OR run_id = ?2)
-		ORDER BY runnable_at, ordinal, run_id LIMIT ?3`, s.tx.now, runID, limit-len(ids))
+		AND `+notBegun("?4")+` ORDER BY runnable_at, ordinal, run_id LIMIT ?3`, s.tx.now, runID, limit-len(ids), working)
 	return ids, err
+}
+
+// notBegun is the condition that this process does not work already on a rollout that can be claimed,
+// by a claim of the list working that was taken back.
+func notBegun(working string) string {
+	return "rollout_id || ' ' || (fence + 1) NOT IN (SELECT value FROM json_each(" + working + "))"
 }
 
 // claim begins the next segment of a rollout, or repeats the last one, or goes on with its
@@ -55,7 +64,13 @@ func (s segments) claim(id string) (c store.Claim, err error) {
 	if err != nil {
 		return c, err
 	}
-	c.RolloutID, c.TakenOver = id, owner.Valid
+	lost := owner.String == s.tx.db.holder // the answer to an earlier claim
+	c.RolloutID, c.TakenOver = id, owner.Valid && !lost
+	if lost {
+		if _, err := s.rollouts.countAs("queued", before, s.tx.now-before.StateSince.UnixMicro()); err != nil {
+			return c, err
+		}
+	}
 	if c.TakenOver {
 		if err := s.rollouts.takeOver(before); err != nil {
 			return c, err
@@ -65,6 +80,8 @@ func (s segments) claim(id string) (c store.Claim, err error) {
 	switch {
 	case before.State == eval.StateEvaluating, before.State == eval.StateScoring:
 		state, attempt = eval.StateEvaluating, before.Attempt
+	case lost:
+		attempt, c.Repeats = before.Attempt, before.Attempt > 1
 	case before.State == eval.StateSuspended, before.Segment == 0:
 		segment, attempt, failures = segment+1, 1, 0
 	default:
@@ -105,6 +122,9 @@ func (s segments) claim(id string) (c store.Claim, err error) {
 			"WHERE t.rollout_id = ? AND t.taken_by = ? ORDER BY t.id", id, segment); err != nil {
 			return c, err
 		}
+	}
+	if lost {
+		return c, s.tx.touch(c.RunID) // it was announced by the claim whose answer was lost
 	}
 	return c, s.claimedEvent(c)
 }

@@ -68,6 +68,7 @@ type db struct {
 	commit  *committer
 	changes *changes
 	wake    chan store.WakeUp
+	working *working
 
 	// queries are statements of the pool that are prepared once, because they run all the time.
 	queries sync.Map
@@ -120,7 +121,7 @@ func Defaults(opts store.Options) store.Options {
 func New(over Database, opts store.Options) *Store {
 	d := &db{
 		Database: over, read: over.Reader(), holder: uuid.NewString(), machine: *opts.Machine, process: *opts.Process,
-		lease: opts.Lease, now: opts.Now, wake: make(chan store.WakeUp, 1),
+		lease: opts.Lease, now: opts.Now, wake: make(chan store.WakeUp, 1), working: newWorking(),
 	}
 	d.changes = newChanges(over.HasChanged)
 	d.commit = startCommitter(d)

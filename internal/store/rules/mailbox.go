@@ -19,8 +19,14 @@ func (s mailbox) ClaimTriggers(ctx context.Context, runID string, limit int) (cl
 	if err := s.db.InPlace(); err != nil {
 		return nil, err
 	}
-	err = s.db.writeOp(ctx, "claim triggers", func(w *write) error {
+	forget := func() {
+		for _, c := range claims {
+			s.db.working.end(c.TriggerID, c.Fence)
+		}
 		claims = nil
+	}
+	err = s.db.writeOp(ctx, "claim triggers", func(w *write) error {
+		forget() // it is tried again
 		due, err := w.triggers.due(runID, limit)
 		if err != nil || len(due) == 0 {
 			return err
@@ -34,13 +40,14 @@ func (s mailbox) ClaimTriggers(ctx context.Context, runID string, limit int) (cl
 				return fmt.Errorf("claiming trigger %s: %w", g.ID, err)
 			}
 			claims = append(claims, c)
+			s.db.working.begin(c.TriggerID, c.Fence)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		forget()
 	}
-	return claims, nil
+	return claims, err
 }
 
 // TriggerStarted implements Mailbox.

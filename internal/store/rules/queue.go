@@ -22,8 +22,14 @@ func (s queue) Claim(ctx context.Context, runID string, limit int) (claims []sto
 	if err := s.db.InPlace(); err != nil {
 		return nil, err
 	}
-	err = s.db.writeRelaxed(ctx, "claim rollouts", func(w *write) error {
+	forget := func() {
+		for _, c := range claims {
+			s.db.working.end(c.RolloutID, c.Fence)
+		}
 		claims = nil
+	}
+	err = s.db.writeRelaxed(ctx, "claim rollouts", func(w *write) error {
+		forget() // it is tried again
 		ids, err := w.segments.claimable(runID, limit)
 		if err != nil || len(ids) == 0 {
 			return err
@@ -37,13 +43,14 @@ func (s queue) Claim(ctx context.Context, runID string, limit int) (claims []sto
 				return fmt.Errorf("claiming rollout %s: %w", id, err)
 			}
 			claims = append(claims, c)
+			s.db.working.begin(c.RolloutID, c.Fence)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		forget()
 	}
-	return claims, nil
+	return claims, err
 }
 
 // Release implements Queue.
@@ -114,8 +121,7 @@ func claimed(column string) string {
 func tokens[T any](all []T, parts func(T) (id string, fence int64)) string {
 	var out []string
 	for _, t := range all {
-		id, fence := parts(t)
-		out = append(out, fmt.Sprintf("%s %d", id, fence))
+		out = append(out, claimName(parts(t)))
 	}
 	return list(out)
 }

@@ -80,7 +80,7 @@ func (rows triggerRows) due(runID string, limit int) ([]store.Trigger, error) {
 	}
 	machine := rows.tx.db.machine
 	here := " AND NOT " + elsewhere("t.", "?6", "?7")
-	args := []any{rows.tx.now, dead, runID, limit, rows.tx.db.holder, machine.Name, machine.BootID}
+	args := []any{rows.tx.now, dead, runID, limit, rows.tx.db.holder, machine.Name, machine.BootID, rows.tx.db.working.list()}
 	var left []store.Trigger
 	if dead != "[]" {
 		if left, err = rows.list(
@@ -92,8 +92,8 @@ func (rows triggerRows) due(runID string, limit int) ([]store.Trigger, error) {
 	}
 	args[3] = limit - len(left)
 	due, err := rows.list(
-		`WHERE t.due_at <= ?1 AND (t.owner IS NULL OR t.owner <> ?5 AND t.owner NOT IN (SELECT value FROM json_each(?2)))
-		AND (?3 = '' OR t.run_id = ?3)`+here+" ORDER BY t.due_at LIMIT ?4", args...)
+		`WHERE t.due_at <= ?1 AND (t.owner IS NULL OR t.owner <> ?5 AND t.owner NOT IN (SELECT value FROM json_each(?2))
+			OR `+forgotten("t.trigger_id", "?5", "?8")+`) AND (?3 = '' OR t.run_id = ?3)`+here+" ORDER BY t.due_at LIMIT ?4", args...)
 	return append(left, due...), err
 }
 

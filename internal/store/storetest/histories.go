@@ -19,7 +19,7 @@ func historySpecs(s *suite) {
 	}
 	for seed := range n {
 		s.spec(fmt.Sprintf("history %d", seed), func(w *world) {
-			ops := history(rand.New(rand.NewPCG(uint64(seed), 11)), 80)
+			ops := history(rand.New(rand.NewPCG(uint64(seed), 12)), 80)
 			err := play(w, ops)
 			if err == nil {
 				return
@@ -58,7 +58,7 @@ func (o op) String() string {
 var kinds = []string{
 	"claim", "claim", "claim", "commit", "commit", "commit", "commit", "commit", "result", "score", "score", "finish",
 	"deliver", "deliver", "deliver", "deliverKey", "claimTriggers", "claimTriggers", "started", "pending", "failed",
-	"answered", "cancel", "renew", "advance", "advance"}
+	"answered", "cancel", "renew", "forget", "advance", "advance"}
 
 func history(r *rand.Rand, n int) []op {
 	ops := make([]op, n)

@@ -92,6 +92,46 @@ func leaseSpecs(s *suite) {
 		equal(w, "held", len(held), 0)
 	})
 
+	s.spec("a claim whose answer was lost is taken again by the process itself, as if it were the first", func(w *world) {
+		// given a rollout that was resumed, of which the process knows nothing
+		runID, rolloutID := w.suspended(list(external("i")))
+		w.deliver(w.a, payload(store.TriggerID(rolloutID, "i", 0, 0), `1`))
+		lost := w.claim(w.a)
+		w.a.Forget(store.Tokens{Rollouts: []store.Token{lost.Token}})
+		w.advance(time.Second)
+		b, err := w.a.Backlog(w.ctx, "")
+		w.must(err)
+		equal(w, "runnable", b.Runnable, 1)
+		events := len(w.events(runID))
+		// when it claims again
+		w.claimsNothing(w.another())
+		c := w.claim(w.a)
+		// then it is the same attempt, and nobody counts the time in between as work
+		equal(w, "segment and attempt", [2]int{c.Segment, c.Attempt}, [2]int{2, 1})
+		equal(w, "deliveries", payloads(c), map[string]string{"i": "successful 1"})
+		equal(w, "taken over, repeats", [2]bool{c.TakenOver, c.Repeats}, [2]bool{})
+		equal(w, "fence", c.Fence, lost.Fence+1)
+		equal(w, "clocks", c.Clocks, store.Clocks{Queued: time.Second})
+		equal(w, "events", len(w.events(runID)), events)
+		_, err = w.a.CommitSegment(w.ctx, lost.Token, completed)
+		w.refused("the claim whose answer was lost", err, store.ErrFenced)
+		w.commit(w.a, c, completed)
+	})
+
+	s.spec("a trigger whose claim was lost is due for the process itself when the claim ends", func(w *world) {
+		w.suspended(list(polled("i", time.Time{})))
+		lost := w.claimTrigger(w.a)
+		w.a.Forget(store.Tokens{Triggers: []store.TriggerToken{lost.TriggerToken}})
+		w.noTriggerDue(w.a)
+		w.advance(lease)
+		b, err := w.a.Backlog(w.ctx, "")
+		w.must(err)
+		equal(w, "due", b.Due, 1)
+		again := w.claimTrigger(w.a)
+		w.refused("the lost claim", w.a.TriggerPending(w.ctx, lost.TriggerToken, time.Second), store.ErrFenced)
+		w.must(w.a.TriggerPending(w.ctx, again.TriggerToken, time.Second))
+	})
+
 	s.spec("a claim that its holder does not name, because it never got the answer with it, runs out", func(w *world) {
 		// given a process that knows of one of its claims of each kind
 		_, rollouts := w.create(2)

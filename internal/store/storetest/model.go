@@ -42,7 +42,9 @@ type modelRollout struct {
 	cancelled                               bool
 	holder                                  int
 	fence                                   int64
-	lease                                   time.Time
+	// forgotten says that the holder does not know of its claim.
+	forgotten bool
+	lease     time.Time
 	// runnable is zero if it is not.
 	runnable time.Time
 }
@@ -60,6 +62,7 @@ type modelTrigger struct {
 	checked, cancel, overdue bool
 	takenBy                  int
 	holder                   int
+	forgotten                bool
 	fence                    int64
 	due, deadline            time.Time
 	status                   store.Status
@@ -87,7 +90,7 @@ func isDue(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
 
 func (m *model) claimable(s int) (out []*modelRollout) {
 	for _, o := range m.rollouts {
-		if m.isVoid(o.holder, s, o.lease) || isDue(o.runnable, m.now) {
+		if m.isVoid(o.holder, s, o.lease) || o.holder == s && o.forgotten || isDue(o.runnable, m.now) {
 			out = append(out, o)
 		}
 	}
@@ -98,6 +101,7 @@ func (m *model) claim(o *modelRollout, s int) {
 	switch {
 	case o.state == eval.StateEvaluating, o.state == eval.StateScoring:
 		o.state = eval.StateEvaluating
+	case o.holder == s: // it is the same attempt
 	case o.state == eval.StateSuspended, o.segment == 0:
 		o.segment++
 		o.attempt, o.failures = 1, 0
@@ -111,7 +115,7 @@ func (m *model) claim(o *modelRollout, s int) {
 		o.attempt++
 		o.state = eval.StateRunning
 	}
-	o.holder, o.lease, o.runnable = s, m.now.Add(lease), time.Time{}
+	o.holder, o.forgotten, o.lease, o.runnable = s, false, m.now.Add(lease), time.Time{}
 	o.fence++
 }
 
@@ -209,7 +213,7 @@ func earlier(a, b time.Time) time.Time {
 func (m *model) backlog(s int) (b store.Backlog) {
 	for _, o := range m.rollouts {
 		switch {
-		case m.isVoid(o.holder, s, o.lease), isDue(o.runnable, m.now):
+		case m.isVoid(o.holder, s, o.lease), o.holder == s && o.forgotten, isDue(o.runnable, m.now):
 			b.Runnable++
 		case o.holder != nobody:
 			b.Held++
@@ -223,7 +227,7 @@ func (m *model) backlog(s int) (b store.Backlog) {
 	}
 	b.Due = len(m.dueTriggers(s))
 	for _, g := range m.triggers {
-		if g.holder != s && g.holder != m.dead && g.due.After(m.now) {
+		if (g.holder != s && g.holder != m.dead || g.holder == s && g.forgotten) && g.due.After(m.now) {
 			b.NextDue = earlier(b.NextDue, g.due)
 		}
 	}

@@ -76,7 +76,7 @@ func (m *model) changed(o *modelRollout, interrupt string, end store.SegmentEnd)
 
 func (m *model) dueTriggers(s int) (out []*modelTrigger) {
 	for _, g := range m.triggers {
-		if g.holder != s && (isDue(g.due, m.now) || g.holder == m.dead) {
+		if g.holder != s && (isDue(g.due, m.now) || g.holder == m.dead) || g.holder == s && g.forgotten && isDue(g.due, m.now) {
 			out = append(out, g)
 		}
 	}
@@ -99,7 +99,7 @@ func (m *model) claimTrigger(g *modelTrigger, s int) store.Action {
 	case g.state == store.TriggerIntended:
 		action, g.state = store.ActionStart, store.TriggerStarting
 	}
-	g.holder, g.due = s, m.now.Add(lease)
+	g.holder, g.forgotten, g.due = s, false, m.now.Add(lease)
 	g.fence++
 	return action
 }

@@ -101,6 +101,8 @@ func (p *player) apply(o op) error {
 		return p.applyCancel(s, p.model.rollouts[o.a%len(p.model.rollouts)])
 	case "renew":
 		return p.applyRenew(s, o)
+	case "forget":
+		return p.applyForget(s, o)
 	}
 	d := time.Duration(o.a%40) * time.Second
 	if o.b%40 == 0 {

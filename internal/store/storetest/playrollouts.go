@@ -25,7 +25,7 @@ func (p *player) applyClaim(s Store, o op) error {
 		if i < 0 {
 			return fmt.Errorf("rollout %s cannot be claimed", c.RolloutID)
 		}
-		takenOver := want[i].holder != nobody
+		takenOver := want[i].holder != nobody && want[i].holder != o.store
 		p.model.claim(want[i], o.store)
 		var deliveries []string
 		taken := p.model.taken(want[i])
@@ -172,6 +172,34 @@ func (p *player) applyCancel(s Store, r *modelRollout) error {
 	if n, err := s.Cancel(p.w.ctx, r.id); err != nil || n != want {
 		return fmt.Errorf("%d cancelled, want %d: %w", n, want, err)
 	}
+	return nil
+}
+
+// applyForget makes a store forget some of the claims that any store has ever had, as if it had never
+// got the answer with them.
+func (p *player) applyForget(s Store, o op) error {
+	var tokens store.Tokens
+	for i, c := range p.claims {
+		if (i+o.a)%3 == 0 {
+			tokens.Rollouts = append(tokens.Rollouts, c.token)
+			for _, r := range p.model.rollouts {
+				if r.id == c.token.RolloutID && r.fence == c.token.Fence && r.holder == o.store {
+					r.forgotten = true
+				}
+			}
+		}
+	}
+	for i, c := range p.triggerClaims {
+		if (i+o.b)%3 == 0 {
+			tokens.Triggers = append(tokens.Triggers, c.token)
+			for _, g := range p.model.triggers {
+				if g.id == c.token.TriggerID && g.fence == c.token.Fence && g.holder == o.store {
+					g.forgotten = true
+				}
+			}
+		}
+	}
+	s.Forget(tokens)
 	return nil
 }
 
