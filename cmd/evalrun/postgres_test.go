@@ -23,7 +23,7 @@ func TestScriptsInPostgres(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scripts := []string{"testdata/postgres/postgres.txt"}
+	scripts := []string{"testdata/postgres/postgres.txt", "testdata/postgres/empty.txt"}
 	for _, name := range []string{
 		"approve", "cancel", "cancel-killed", "deliver", "epochs", "events", "executor", "executor-once", "interrupt", "jobs",
 		"jobs-server", "retry", "scoring", "serve", "shared", "siblings", "suspend", "suspend-timeout",
@@ -43,6 +43,9 @@ func TestScriptsInPostgres(t *testing.T) {
 		u.User = url.UserPassword(u.User.Username(), "correct-horse-battery") // the server asks for none
 		// The value of a variable that is named like a secret would be hidden anyway.
 		env.Setenv("SAME_STORE", u.String())
+		q.Set("search_path", "none")
+		u.RawQuery = q.Encode()
+		env.Setenv("EMPTY_STORE", u.String())
 		// The scripts look for files of runs where a store in a folder has them.
 		return errors.Join(os.Symlink(s.Dir(), filepath.Join(env.WorkDir, ".evalrun")), s.Close())
 	})

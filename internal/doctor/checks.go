@@ -21,7 +21,7 @@ func (o Options) checks() []check {
 	list := []check{
 		{name: "store", needed: true, look: func(context.Context) (string, error) { return o.Open() },
 			means: "no run can be started or resumed here",
-			mend:  "name another store with --store or EVALRUN_STORE, or mend the folder's rights"},
+			mend:  "name another store with --store or EVALRUN_STORE, or mend the rights of its folder or user"},
 		{name: "free space", needed: true, look: o.space,
 			means: "a run ends with an error when the file system of the store is full",
 			mend:  "evalrun prune, evalrun images gc, or a store on another disk"},
