@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -18,12 +19,18 @@ func executorCommand(g *globals) *cobra.Command {
 	var w workFlags
 	var o runner.ExecuteOptions
 	var once onceFlags
+	var drain time.Duration
 	cmd := &cobra.Command{
 		Use:     "executor",
 		Aliases: []string{"worker"},
 		Short:   "Watch all runs of the store and resume them; --once for cron and serverless",
 		Long: `Watch the suspended rollouts of all runs, resume each one as soon as its results are there, and keep
 the results documents in the store up to date. It uses next to no CPU while nothing is due.
+
+SIGTERM and Ctrl-C let the running agents finish, and start no others. With --drain they may go on
+for at most this time: then they are ended, and whatever process claims their rollouts next repeats
+their segments, at once and without counting that as a failure. Give it less than the time after
+which the process is killed, such as terminationGracePeriodSeconds of Kubernetes.
 
 With --once it asks every source once, resumes what can be resumed, and ends. It says the verdict on
 each run that has ended meanwhile; with --exit-code that is its exit code, too. --json lists these
@@ -35,6 +42,9 @@ run at the end of the time are ended, and the next call repeats their segments.`
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			judging, err := w.options()
+			if drain < 0 {
+				err = errors.Join(err, usageError("--drain %s: expected a time of at least 0", drain))
+			}
 			if err := errors.Join(once.check(cmd, o.Once), err, w.refuseInputs()); err != nil {
 				return err
 			}
@@ -45,7 +55,7 @@ run at the end of the time are ended, and the next call repeats their segments.`
 			o.Telemetry, judging.Variables = judging.Telemetry, o.Variables
 			return g.withStore(cmd, false, func(s *runner.Store) error {
 				var of worked
-				left, err := w.execute(cmd, g, s, o, once.maxTime, of.event)
+				left, err := w.execute(cmd, g, s, o, once.maxTime, drain, of.event)
 				if err != nil || !o.Once {
 					return err
 				}
@@ -58,11 +68,14 @@ run at the end of the time are ended, and the next call repeats their segments.`
 	w.registerAccept(cmd)
 	once.register(cmd)
 	cmd.Flags().BoolVar(&o.Once, "once", false, "ask every source once, resume what can be resumed, and end")
+	cmd.Flags().DurationVar(&drain, "drain", 0,
+		"after SIGTERM or Ctrl-C, let the running agents go on for at most `DURATION`, such as 5m; 0: until they finish")
 	return cmd
 }
 
-// execute works on the runs of the store, and with maxTime as a tick.
-func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o runner.ExecuteOptions, maxTime time.Duration,
+// execute works on the runs of the store, and with maxTime as a tick. Agents that still run drainTime
+// after the first signal are ended, if it is not zero.
+func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o runner.ExecuteOptions, maxTime, drainTime time.Duration,
 	seen func(schemas.Event)) (left runner.Ticked, err error) {
 	out, err := w.newOutput(cmd, g, s, o.Variables)
 	if err != nil {
@@ -81,6 +94,24 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o r
 	ctx, drain, stop := out.endOnSignals(cmd.Context(), "stopping: letting the running agents finish; once more ends them",
 		"")
 	defer stop()
+	if drainTime > 0 {
+		drained, end := context.WithCancel(ctx)
+		defer end()
+		ctx = drained
+		go func() {
+			select {
+			case <-drain:
+			case <-drained.Done():
+				return
+			}
+			select {
+			case <-time.After(drainTime):
+				out.say(fmt.Sprintf("ending the agents that still run after %s; others repeat their segments", drainTime))
+				end()
+			case <-drained.Done():
+			}
+		}()
+	}
 	o.Drain, o.Notice, o.Log = drain, out.say, out
 	o.Events = func(e schemas.Event) {
 		seen(e)

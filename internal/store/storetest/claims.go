@@ -97,6 +97,43 @@ func claimSpecs(s *suite) {
 		equal(w, "claims", ids(claims), []string{first[0], second[0]})
 	})
 
+	s.spec("of commits at once those are refused whose rollout was taken over, and no others", func(w *world) {
+		// given fifty claims of one process, of which another process has taken three over
+		const n, late = 50, 3
+		_, _ = w.create(n)
+		b := w.another()
+		claims, err := w.a.Claim(w.ctx, "", n)
+		w.must(err)
+		w.advance(lease - time.Second)
+		w.renew(w.a, claims[late:])
+		w.advance(time.Second)
+		taken, err := b.Claim(w.ctx, "", n)
+		w.must(err)
+		equal(w, "taken over", len(taken), late)
+		// when both commit at once, in opposite order
+		errs := make([]error, n)
+		var group sync.WaitGroup
+		for i, c := range claims {
+			group.Go(func() { _, errs[i] = w.a.CommitSegment(w.ctx, c.Token, completed) })
+		}
+		for _, c := range taken {
+			group.Go(func() {
+				if _, err := b.CommitSegment(w.ctx, c.Token, completed); err != nil {
+					w.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		// then only the late ones are refused
+		for i, err := range errs {
+			if i < late {
+				w.refused("a late commit", err, store.ErrFenced)
+			} else {
+				w.must(err)
+			}
+		}
+	})
+
 	s.spec("no rollout is claimed twice by those who claim at once", func(w *world) {
 		const n = 30
 		_, _ = w.create(n)
