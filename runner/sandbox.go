@@ -27,8 +27,7 @@ const (
 	IsolationProcess = sandbox.IsolationProcess
 	// IsolationPodman runs tasks in containers of podman, which have the root of their images.
 	IsolationPodman = sandbox.IsolationPodman
-	// IsolationDocker runs tasks in containers of the Docker daemon that DOCKER_HOST names, with the
-	// agents that need nothing of this machine.
+	// IsolationDocker runs tasks in containers of the Docker daemon that DOCKER_HOST names.
 	IsolationDocker = sandbox.IsolationDocker
 )
 
@@ -66,12 +65,8 @@ func (o SandboxOptions) others() string {
 func (o SandboxOptions) capabilities() tasks.Capabilities {
 	isolated := o.others() != IsolationProcess
 	can := tasks.Capabilities{NoNetwork: isolated, FileTree: isolated}
-	if o.isolation() == IsolationPodman {
+	if o.isolation() == IsolationPodman || o.isolation() == IsolationDocker {
 		can.Images, can.Containers = true, true
-		return can
-	}
-	if o.isolation() == IsolationDocker {
-		can.Images, can.Containers, can.Alone = true, true, true
 		return can
 	}
 	can.NoImages = "that takes --isolation image"
@@ -142,13 +137,17 @@ func (o SandboxOptions) checkAgents(agents []agent.Entry) error {
 		return nil
 	}
 	for _, a := range agents {
-		if n := a.Needs(); n.Sandbox && !n.Task {
-			return inputError("--isolation docker: the agent %q needs a home, programs or a way to its model there, and gets none; only oracle and nop run there, and --isolation image or podman runs it",
-				a.Name)
+		if n := a.Needs(); !n.Sandbox || n.Task {
+			continue
 		}
-	}
-	if o.MCPConfig != "" {
-		return inputError("--isolation docker: --mcp-config has no effect in a container of a Docker daemon; --isolation image or podman gives agents MCP servers")
+		daemon, err := container.OpenDaemon(context.Background())
+		if err == nil {
+			err = daemon.CanEquip()
+		}
+		if err != nil {
+			return inputError("--isolation: %w", lacking(err))
+		}
+		break
 	}
 	return nil
 }

@@ -27,9 +27,6 @@ type Capabilities struct {
 	Containers bool
 	// Services: the services of a compose file run beside the task's container, which Containers says.
 	Services bool
-	// Alone: nothing of this machine can be reached from there, neither an allowlist's proxy nor MCP
-	// servers.
-	Alone bool
 	// NoServices says why they do not, although they could in another isolation or on another machine.
 	NoServices string
 }
@@ -65,9 +62,6 @@ func (t *Task) Gaps(can Capabilities) []Gap {
 		g.verifier(key+".verifier", &c.Steps[i].Verifier)
 		g.artifacts(key+".artifacts", c.Steps[i].Artifacts)
 	}
-	if g.can.Alone && len(c.Environment.MCPServers) > 0 {
-		g.add("environment.mcp_servers", "no MCP servers are given to agents in a container of a Docker daemon; --isolation image or podman gives them")
-	}
 	g.folders(t)
 	g.images(t)
 	g.files(t)
@@ -85,11 +79,8 @@ func (g *gaps) add(key, format string, args ...any) {
 }
 
 func (g *gaps) network(key string, n Network) {
-	switch {
-	case (n.NetworkMode == NetworkNone || n.NetworkMode == NetworkAllowlist) && !g.can.NoNetwork:
+	if (n.NetworkMode == NetworkNone || n.NetworkMode == NetworkAllowlist) && !g.can.NoNetwork {
 		g.add(key+".network_mode", "processes cannot be kept off the network without isolation")
-	case n.NetworkMode == NetworkAllowlist && g.can.Alone:
-		g.add(key+".network_mode", "an allowlist cannot be kept in a container of a Docker daemon, which cannot reach evalrun's proxy; --isolation image or podman keeps it")
 	}
 }
 

@@ -122,6 +122,9 @@ type Remote struct {
 	id      string // empty while there is none
 	network string
 	places  []sandbox.Bind
+	// equipped says that evalrun's own program is in the container.
+	equipped bool
+	bridge   *bridge // nil while there is none
 }
 
 // NewRemote describes a container that is yet to be made.
@@ -207,34 +210,116 @@ func (l Limits) hostConfig() docker.HostConfig {
 }
 
 // Enter implements [sandbox.Remote].
-func (r *Remote) Enter(cfg *sandbox.Config) ([]string, error) {
+func (r *Remote) Enter(cfg *sandbox.Config) (sandbox.RemoteProgram, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ctx, cancel := withinTime()
 	defer cancel()
+	if err := r.enter(ctx, cfg); err != nil {
+		return sandbox.RemoteProgram{}, errors.Join(err, r.closeBridge())
+	}
+	return sandbox.RemoteProgram{Command: []string{r.spec.Executable, execCommand, r.daemon.Host(), r.id},
+		Connect: []string{sandbox.InsideExecutable, insideCommand, insideConnect},
+		Await:   []string{sandbox.InsideExecutable, insideCommand, insideAwait}}, nil
+}
+
+func (r *Remote) enter(ctx context.Context, cfg *sandbox.Config) error {
 	network := r.daemon.network(cfg.Network)
+	needs := len(cfg.Forwards)+len(cfg.Exposes)+len(cfg.Spawns)+len(cfg.Own) > 0
+	if needs && network == NetworkHost {
+		return fault.New(fault.NotRunnable,
+			"the Docker daemon has no network of its own (bridge), so a container with a network has no loopback of its own, on which the agent could reach evalrun; start the daemon with its bridge, or give the task no network")
+	}
 	if err := r.create(ctx, network); err != nil {
-		return nil, err
+		return err
 	}
 	if r.network != network {
 		if err := r.daemon.Move(ctx, r.id, r.network, network); err != nil {
-			return nil, fmt.Errorf("change the network of the container: %w", err)
+			return fmt.Errorf("change the network of the container: %w", err)
 		}
 		r.network = network
 	}
 	if err := r.daemon.Start(ctx, r.id); err != nil {
-		return nil, fmt.Errorf("start the container, whose image needs /bin/sh: %w", err)
+		return fmt.Errorf("start the container, whose image needs /bin/sh: %w", err)
 	}
 	if err := r.clear(ctx); err != nil {
-		return nil, err
+		return err
+	}
+	if needs {
+		if err := r.equip(ctx); err != nil {
+			return err
+		}
+	}
+	owner, err := r.ownerOf(ctx, cfg)
+	if err != nil {
+		return err
 	}
 	for _, b := range cfg.Binds {
-		if err := r.put(ctx, b.Host, b.Inside); err != nil {
-			return nil, err
+		own := docker.Root
+		if slices.Contains(cfg.Own, b.Inside) {
+			own = owner
+		}
+		if err := r.put(ctx, b.Host, b.Inside, own); err != nil {
+			return err
 		}
 	}
 	r.places = slices.Clone(cfg.Binds)
-	return []string{r.spec.Executable, execCommand, r.daemon.Host(), r.id}, nil
+	if len(cfg.Forwards) > 0 {
+		r.bridge, err = r.openBridge(ctx, cfg.Forwards)
+	}
+	return err
+}
+
+// equip puts evalrun's own program into the container, which opens ways to this machine there.
+func (r *Remote) equip(ctx context.Context) error {
+	if r.equipped {
+		return nil
+	}
+	if err := r.daemon.CanEquip(); err != nil {
+		return fault.New(fault.NotRunnable, err.Error())
+	}
+	if err := r.put(ctx, r.spec.Executable, sandbox.InsideExecutable, docker.Root); err != nil {
+		return err
+	}
+	r.equipped = true
+	return nil
+}
+
+// CanEquip returns why evalrun's own program cannot run in the daemon's containers, so that agents
+// which need a way to this machine cannot run there either.
+func (d *Daemon) CanEquip() error {
+	if own := "linux/" + runtime.GOARCH; own != d.Platform {
+		return fmt.Errorf("the Docker daemon's containers are %s and this evalrun is %s, and it puts itself into the containers of agents: use a daemon of %s, or evalrun for %s",
+			d.Platform, own, own, d.Platform)
+	}
+	return nil
+}
+
+// ownerOf finds the numbers of the user of the processes, who gets cfg.Own. The daemon knows the
+// users of an image, evalrun does not.
+func (r *Remote) ownerOf(ctx context.Context, cfg *sandbox.Config) (docker.Owner, error) {
+	if len(cfg.Own) == 0 || cfg.User == "" || cfg.User == "root" {
+		return docker.Root, nil
+	}
+	var said, failed strings.Builder
+	status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: []string{sandbox.InsideExecutable, insideCommand, insideOwner},
+		User: cfg.User, WorkingDir: "/"}, docker.Streams{Out: &said, Err: &failed})
+	var o docker.Owner
+	if err == nil && status == 0 {
+		_, err = fmt.Sscanf(said.String(), "%d %d", &o.UID, &o.GID)
+	} else if err == nil {
+		err = fmt.Errorf("exit status %d: %s", status, strings.TrimSpace(failed.String()))
+	}
+	if err != nil {
+		return o, fault.Newf(fault.Setup, "the user %q of the container: %v", cfg.User, err)
+	}
+	return o, nil
+}
+
+func (r *Remote) closeBridge() error {
+	err := r.bridge.close()
+	r.bridge = nil
+	return err
 }
 
 // clear removes what was brought for the process before, such as the solution.
@@ -268,15 +353,15 @@ func (r *Remote) Put(source, inside string, public bool) error {
 	if err := r.create(ctx, r.daemon.network(public)); err != nil {
 		return err
 	}
-	return r.put(ctx, source, inside)
+	return r.put(ctx, source, inside, docker.Root)
 }
 
-func (r *Remote) put(ctx context.Context, source, inside string) error {
+func (r *Remote) put(ctx context.Context, source, inside string, owner docker.Owner) error {
 	in, out := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
 		a := tar.NewWriter(out)
-		err := errors.Join(docker.AddTree(a, source, strings.TrimPrefix(path.Clean(inside), "/")), a.Close())
+		err := errors.Join(docker.AddTree(a, source, strings.TrimPrefix(path.Clean(inside), "/"), owner), a.Close())
 		out.CloseWithError(err)
 		written <- err
 	}()
@@ -344,10 +429,10 @@ func (r *Remote) Leave() error {
 	}
 	ctx, cancel := withinTime()
 	defer cancel()
+	err := r.closeBridge()
 	if err := r.daemon.Kill(ctx, r.id); err != nil {
 		return fmt.Errorf("end the processes of the container: %w", err)
 	}
-	var err error
 	for _, b := range r.places {
 		if b.Writable {
 			err = errors.Join(err, r.back(ctx, b))
@@ -377,9 +462,9 @@ func (r *Remote) Remove(ctx context.Context) error {
 	if r.id == "" {
 		return nil
 	}
-	err := r.daemon.Remove(ctx, r.id)
+	err := errors.Join(r.closeBridge(), r.daemon.Remove(ctx, r.id))
 	if err == nil {
-		r.id, r.places = "", nil
+		r.id, r.places, r.equipped = "", nil, false
 	}
 	return err
 }
@@ -393,7 +478,12 @@ const execFailed = 125
 // ExecMain must be called first in main of a program that is given as [RemoteSpec].Executable. If
 // this process was started for a command in a container of a daemon, ExecMain runs it there and does
 // not return.
+//
+// The same holds for evalrun's own program in a container; see [Remote.Enter].
 func ExecMain() {
+	if len(os.Args) > 2 && os.Args[1] == insideCommand {
+		insideMain(os.Args[2], os.Args[3:])
+	}
 	if len(os.Args) != 4 || os.Args[1] != execCommand {
 		return
 	}
@@ -410,8 +500,8 @@ func ExecMain() {
 	os.Exit(status)
 }
 
-// execIn runs a command in a container. At SIGTERM it asks all processes there to end: the daemon
-// sends signals only to a container's first.
+// execIn runs a command in a container. At SIGTERM it asks the processes of the command's scope, or
+// all processes there, to end: the daemon sends signals only to a container's first.
 func execIn(host, id string, c sandbox.RemoteCommand) (int, error) {
 	ctx := context.Background()
 	terminated := make(chan os.Signal, 1)
@@ -423,6 +513,9 @@ func execIn(host, id string, c sandbox.RemoteCommand) (int, error) {
 	go func() {
 		<-terminated
 		ask := docker.Exec{Cmd: []string{"/bin/sh", "-c", "kill -TERM -1"}, User: "0:0", WorkingDir: "/"}
+		if c.Scope != "" {
+			ask.Cmd = []string{sandbox.InsideExecutable, insideCommand, insideEnd, c.Scope}
+		}
 		_, _ = d.Run(ctx, id, ask, docker.Streams{Out: io.Discard, Err: io.Discard}) // SIGKILL follows
 	}()
 	return d.Run(ctx, id, docker.Exec{Cmd: c.Args, Env: c.Env, User: c.User, WorkingDir: c.Dir},

@@ -15,7 +15,12 @@ import (
 // AddToArchive adds a file, folder or link of this machine to an archive, without what is in a
 // folder. It belongs to root there. Everything else is left out.
 func AddToArchive(a *tar.Writer, file, name string, info fs.FileInfo) error {
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: int64(info.Mode().Perm()), ModTime: info.ModTime(), Size: info.Size()}
+	return add(a, file, name, info, Root)
+}
+
+func add(a *tar.Writer, file, name string, info fs.FileInfo, owner Owner) error {
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: int64(info.Mode().Perm()), ModTime: info.ModTime(), Size: info.Size(),
+		Uid: owner.UID, Gid: owner.GID}
 	switch {
 	case info.IsDir():
 		h.Typeflag, h.Name, h.Size = tar.TypeDir, name+"/", 0
@@ -43,8 +48,14 @@ func AddToArchive(a *tar.Writer, file, name string, info fs.FileInfo) error {
 	return err
 }
 
-// AddTree adds a file, or a folder with everything below it, under a name.
-func AddTree(a *tar.Writer, source, name string) error {
+// Owner has the numbers of a user and a group.
+type Owner struct{ UID, GID int }
+
+// Root is the owner of what has no other.
+var Root = Owner{}
+
+// AddTree adds a file, or a folder with everything below it, under a name, as belonging to an owner.
+func AddTree(a *tar.Writer, source, name string, owner Owner) error {
 	source, err := filepath.EvalSymlinks(source)
 	if err != nil {
 		return err
@@ -61,7 +72,7 @@ func AddTree(a *tar.Writer, source, name string) error {
 		if err != nil {
 			return err
 		}
-		return AddToArchive(a, file, path.Join(name, filepath.ToSlash(rel)), info)
+		return add(a, file, path.Join(name, filepath.ToSlash(rel)), info, owner)
 	})
 }
 

@@ -27,6 +27,10 @@ type visits struct {
 func (in *initProcess) admit() *SetupError {
 	for _, e := range in.Exposes {
 		if failed := in.visits.accept(e.Socket, func(c *net.UnixConn) {
+			if in.Remote != nil {
+				in.visits.running.Go(func() { in.attend(c, in.Remote.visit(e.Port)) })
+				return
+			}
 			// It runs for as long as the init lives, as a forward does.
 			go join(c, func() (net.Conn, error) { return dialInside(e.Port) })
 		}); failed != nil {

@@ -65,8 +65,8 @@ type Config struct {
 	// Space is the container in isolation by an engine. It is made with the Root, the Binds and the
 	// Visible paths of the first process that is started in it.
 	Space Space
-	// Remote is the container in isolation by a Docker daemon, which gets the Binds as copies. Visible,
-	// Hidden, Forwards, Exposes, Spawns and Own have no meaning there.
+	// Remote is the container in isolation by a Docker daemon, which gets the Binds as copies. Visible
+	// and Hidden have no meaning there, and Own holds for Binds.
 	Remote Remote
 	// Binds are the files and folders of this machine that the processes get, and their places.
 	Binds []Bind
@@ -128,6 +128,10 @@ func (s *Config) Contained() bool { return s != nil && s.Isolation == IsolationP
 
 // IsRemote reports whether the processes live where no file of this machine is.
 func (s *Config) IsRemote() bool { return s != nil && s.Isolation == IsolationDocker }
+
+// HasOwnLoopback reports whether a port of 127.0.0.1 is another one inside than on this machine, so
+// that only Forwards and Exposes connect the two.
+func (s *Config) HasOwnLoopback() bool { return s.Isolated() && (!s.Network || s.IsRemote()) }
 
 // HasImage reports whether the programs and libraries are not those of this machine.
 func (s *Config) HasImage() bool {
@@ -228,8 +232,6 @@ func (s *Config) check() error {
 		return fmt.Errorf("isolation %q needs a container", s.Isolation)
 	case s.IsRemote() && s.Remote == nil:
 		return fmt.Errorf("isolation %q needs a container", s.Isolation)
-	case s.IsRemote() && len(s.Forwards)+len(s.entrances()) > 0:
-		return fmt.Errorf("isolation %q has no way to sockets of this machine", s.Isolation)
 	case s.Contained(), s.IsRemote(): // entering the space tells whether it can be made
 	default:
 		if err := Supported(s.Isolation); err != nil {

@@ -145,7 +145,10 @@ func (in *initProcess) stages(ctx context.Context, cancel context.CancelCauseFun
 	if err := errors.Join(limitProcesses(in.Processes), in.prepareImage()); err != nil {
 		return nil, &SetupError{Stage: StageSpace, Command: string(in.Path), Err: err}
 	}
-	for _, f := range in.Forwards {
+	for _, f := range in.Forwards { // a Remote has its own
+		if in.Remote != nil {
+			break
+		}
 		if err := forward(f); err != nil {
 			return nil, &SetupError{Stage: StageForward, Command: fmt.Sprintf("forward port %d", f.Port), Err: err}
 		}
@@ -171,7 +174,7 @@ func (in *initProcess) startMain(ctx context.Context) (*child, error) {
 	}
 	if in.Remote != nil {
 		args := append([]string{string(in.Path)}, in.args()[1:]...)
-		cmd, err := in.remoteCommand(args, in.env(), string(in.Dir), "", true)
+		cmd, err := in.remoteCommand(args, in.env(), string(in.Dir), "", true, "")
 		if err != nil {
 			return nil, err
 		}

@@ -80,7 +80,7 @@ type Command struct {
 	// process that ends by signal n is then reported with exit status 128+n.
 	Executable string
 
-	remote []string // the program that Remote.Enter has returned
+	remote RemoteProgram // what Remote.Enter has returned
 }
 
 // needsInit reports whether the process is started by evalrun's own init.

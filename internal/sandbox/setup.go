@@ -224,7 +224,7 @@ func (c *Command) orders(grace time.Duration) orders {
 		o.Exposes, o.Processes = c.Config.Exposes, c.Config.processLimit()
 		switch {
 		case c.Config.IsRemote():
-			o.Remote = &remoteOrders{Program: c.remote, User: c.Config.User}
+			o.Remote = &remoteOrders{RemoteProgram: c.remote, User: c.Config.User}
 		case c.Config.Contained():
 			o.Image, o.Alone = &imageOrders{User: c.Config.User, Own: c.Config.Own, Switch: true}, !c.Shared
 		case c.Config.Isolation == IsolationImage:

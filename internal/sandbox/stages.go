@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -101,7 +102,11 @@ func (in *initProcess) command(c SetupCommand, leader bool) (*exec.Cmd, error) {
 	dir := cmp.Or(c.Dir, string(in.Dir))
 	env := append(in.env(), without(c.Env, MarkerVar)...)
 	if in.Remote != nil {
-		return in.remoteCommand(args, env, dir, c.User, leader)
+		scope := ""
+		if leader { // it can be ended by itself
+			scope = newScope()
+		}
+		return in.remoteCommand(args, env, dir, c.User, leader, scope)
 	}
 	if _, err := os.Stat(dir); err != nil && dir != "" { // otherwise the program would seem to be missing
 		return nil, fmt.Errorf("its folder: %w", err)
@@ -182,6 +187,13 @@ func (in *initProcess) waitFor(ctx context.Context) *SetupError {
 		fmt.Errorf("nothing accepted a connection there within %v", timeout))
 	defer stop()
 	for _, address := range in.Setup.WaitFor {
+		if in.Remote != nil {
+			output, err := in.runCommand(ctx, SetupCommand{Args: append(slices.Clone(in.Remote.Await), address)}, true)
+			if err != nil {
+				return &SetupError{StageWait, "wait for " + address, output, err}
+			}
+			continue
+		}
 		for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 			if err == nil {

@@ -85,7 +85,7 @@ func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter,
 	if s.access, err = g.Open(o); err != nil {
 		return err
 	}
-	if !config.Network && config.Isolated() {
+	if config.HasOwnLoopback() {
 		socket := filepath.Join(box.Sockets, "mcp.sock")
 		if err := s.access.ServeUnix(socket); err != nil {
 			return err
@@ -111,7 +111,7 @@ func (s *servers) spawn(i int, server acp.MCPServer) func(context.Context) (io.R
 // expose makes the way to an HTTP server that is started in a sandbox without this machine's
 // network.
 func (s *servers) expose(i int, raw string, target *mcp.Target) error {
-	if s.sandbox.Config.Network || !s.sandbox.Config.Isolated() {
+	if !s.sandbox.Config.HasOwnLoopback() {
 		return nil
 	}
 	u, err := url.Parse(raw)
@@ -147,7 +147,7 @@ func (s *servers) declare(caps acp.Capabilities) []acp.MCPServer {
 	var out []acp.MCPServer
 	for _, server := range s.all {
 		base := s.access.URL(server.Name)
-		if config := &s.sandbox.Config; !config.Network && config.Isolated() {
+		if s.sandbox.Config.HasOwnLoopback() {
 			base = fmt.Sprintf("http://127.0.0.1:%d%s", gatewayPort, s.access.Path(server.Name))
 		}
 		p := acp.MCPServer{Name: server.Name, Meta: server.Meta}

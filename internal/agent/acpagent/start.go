@@ -66,7 +66,7 @@ func (s *segment) launch() (*Launch, error) {
 		return l, nil
 	}
 	l.ModelURL, l.ModelKey = s.model.URL(), s.model.Token()
-	if config := &l.Sandbox.Config; !config.Network && config.Isolated() {
+	if config := &l.Sandbox.Config; config.HasOwnLoopback() {
 		socket := filepath.Join(l.Sandbox.Sockets, "model.sock")
 		if err := s.model.ServeUnix(socket); err != nil {
 			return nil, err

@@ -34,7 +34,7 @@ case "$(fetch "GET http://evil.test/")" in *403*) ;; *) exit 2;; esac
 case "$(fetch "CONNECT 127.0.0.1:22")" in *403*) ;; *) exit 3;; esac
 ! (exec 4<>/dev/tcp/127.0.0.1/PORT) 2>/dev/null`
 	script = strings.ReplaceAll(script, "PORT", port)
-	for _, w := range []way{asImage, asPodman} {
+	for _, w := range []way{asImage, asPodman, asDocker} {
 		t.Run(string(w), func(t *testing.T) {
 			t.Parallel()
 			k := newTask(t, w, plain+"[environment]\nnetwork_mode = \"allowlist\"\nallowed_hosts = [\"127.0.0.1\"]\n", "", script, script)

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +20,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/evalrun/evalrun/internal/container"
 	"github.com/evalrun/evalrun/internal/docker"
@@ -143,6 +148,69 @@ func TestTimeLimitInADaemon(t *testing.T) {
 	}
 }
 
+// agentTask is a task for an agent of ACP in a daemon's container.
+func agentTask(t *testing.T, config, dockerfile, instruction, test string) *task {
+	t.Helper()
+	k := newTask(t, asDocker, plain+config, "WORKDIR /app\n"+dockerfile, "", test)
+	k.write("instruction.md", instruction+"\n")
+	k.write("../agent.json", `{"name": "a", "type": "acp", "command": ["acp-agent"], "permissions": "suspend"}`)
+	return k
+}
+
+// solves runs the agent of a task, which must get the reward 1.
+func (k *task) solves(more ...string) rollout {
+	k.t.Helper()
+	out := k.evalrun(0, append([]string{"run", "-o", "results.json", "--isolation", k.isolation, "--agent", "agent.json", "task"}, more...)...)
+	r := k.results()
+	if r.Score == nil || *r.Score != 1 || r.Isolation != k.isolation {
+		k.t.Fatalf("%+v\n%s\n%s", r, out, k.log())
+	}
+	if left := k.containers(); len(left) > 0 {
+		k.t.Errorf("containers are left: %v", left)
+	}
+	return r
+}
+
+// Given an agent that has no network, as another user than root, then it reaches the servers behind the
+// gateway from its container, has a home of its own there, and reaches nothing else.
+func TestAgentInADaemon(t *testing.T) {
+	t.Parallel()
+	k := agentTask(t, "[agent]\nuser = \"app\"\nnetwork_mode = \"no-network\"\n", "RUN [\"/bin/bash\", \"-c\", \"mkdir -p /work && chmod 777 /work\"]\n",
+		`[[CALL far.shout {"text":"hello"}]] [[RUN whoami >/work/who; stat -c %U $HOME >/work/home; echo x >$HOME/own; while read -r line; do echo "$line"; done </proc/net/dev >/work/net; ls /run/evalrun >/work/run]] [[SAY done]]`,
+		`[ "$(cat /work/who)" = app ]; [ "$(cat /work/home)" = app ]; [ ! -e /home/evalrun/own ]; lines=0; while read -r line; do lines=$((lines+1)); done </work/net; [ $lines = 3 ]`)
+	server := httptest.NewServer(shouting())
+	t.Cleanup(server.Close)
+	k.write("../mcp.json", `{"mcpServers": {"far": {"type": "http", "url": "`+server.URL+`"}}}`)
+	k.solves("--mcp-config", "mcp.json")
+	if said := k.files("acp.jsonl"); !strings.Contains(said, "HELLO") {
+		t.Errorf("the server was not reached: %s", said)
+	}
+}
+
+// shouting is a server of MCP with one tool.
+func shouting() http.Handler {
+	s := mcp.NewServer(&mcp.Implementation{Name: "far"}, nil)
+	type in struct {
+		Text string `json:"text"`
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "shout"}, func(_ context.Context, _ *mcp.CallToolRequest, in in) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strings.ToUpper(in.Text)}}}, nil, nil
+	})
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil)
+}
+
+// files is the text of all files of the rollouts with a name.
+func (k *task) files(name string) (text string) {
+	_ = filepath.WalkDir(filepath.Join(k.dir, ".evalrun/runs"), func(path string, e fs.DirEntry, err error) error { // nothing is no reason to fail
+		if err == nil && e.Name() == name {
+			data, _ := os.ReadFile(path)
+			text += string(data)
+		}
+		return nil
+	})
+	return text
+}
+
 // The same over TCP. Nothing but the connection is shared.
 func TestDaemonOverTCP(t *testing.T) {
 	t.Parallel()
@@ -206,14 +274,7 @@ func TestHostileFilesInADaemon(t *testing.T) {
 // What a daemon's containers cannot have is refused before the run, with the reason.
 func TestRefusedWithADaemon(t *testing.T) {
 	t.Parallel()
-	k := newTask(t, asDocker, plain+"[agent]\nnetwork_mode = \"allowlist\"\nallowed_hosts = [\"example.org\"]\n", "", "", "")
-	if out := k.evalrun(3, "run", "--isolation", "docker", "--agent", "oracle", "task"); !strings.Contains(out, "an allowlist cannot be kept in a container of a Docker daemon") {
-		t.Errorf("allowlist: %s", out)
-	}
-	k.write("../agent.json", `{"name": "a", "type": "acp", "command": ["acp-agent"]}`)
-	if out := k.evalrun(2, "run", "--isolation", "docker", "--agent", "agent.json", "task"); !strings.Contains(out, `the agent "a" needs a home`) {
-		t.Errorf("agent: %s", out)
-	}
+	k := newTask(t, asDocker, plain, "", "", "")
 	k.env = []string{"DOCKER_HOST=unix:///nothing"}
 	if out := k.evalrun(2, "run", "--isolation", "docker", "--agent", "oracle", "task"); !strings.Contains(out, "the Docker daemon at unix:///nothing does not answer") {
 		t.Errorf("daemon: %s", out)
