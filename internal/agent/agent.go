@@ -45,7 +45,10 @@ type Segment struct {
 	// Number counts a rollout's segments from 1, and Attempt the attempts of a segment from 1.
 	Number  int
 	Attempt int
-	Input   json.RawMessage
+	// Failures counts the attempts of this segment that have failed. An attempt that was broken off,
+	// with evalrun, is none of them: the next one does the same work.
+	Failures int
+	Input    json.RawMessage
 	// Resume maps interrupt ids to payloads, and Deliveries maps them to the deliveries' envelopes.
 	// Both are nil in a rollout's first segment.
 	Resume     map[string]json.RawMessage
@@ -186,6 +189,12 @@ const DefaultOutputBytes = 16 << 20
 // TraceparentVar is the variable that tells an agent's process to which parent its own spans
 // belong, in the format of W3C Trace Context.
 const TraceparentVar = "TRACEPARENT"
+
+// WorkKey identifies the work of this attempt for a service that does the same work once: the attempt
+// after one that was broken off has the same key, and the attempt after one that has failed another.
+func (s Segment) WorkKey() string {
+	return fmt.Sprintf("%s-%d-%d", s.RolloutID, s.Number, s.Failures+1)
+}
 
 // Traceparent returns the value that makes this attempt of the segment the parent of the agent's
 // spans.

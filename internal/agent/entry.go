@@ -148,8 +148,6 @@ func parseType(r *input.Reader, f *input.Fields) string {
 		return ""
 	case slices.Contains(known, n.Text):
 		return n.Text
-	case slices.Contains(laterTypes, n.Text):
-		r.Errorf(n, "agents of type %q are not supported by this version; supported: %s", n.Text, strings.Join(known, ", "))
 	default:
 		r.Errorf(n, "unknown type %q; supported: %s%s", n.Text, strings.Join(known, ", "), input.Suggest(n.Text, known))
 	}

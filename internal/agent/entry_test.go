@@ -68,7 +68,7 @@ func TestStoredEntry(t *testing.T) {
 		`{"name":"a","type":"acp","command":["a"],"extends":"qwen","model":{"url":"u","name":"m"},"files":{"f":"<&>"},"permissions":"allow","fs":true,"visible":["/srv"],"acceptsFaults":false}`,
 		`{"name":"nop","type":"nop","acceptsFaults":false}`,
 		`{"name":"graph","type":"langgraph","cwd":"..","entrypoint":"agent","python":"python3","keep":true,"acceptsFaults":false,"fresh":true}`,
-		`{"name":"later","type":"a2a","acceptsFaults":false}`,
+		`{"name":"later","type":"later","acceptsFaults":false}`,
 	} {
 		var e agent.Entry
 		if err := json.Unmarshal([]byte(stored), &e); err != nil {
@@ -86,9 +86,9 @@ func TestEntryThatIsWrong(t *testing.T) {
 		`[]`:                                    `expected an object, got an array`,
 		`{}`:                                    `type: missing; expected a string`,
 		`{"type":"acp","commnd":["x"]}`:         `set.json:1:15: warning: commnd: unknown key; did you mean "command"?`,
-		`{"type":"a2a","url":""}`:               `not supported by this version; supported: function`,
+		`{"type":"a2a","url":""}`:               `url: expected`,
 		`{"type":"funktion"}`:                   `did you mean "function"?`,
-		`{"type":"langraph"}`:                   `unknown type "langraph"; supported: function, python, langgraph, uipath, openai-agents, pydantic-ai, acp, model, http, oracle, nop; did you mean "langgraph"?`,
+		`{"type":"langraph"}`:                   `unknown type "langraph"; supported: function, python, langgraph, uipath, openai-agents, pydantic-ai, acp, model, http, a2a, oracle, nop; did you mean "langgraph"?`,
 		`{"type":"python"}`:                     `entrypoint: missing; expected a string`,
 		`{"type":"python","entrypoint":"a.py"}`: `entrypoint: expected a function as FILE.py:NAME or module:NAME, got "a.py"`,
 		`{"type":"function","command":["a"],"keep":true,"output":"file"}`: `keep: a program that is kept reads and writes by the protocol`,
@@ -130,7 +130,7 @@ func TestEntryThatIsWrong(t *testing.T) {
 }
 
 func TestCheckRefusesWhatCannotRun(t *testing.T) {
-	for _, e := range []agent.Entry{{Name: "a", Type: "a2a", Command: []string{"a"}}, {Name: "a", Type: "langgraph", Command: []string{"a"}}, {Type: "acp"}, {Type: "function"}, {Type: "function", Command: []string{""}}} {
+	for _, e := range []agent.Entry{{Name: "a", Type: "later", Command: []string{"a"}}, {Name: "a", Type: "langgraph", Command: []string{"a"}}, {Type: "acp"}, {Type: "function"}, {Type: "function", Command: []string{""}}} {
 		if err := e.Check(); err == nil {
 			t.Errorf("%+v was taken", e)
 		}

@@ -77,12 +77,8 @@ type Needs struct {
 	Solution bool
 }
 
-// types holds the registered types, in the order in which messages name them. laterTypes holds the
-// types of the design that this version does not run.
-var (
-	types      []Type
-	laterTypes = []string{"a2a"}
-)
+// types holds the registered types, in the order in which messages name them.
+var types []Type
 
 // Register registers types. It must be called before entries are read, and not concurrently.
 func Register(known ...Type) { types = append(types, known...) }

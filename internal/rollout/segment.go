@@ -31,7 +31,7 @@ func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 		return workspaceFault(err)
 	}
 	seg := agent.Segment{
-		RolloutID: c.RolloutID, Marker: r.held.marker(), Number: c.Segment, Attempt: c.Attempt,
+		RolloutID: c.RolloutID, Marker: r.held.marker(), Number: c.Segment, Attempt: c.Attempt, Failures: c.Failures,
 		Input:     r.held.evaluation.Inputs,
 		Prompt:    promptOf(r.held.evaluation.Inputs),
 		Workspace: r.held.workspace(), Dir: r.held.segmentDir(), BaseDir: r.held.run.Dir,

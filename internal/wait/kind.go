@@ -79,15 +79,19 @@ func kindNames() (names []string) {
 	return names
 }
 
+// agents are the sources that are agents which are services: their own segments have started what
+// they are asked for.
+var agents = []string{SourceHTTPAgent, SourceA2A}
+
 // SourceNames returns the names of all sources, of jobs and of other triggers.
 func SourceNames() []string {
-	return append(kindNames(), SourceTimer, SourceHTTPAgent, SourceOpenAIBatch, SourceAnthropicBatch)
+	return slices.Concat(kindNames(), []string{SourceTimer}, agents, []string{SourceOpenAIBatch, SourceAnthropicBatch})
 }
 
 // IsPolled reports whether evalrun asks a source for the results of its jobs.
 func IsPolled(source string) bool {
 	k, _ := KindOf(source)
-	return k.Polled || source == SourceHTTPAgent || IsBatch(source)
+	return k.Polled || slices.Contains(agents, source) || IsBatch(source)
 }
 
 // IsLocal reports whether the jobs of a source are processes of the machine that has started them.

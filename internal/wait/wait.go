@@ -59,6 +59,8 @@ type Spec struct {
 	// are not stored: Watch has the part of them that the source needs.
 	CallID string `json:"-"`
 	Server string `json:"-"`
+	// Source names the source if the agent's own type knows it; empty where it is chosen by the rest.
+	Source string `json:"source,omitempty"`
 	// Watch is what the source needs beside the key to ask for it. It is never shown.
 	Watch json.RawMessage `json:"watch,omitempty"`
 	// Shown is the payload without secrets; nil if there are none in it.
@@ -174,6 +176,8 @@ const (
 	SourceMCP      = "mcp" // the MCP server whose tool has started it
 	// SourceHTTPAgent is an agent of type http that has answered that its answer will be there later.
 	SourceHTTPAgent = "http-agent"
+	// SourceA2A is an agent of type a2a whose task goes on.
+	SourceA2A = "a2a"
 	// SourceFixed plays a person or a job: what arrives stands in the eval set.
 	SourceFixed = "fixed"
 	// A judge's request in a batch of a provider. Its batch is asked for, and never a single request.

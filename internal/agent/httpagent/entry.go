@@ -52,13 +52,28 @@ var ours = []string{"Content-Length", "Content-Type", "Host", "Idempotency-Key",
 var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
 func parse(r *input.Reader, f *input.Fields) agent.Entry {
-	s := &Settings{URL: f.RequiredString("url"), Headers: f.StringMap("headers"),
-		Interval: wait.Duration(f.Duration("interval", time.Second))}
-	if n := f.Get("interval"); n != nil && s.Interval <= 0 {
+	s := new(Settings)
+	s.URL, s.Headers, s.Interval = ParseRemote(r, f)
+	e := agent.Entry{
+		Settings:      s,
+		ResumeWhen:    agent.ParseResumeWhen(f, agent.ResumeAny),
+		AcceptsFaults: f.Bool("acceptsFaults", false),
+		Timeout:       wait.Duration(f.Duration("timeout", 0)),
+	}
+	e.Name = f.String("name", NameOf(s.URL, Name))
+	return e
+}
+
+// ParseRemote reads the keys that all agents have which are services: "url", "headers" and
+// "interval".
+func ParseRemote(r *input.Reader, f *input.Fields) (address string, headers map[string]string, interval wait.Duration) {
+	address, headers = f.RequiredString("url"), f.StringMap("headers")
+	interval = wait.Duration(f.Duration("interval", time.Second))
+	if n := f.Get("interval"); n != nil && interval <= 0 {
 		r.Errorf(n, "expected a duration above 0")
 	}
-	if n := f.Get("url"); n != nil && s.URL != "" {
-		if err := template.CheckURL(s.URL, nil); err != nil {
+	if n := f.Get("url"); n != nil && address != "" {
+		if err := template.CheckURL(address, nil); err != nil {
 			r.Errorf(n, "%s", err)
 		}
 	}
@@ -67,14 +82,7 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 			checkHeader(r, m)
 		}
 	}
-	e := agent.Entry{
-		Settings:      s,
-		ResumeWhen:    agent.ParseResumeWhen(f, agent.ResumeAny),
-		AcceptsFaults: f.Bool("acceptsFaults", false),
-		Timeout:       wait.Duration(f.Duration("timeout", 0)),
-	}
-	e.Name = f.String("name", nameOf(s.URL))
-	return e
+	return address, headers, interval
 }
 
 func checkHeader(r *input.Reader, m input.Member) {
@@ -96,10 +104,10 @@ func checkHeader(r *input.Reader, m input.Member) {
 	}
 }
 
-// nameOf returns the name of an agent that has none: the host of its URL.
-func nameOf(address string) string {
+// NameOf returns the name of an agent that has none: the host of its URL, or that of its type.
+func NameOf(address, kind string) string {
 	if u, err := url.Parse(address); err == nil && u.Host != "" && !strings.Contains(u.Host, "$") {
 		return u.Host
 	}
-	return Name
+	return kind
 }

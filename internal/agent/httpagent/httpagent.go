@@ -244,7 +244,7 @@ func (h *httpAgent) request(ctx context.Context, seg agent.Segment, document []b
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json")
-	request.Header.Set("Idempotency-Key", fmt.Sprintf("%s-%d", seg.RolloutID, seg.Number))
+	request.Header.Set("Idempotency-Key", seg.WorkKey())
 	request.Header.Set("Traceparent", seg.Traceparent())
 	return request, nil
 }

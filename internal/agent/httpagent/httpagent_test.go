@@ -95,7 +95,7 @@ func TestTheDocumentOfASegmentIsPosted(t *testing.T) {
 	}
 	r := s.requests[0]
 	if r.Method != "POST" || r.URL.Path != "/run" || r.Header.Get("Authorization") != "Bearer s3cr3t" ||
-		r.Header.Get("Idempotency-Key") != "r-1-2" || r.Header.Get("Content-Type") != "application/json" || r.Header.Get("Traceparent") == "" {
+		r.Header.Get("Idempotency-Key") != "r-1-2-1" || r.Header.Get("Content-Type") != "application/json" || r.Header.Get("Traceparent") == "" {
 		t.Errorf("got %s %s %v", r.Method, r.URL, r.Header)
 	}
 	var sent map[string]json.RawMessage
@@ -129,7 +129,7 @@ func TestWhatMayChangeIsTriedAgain(t *testing.T) {
 		t.Errorf("got %+v after %v", out, *pauses)
 	}
 	for _, r := range s.requests {
-		if r.Header.Get("Idempotency-Key") != "r-1-2" {
+		if r.Header.Get("Idempotency-Key") != "r-1-2-1" {
 			t.Errorf("a try has the key %q", r.Header.Get("Idempotency-Key"))
 		}
 	}

@@ -4,6 +4,7 @@ package types
 
 import (
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/a2aagent"
 	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/agent/httpagent"
@@ -15,5 +16,5 @@ import (
 func init() {
 	agent.Register(function.Type)
 	agent.Register(pyagent.Types...)
-	agent.Register(acpagent.Type, modelagent.Type, httpagent.Type, oracle.Type, oracle.Nop)
+	agent.Register(acpagent.Type, modelagent.Type, httpagent.Type, a2aagent.Type, oracle.Type, oracle.Nop)
 }

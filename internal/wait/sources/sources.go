@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/a2a"
 	waithttp "github.com/evalrun/evalrun/internal/wait/http"
 	"github.com/evalrun/evalrun/internal/wait/httpcall"
 	"github.com/evalrun/evalrun/internal/wait/mesh"
@@ -23,6 +24,12 @@ type Set struct {
 	env wait.Env
 	// configured are the sources of the eval set's jobs, by the names of their processes.
 	configured map[string]configured
+}
+
+// agents makes the sources of agents which are services, from what a trigger watches.
+var agents = map[string]func(httpcall.Caller, json.RawMessage) (wait.Source, error){
+	wait.SourceHTTPAgent: waithttp.NewAnswer,
+	wait.SourceA2A:       a2a.NewSource,
 }
 
 // configured is one entry of the eval set's jobs with the source that it is about, or why that
@@ -104,7 +111,7 @@ func (s *Set) Name(spec wait.Spec) string {
 		}
 	case wait.TypeJob:
 		if spec.Watch != nil {
-			return wait.SourceHTTPAgent
+			return cmp.Or(spec.Source, wait.SourceHTTPAgent)
 		}
 		if c, ok := s.configuredFor(spec); ok {
 			return c.Source
@@ -121,8 +128,8 @@ func (s *Set) For(name string, spec wait.Spec) (wait.Source, error) {
 		return external{}, nil
 	case name == wait.SourceMCP && s.env.MCP != nil:
 		return s.env.MCP, nil
-	case name == wait.SourceHTTPAgent:
-		return waithttp.NewAnswer(httpcall.Caller{Env: s.env}, spec.Watch)
+	case agents[name] != nil:
+		return agents[name](httpcall.Caller{Env: s.env}, spec.Watch)
 	case name == wait.SourceFixed && spec.Played != nil:
 		return fixed{s.env.Now, *spec.Played}, nil
 	case name == wait.SourceTimer && spec.ResumeAt != nil:
