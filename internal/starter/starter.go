@@ -36,6 +36,8 @@ var Templates = []Template{
 	{"uipath", "an eval set for a function or an agent of uipath.json, which is run as it is"},
 	{"openai-agents", "an eval set for an agent of the OpenAI Agents SDK, which is run as it is"},
 	{"pydantic-ai", "an eval set for an agent of Pydantic AI, which is run as it is"},
+	{"llamaindex", "an eval set for a workflow of LlamaIndex, which is run as it is"},
+	{"google-adk", "an eval set for an agent of Google's ADK, which is run as it is"},
 	{"tasks", "an eval set of the task directories"},
 	{"sets", "a workflow alone, for an eval set that is there"},
 }
@@ -79,6 +81,8 @@ func Choose(dir, template string) (*Project, error) {
 	find("langgraph", "langgraph.json is there", is(dir, "langgraph.json"))
 	find("openai-agents", "openai_agents.json is there", is(dir, "openai_agents.json"))
 	find("pydantic-ai", "pydantic_ai.json is there", is(dir, "pydantic_ai.json"))
+	find("llamaindex", "llama_index.json is there", is(dir, "llama_index.json"))
+	find("google-adk", "google_adk.json is there", is(dir, "google_adk.json"))
 	find("uipath", "uipath.json is there", is(dir, "uipath.json"))
 	find("tasks", "task directories are there", dirs != "")
 	if p.Template == "" {
@@ -129,7 +133,7 @@ func (p *Project) useSets(sets []string, own bool) {
 // folder is the folder of the template: agents of some frameworks share one.
 func (p *Project) folder() string {
 	switch p.Template {
-	case pyagent.OpenAIAgents, pyagent.PydanticAI:
+	case pyagent.OpenAIAgents, pyagent.PydanticAI, pyagent.LlamaIndex, pyagent.GoogleADK:
 		return "frameworks"
 	}
 	return p.Template

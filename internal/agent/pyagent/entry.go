@@ -21,10 +21,15 @@ const (
 	UiPath       = "uipath"
 	OpenAIAgents = "openai-agents"
 	PydanticAI   = "pydantic-ai"
+	LlamaIndex   = "llamaindex"
+	GoogleADK    = "google-adk"
 )
 
 // Types are the types of agents in Python projects.
-var Types = []agent.Type{typeOf(Python), typeOf(LangGraph), typeOf(UiPath), typeOf(OpenAIAgents), typeOf(PydanticAI)}
+var Types = []agent.Type{
+	typeOf(Python), typeOf(LangGraph), typeOf(UiPath), typeOf(OpenAIAgents), typeOf(PydanticAI), typeOf(LlamaIndex),
+	typeOf(GoogleADK),
+}
 
 func typeOf(name string) agent.Type {
 	return agent.Type{
@@ -76,9 +81,9 @@ func parse(kind string, r *input.Reader, f *input.Fields) agent.Entry {
 }
 
 // resumeWhen is when agents of a type are resumed that wait for several things, unless they say so:
-// Pydantic AI goes on when all have arrived.
+// Pydantic AI and ADK go on when all have arrived.
 func resumeWhen(kind string) agent.ResumeWhen {
-	if kind == PydanticAI {
+	if kind == PydanticAI || kind == GoogleADK {
 		return agent.ResumeAll
 	}
 	return agent.ResumeAny

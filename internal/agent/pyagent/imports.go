@@ -28,8 +28,13 @@ var libraries = []struct {
 }{
 	{OpenAIAgents, regexp.MustCompile(`(?m)^(?:from|import) agents\b`), `Agent`},
 	{PydanticAI, regexp.MustCompile(`(?m)^(?:from|import) pydantic_ai\b`), `Agent`},
+	{GoogleADK, regexp.MustCompile(`(?m)^(?:from|import) google\.adk\b`), `(?:Llm|Base|Sequential|Parallel|Loop)?Agent|App`},
+	{LlamaIndex, regexp.MustCompile(`(?m)^(?:from|import) (?:workflows|llama_index)\b`), `AgentWorkflow|FunctionAgent|ReActAgent`},
 	{LangGraph, regexp.MustCompile(`(?m)^(?:from|import) langgraph\b`), `compile|create_react_agent`},
 }
+
+// workflowClass matches a class of workflows.
+var workflowClass = regexp.MustCompile(`(?m)^class ([A-Za-z_]\w*)\((?:\w+\.)*Workflow\)`)
 
 // assigned matches an assignment of what a function or class of these names returns.
 func assigned(names string) *regexp.Regexp {
@@ -48,7 +53,13 @@ func agentsIn(path string) (kind string, names []string) {
 		if !l.imports.MatchString(text) || l.kind == OpenAIAgents && hasOwnAgents(filepath.Dir(path)) {
 			continue
 		}
-		for _, m := range assigned(l.made).FindAllStringSubmatch(text, -1) {
+		made := l.made
+		if l.kind == LlamaIndex {
+			for _, m := range workflowClass.FindAllStringSubmatch(text, -1) {
+				made += "|" + m[1]
+			}
+		}
+		for _, m := range assigned(made).FindAllStringSubmatch(text, -1) {
 			names = append(names, m[1])
 		}
 		if names != nil {

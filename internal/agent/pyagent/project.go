@@ -21,7 +21,7 @@ import (
 // decides: a project of UiPath with a framework has both.
 var projectFiles = []struct{ name, kind string }{
 	{"langgraph.json", LangGraph}, {"openai_agents.json", OpenAIAgents}, {"pydantic_ai.json", PydanticAI},
-	{"uipath.json", UiPath},
+	{"llama_index.json", LlamaIndex}, {"google_adk.json", GoogleADK}, {"uipath.json", UiPath},
 }
 
 // fileOf returns the file that names the agents of a type.
@@ -39,6 +39,7 @@ type project struct {
 	Graphs    map[string]json.RawMessage `json:"graphs"`
 	Functions map[string]json.RawMessage `json:"functions"`
 	Agents    map[string]json.RawMessage `json:"agents"`
+	Workflows map[string]json.RawMessage `json:"workflows"`
 	// Env is the path of a file with variables, or an object.
 	Env json.RawMessage `json:"env"`
 }
@@ -60,6 +61,8 @@ func (p project) entrypoints(kind string) []string {
 	switch kind {
 	case LangGraph:
 		maps.Copy(all, p.Graphs)
+	case LlamaIndex:
+		maps.Copy(all, p.Workflows)
 	case UiPath:
 		maps.Copy(all, p.Functions)
 		maps.Copy(all, p.Agents)

@@ -38,6 +38,8 @@ func TestDiscover(t *testing.T) {
 		"one graph, sets deep below":  {map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g"}}`, "evaluations/eval-sets/a.json": ""}, "langgraph agent ."},
 		"a framework before uipath":   {map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g"}}`, "uipath.json": `{"functions": {"main": "m.py:m"}}`}, "langgraph agent ."},
 		"another before uipath":       {map[string]string{"openai_agents.json": `{"agents": {"support": "a.py:a"}}`, "uipath.json": `{"functions": {"main": "m.py:m"}}`}, "openai-agents support ."},
+		"llamaindex":                  {map[string]string{"llama_index.json": `{"workflows": {"flow": "f.py:f"}}`}, "llamaindex flow ."},
+		"adk":                         {map[string]string{"google_adk.json": `{"agents": {"support": "a.py:a"}}`}, "google-adk support ."},
 		"pydantic ai":                 {map[string]string{"pydantic_ai.json": `{"agents": {"support": "a.py:a"}}`}, "pydantic-ai support ."},
 		"uipath":                      {map[string]string{"uipath.json": `{"functions": {"main": "m.py:m"}, "agents": {"main": "n.py:n"}}`}, "uipath main ."},
 		"several":                     {map[string]string{"langgraph.json": `{"graphs": {"b": "./g.py:g", "a": "./g.py:g"}}`}, "langgraph.json:NAME, of a, b"},
@@ -168,6 +170,8 @@ func TestFindModule(t *testing.T) {
 	}{
 		"the Agents SDK":          {map[string]string{"src/support/main.py": sdk + "triage: Agent[int] = Agent[int](\n    name='t',\n)\n"}, "openai-agents src/support/main.py:triage"},
 		"Pydantic AI":             {map[string]string{"bot.py": pydantic + "bot = pydantic_ai.Agent('openai:gpt-5')\n"}, "pydantic-ai bot.py:bot"},
+		"ADK":                     {map[string]string{"a/agent.py": "from google.adk.agents import LlmAgent\nroot_agent = LlmAgent(name='a')\n"}, "google-adk a/agent.py:root_agent"},
+		"a workflow":              {map[string]string{"flow.py": "from workflows import Workflow\nclass Flow(Workflow):\n    pass\nflow = Flow(timeout=1)\n"}, "llamaindex flow.py:flow"},
 		"a graph":                 {map[string]string{"g.py": "from langgraph.graph import StateGraph\nflow = StateGraph(dict)\ngraph = flow.compile()\n"}, "langgraph g.py:graph"},
 		"one with a usual name":   {map[string]string{"a.py": sdk + "agent = Agent(name='a')\nhelper = Agent(name='h')\n"}, "openai-agents a.py:agent"},
 		"the last of a file":      {map[string]string{"a.py": sdk + "helper = Agent(name='h')\ntriage = Agent(name='t', handoffs=[helper])\n"}, "openai-agents a.py:triage"},

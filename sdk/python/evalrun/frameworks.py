@@ -145,6 +145,8 @@ PACKAGES = {
     "agents": ("openai_agents", "OpenAIAgents"),
     "langgraph": ("graphs", "Graph"),
     "pydantic_ai": ("pydanticai", "PydanticAI"),
+    "workflows": ("llamaindex", "LlamaIndex"),
+    "google.adk": ("adk", "GoogleADK"),
 }
 
 

@@ -25,6 +25,8 @@ KINDS = {
     "langgraph": ("graphs", "Graph"),
     "openai-agents": ("openai_agents", "OpenAIAgents"),
     "pydantic-ai": ("pydanticai", "PydanticAI"),
+    "llamaindex": ("llamaindex", "LlamaIndex"),
+    "google-adk": ("adk", "GoogleADK"),
     "evaluators": ("evaluators", "Functions"),
 }
 
