@@ -163,7 +163,7 @@ func (e *EvalSet) place(needed bool) (input.Problems, error) {
 	}
 	if !needed {
 		if o.MCPConfig != "" {
-			return nil, inputError("--mcp-config has a meaning only for ACP agents")
+			return nil, inputError("--mcp-config has a meaning only for agents that use MCP servers: ACP agents, and models with \"tools\": [\"mcp\"]")
 		}
 		return nil, nil
 	}

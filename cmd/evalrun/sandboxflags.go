@@ -25,7 +25,7 @@ func (p *sandboxFlags) register(cmd *cobra.Command) {
 	f.StringVar(&p.isolation, "isolation", runner.IsolationImage,
 		"run ACP agents and tasks in `KIND`: image (tasks in their images, everything else as bwrap), bwrap (a file tree and processes of their own; Linux), process (plain folders), podman (tasks in containers of their images), or docker (those of oracle and nop, in a Docker daemon)")
 	f.StringVar(&p.mcpConfig, "mcp-config", "",
-		"give ACP agents the MCP servers of `FILE` too (mcpServers of a JSON, YAML or TOML file); one replaces a task's of the same name")
+		"give ACP agents and models the MCP servers of `FILE` too (mcpServers of a JSON, YAML or TOML file); one replaces a task's of the same name")
 	f.StringVar(&p.mcp, "mcp", "gateway",
 		"reach MCP servers by `HOW`: gateway (through it; it records calls and suspends rollouts on long-running work) or direct (as they are declared)")
 	f.BoolVar(&p.keepImages, "keep-images", false,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/acpagent"
+	"github.com/evalrun/evalrun/internal/agent/modelagent"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -60,7 +61,7 @@ func (h *held) previousSegments(ctx context.Context) (done []record.StepResult, 
 		}
 		done = info.Steps
 		for _, f := range g.Files {
-			if filepath.Base(f.Name) == acpagent.FileSession {
+			if name := filepath.Base(f.Name); name == acpagent.FileSession || name == modelagent.FileJournal {
 				history = append(history,
 					filepath.Join(h.attemptDir(g.Number, g.Attempt), filepath.Dir(filepath.FromSlash(f.Name))))
 			}

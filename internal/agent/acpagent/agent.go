@@ -12,6 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
+	"github.com/evalrun/evalrun/internal/agent/toolserver"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/record"
 )
@@ -89,12 +90,12 @@ func (a *acpAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, e
 		return agent.Outcome{}, fmt.Errorf("agent %q: there is no sandbox for it to run in", a.entry.Name)
 	}
 	seg.LimitTo(time.Duration(a.entry.Timeout), time.Duration(a.entry.Timeout), agent.TimeoutOfEntry)
-	ctx, clock, stop := newWorkClock(ctx, seg.Timeout, seg.TimeoutFault())
+	ctx, clock, stop := toolserver.NewClock(ctx, seg.Timeout, seg.TimeoutFault())
 	defer stop()
 	s := &segment{acpAgent: a, seg: seg, clock: clock, info: &record.Info{Isolation: seg.Sandbox.Config.Isolation}}
 	s.servers = newServers(seg, s.info)
 	out, err := s.run(ctx)
-	s.info.HeldMs = clock.waited().Milliseconds()
+	s.info.HeldMs = clock.Waited().Milliseconds()
 	if err = errors.Join(err, s.close()); err != nil {
 		return agent.Outcome{}, fmt.Errorf("agent %q: %w", a.entry.Name, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/agent/toolserver"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/record"
@@ -133,7 +134,7 @@ func (l *callLog) spans(nameOf func(server, name string) string) (all []record.C
 func (s *seenCall) call(id, name string) record.Call {
 	out := record.Call{ID: cmp.Or(workSpan(s.CallID), id), Name: name, Server: s.Server, Status: acp.ToolCompleted, Mock: s.Mock,
 		Input: s.Arguments, StartedAt: s.StartedAt.UTC(), DurationMs: &s.DurationMs}
-	switch text, failed := resultText(s.Result); {
+	switch text, failed := toolserver.ResultText(s.Result); {
 	case s.Started:
 		out.Status = acp.ToolInProgress
 	case s.Error != nil:

@@ -234,29 +234,6 @@ func TestAQuestionIsNotTakenByDefault(t *testing.T) {
 	}
 }
 
-func TestDecide(t *testing.T) {
-	for payload, want := range map[string]decision{
-		`{"approved":true}`:                         {true, ""},
-		`{"approved":false,"action":"approve"}`:     {false, ""},
-		`{"action":"Approve","data":{"budget":3}}`:  {true, `{"budget":3}`},
-		`{"action":"deny","reason":"no","data":[]}`: {false, "no"},
-		`true`:               {true, ""},
-		`false`:              {false, ""},
-		`"yes"`:              {true, "yes"},
-		`"rather not"`:       {false, "rather not"},
-		`null`:               {false, ""},
-		`42`:                 {false, "42"},
-		`["yes"]`:            {false, `["yes"]`},
-		`{"colour":"blue"}`:  {false, `{"colour":"blue"}`},
-		`{"approved":"yes"}`: {false, `{"approved":"yes"}`},
-		``:                   {false, ""},
-	} {
-		if got := decide(delivered(payload)); got != want {
-			t.Errorf("%s: got %+v, want %+v", payload, got, want)
-		}
-	}
-}
-
 func TestTheRecordHasNoSecrets(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t-of-the-run"

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/evalrun/evalrun/internal/agent/toolserver"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -92,26 +93,26 @@ func (a request) interrupt() (wait.Interrupt, error) {
 }
 
 // tell returns the text about a decision in the prompt with which the agent is resumed.
-func (a request) tell(d decision) string {
+func (a request) tell(d toolserver.Decision) string {
 	var b strings.Builder
 	switch {
 	case a.What == requestQuestion:
 		fmt.Fprintf(&b, "You asked: %s\nThe answer is:", a.Title)
-		if d.said == "" {
-			d.said = map[bool]string{true: "yes", false: "no"}[d.allowed]
+		if d.Said == "" {
+			d.Said = map[bool]string{true: "yes", false: "no"}[d.Allowed]
 		}
-		return b.String() + " " + d.said
-	case d.allowed && a.Note != "":
+		return b.String() + " " + d.Said
+	case d.Allowed && a.Note != "":
 		fmt.Fprintf(&b, "You asked for permission: %s\nA person would allow it, but %s, so that you will have to ask again.",
 			a.Title, strings.Replace(a.Note, "the agent does", "you do", 1))
-	case d.allowed:
+	case d.Allowed:
 		fmt.Fprintf(&b, "You asked for permission: %s\nA person has allowed it. Do it now; the permission is for one call.",
 			a.Title)
 	default:
 		fmt.Fprintf(&b, "You asked for permission: %s\nIt was denied. Do not try it again; go on without it.", a.Title)
 	}
-	if d.said != "" {
-		fmt.Fprintf(&b, " They said: %s", d.said)
+	if d.Said != "" {
+		fmt.Fprintf(&b, " They said: %s", d.Said)
 	}
 	return b.String()
 }

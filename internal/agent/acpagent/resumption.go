@@ -10,13 +10,9 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/toolserver"
 	"github.com/evalrun/evalrun/internal/fault"
-	"github.com/evalrun/evalrun/internal/gateway/mcptask"
-	"github.com/evalrun/evalrun/internal/gateway/suspend"
-	"github.com/evalrun/evalrun/internal/grace"
-	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/record"
-	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // resumption makes the prompt with which a session is resumed. It fetches the results of pending
@@ -77,8 +73,8 @@ func (r *resumption) prompt(ctx context.Context) (string, error) {
 
 // tellDecision notes what a person has allowed, and tells it.
 func (r *resumption) tellDecision(a request, d agent.Delivery) string {
-	decided := decide(d)
-	if decided.allowed && a.What == requestPermission {
+	decided := toolserver.Decide(d)
+	if decided.Allowed && a.What == requestPermission {
 		r.permissions.approve(a, d.TriggerID)
 	}
 	return a.tell(decided)
@@ -109,89 +105,12 @@ func (r *resumption) recordResult(a request, result json.RawMessage) string {
 // result yet; the rollout then waits for a again.
 func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 	result json.RawMessage, again bool, f *fault.Fault) {
-	w := a.work
-	if a.Call.Input != nil {
-		return r.answer(ctx, a, d)
+	result, again, f = toolserver.Result(ctx, a.work, a.Call.Input, d,
+		r.servers.endpoint(a.work.Server), r.gateway.Jobs, r.fetchTimeout)
+	if again {
+		a.Call = r.conversation.recorded(request{work: a.work}).Call // a question may have another text by now
 	}
-	if d.Error != nil {
-		return suspend.TextResult(d.Error.Message, true), false, nil
-	}
-	switch outcome := wait.ReadWorkResult(d.Payload); {
-	case outcome != nil && outcome.Error != nil:
-		return suspend.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
-	case outcome != nil:
-		return outcome.Result, false, nil
-	case w.Task != nil && wait.ReadInput(d.Payload) != nil:
-		w.Input = wait.ReadInput(d.Payload)
-		r.waitAgain(a)
-		return nil, true, nil
-	case w.MeshJob != nil:
-		return suspend.MeshResult(d.Payload), false, nil
-	case w.Task != nil:
-		return suspend.TextResult(string(d.Payload), false), false, nil // somebody has delivered the payload by hand
-	}
-	ending := wait.EndingOf(w.Tool, *w.Job, d.Payload)
-	if !ending.Fetch {
-		return suspend.TextResult(ending.Text, true), false, nil
-	}
-	endpoint := r.servers.endpoint(w.Server)
-	if endpoint == nil {
-		return nil, false, fault.Newf(fault.MCP,
-			"the result of %s cannot be fetched: MCP server %q is not behind the gateway any more", w.Tool, w.Server)
-	}
-	fetching, cancel := context.WithTimeout(ctx, r.fetchTimeout)
-	defer cancel()
-	result, err := suspend.FetchAt(fetching, endpoint, w)
-	var said *mcp.Error
-	switch {
-	case errors.Is(err, suspend.ErrNotDone) && r.gateway.Jobs.ForProcess(w.Tool).Source == wait.SourceMCP:
-		return nil, true, nil
-	case errors.Is(err, suspend.ErrNotDone):
-		return suspend.TextResult(fmt.Sprintf("The job is said to be done, but there is no result: %v.", err),
-			true), false, nil
-	case errors.As(err, &said):
-		return suspend.TextResult(said.Error(), true), false, nil
-	case ctx.Err() != nil:
-		return nil, false, agent.CauseFault(ctx)
-	case err != nil:
-		return nil, false, fault.New(fault.MCP, err.Error())
-	}
-	return result, false, nil
-}
-
-// answer gives a person's answer to a server, and returns the result of that.
-func (r *resumption) answer(ctx context.Context, a *request, d agent.Delivery) (
-	result json.RawMessage, again bool, f *fault.Fault) {
-	endpoint := r.servers.endpoint(a.work.Server)
-	if endpoint == nil {
-		return nil, false, fault.Newf(fault.MCP, "%s cannot be answered: MCP server %q is not behind the gateway any more",
-			a.work.Tool, a.work.Server)
-	}
-	if ctx.Err() != nil {
-		return nil, false, agent.CauseFault(ctx)
-	}
-	answering, end := grace.Outlast(ctx, grace.Stop)
-	defer end()
-	outcome, err := suspend.Answer(answering, endpoint, a.work, *a.Call.Input, elicited(d, *a.Call.Input))
-	var said *mcp.Error
-	switch {
-	case errors.Is(err, suspend.ErrUnknown):
-		return nil, false, fault.Newf(fault.StartUnknown, "%s of MCP server %q: %v", a.work.Tool, a.work.Server, err)
-	case errors.Is(err, mcptask.ErrTaskLost):
-		return suspend.TextResult("The answer came too late: "+err.Error(), true), false, nil
-	case errors.As(err, &said):
-		return suspend.TextResult(said.Error(), true), false, nil
-	case ctx.Err() != nil:
-		return nil, false, agent.CauseFault(ctx)
-	case err != nil:
-		return nil, false, fault.New(fault.MCP, err.Error())
-	case outcome == nil:
-		r.waitAgain(a)
-		return nil, true, nil
-	case outcome.Error != nil:
-		return suspend.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
-	}
-	return outcome.Result, false, nil
+	return result, again, f
 }
 
 // loadWork reads the work that the call of a has started.
@@ -203,9 +122,4 @@ func (r *resumption) loadWork(ctx context.Context, a *request) (err error) {
 		return fault.Newf(fault.MCP, "what the call %s has started cannot be read: %v", a.Call.CallID, err)
 	}
 	return nil
-}
-
-// waitAgain notes that a is still pending, with its work as it is now.
-func (r *resumption) waitAgain(a *request) {
-	a.Call = r.conversation.recorded(request{work: a.work}).Call
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
+	"github.com/evalrun/evalrun/internal/agent/toolserver"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
@@ -27,7 +28,7 @@ type segment struct {
 	seg    agent.Segment
 	redact func(io.Writer) io.WriteCloser
 	info   *record.Info
-	clock  *workClock
+	clock  *toolserver.Clock
 	trail  *record.Trajectory
 	wire   *wireLog
 	stderr *program.Log
@@ -156,26 +157,14 @@ func (s *segment) openGateway() error {
 		Mocks:   s.seg.Mocks,
 		Changed: s.workChanged, Permit: s.permissions.decideCall, Called: s.calls.saw,
 	}
-	return s.servers.open(s.opts.Gateway, g.Filters, func() (map[string]string, error) {
-		return callHeader(s.seg, s.clock)
-	}, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})
-}
-
-// callHeader returns the header that tells a server how long somebody waits for the answer to a
-// call: for the working time that is left, within the deadline of the run.
-func callHeader(seg agent.Segment, clock *workClock) (map[string]string, error) {
-	deadline := clock.deadline()
-	if run := seg.Gateway.Deadline; deadline.IsZero() || !run.IsZero() && run.Before(deadline) {
-		deadline = run
-	}
-	return wait.CallHeaders(seg.RolloutID, deadline, time.Now())
+	return s.servers.open(s.opts.Gateway, s.seg, s.clock, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})
 }
 
 // workChanged is called when the state of work changes that calls have started.
 func (s *segment) workChanged(w wait.Work, state suspend.State) {
 	switch state {
 	case suspend.Held, suspend.Released:
-		s.clock.hold(state == suspend.Held)
+		s.clock.Hold(state == suspend.Held)
 	case suspend.Suspended:
 		s.idle.reset()
 		s.pending.add(requestOf(w))

@@ -1,22 +1,14 @@
 package acpagent
 
 import (
-	"cmp"
-	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/url"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/agent/toolserver"
 	"github.com/evalrun/evalrun/internal/gateway"
-	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
@@ -26,20 +18,19 @@ import (
 type servers struct {
 	// all holds the servers of the task. hosted holds the names of those that the sandbox's setup
 	// starts.
-	all       []acp.MCPServer
-	hosted    []string
-	sandbox   *agent.Sandbox
-	rolloutID string
-	// access is the agent's access to the gateway; nil if the servers are not behind it.
+	all     []acp.MCPServer
+	hosted  []string
+	sandbox *agent.Sandbox
+	// behind has the servers behind the gateway, and access is the agent's access to it; nil if they
+	// are not behind it.
+	behind *toolserver.Set
 	access *gateway.Access
 	// info receives the verdicts.
 	info *record.Info
-	// closeIdle closes the idle connections to servers in the sandbox.
-	closeIdle []func()
 }
 
 func newServers(seg agent.Segment, info *record.Info) *servers {
-	return &servers{all: seg.Servers, hosted: seg.Hosted, sandbox: seg.Sandbox, rolloutID: seg.RolloutID, info: info}
+	return &servers{all: seg.Servers, hosted: seg.Hosted, sandbox: seg.Sandbox, info: info}
 }
 
 // gatewayPort is the gateway's port on the loopback of a sandbox without network.
@@ -53,88 +44,21 @@ const (
 	BridgeTokenVar = "EVALRUN_MCP_TOKEN"
 )
 
-// open puts the servers behind the gateway, and makes the ways to those that live in the agent's
-// sandbox. callHeader returns headers for each call.
-func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter,
-	callHeader func() (map[string]string, error), o gateway.AccessOptions) error {
-	box := s.sandbox
-	config := &box.Config
-	for i, server := range s.all {
-		o.Servers = append(o.Servers, gateway.Server{Name: server.Name, Filter: filters[server.Name], CallHeader: callHeader})
-		behind := &o.Servers[i]
-		switch server.Transport {
-		case acp.TransportStdio:
-			behind.ChildProcess = true
-			behind.Target.Start = s.spawn(i, server)
-		default:
-			behind.Target.URL, behind.Target.SSE, behind.Target.Header =
-				server.URL, server.Transport == acp.TransportSSE, http.Header{}
-			for _, h := range server.Headers {
-				behind.Target.Header.Add(h.Name, h.Value)
-			}
-			behind.Target.Header.Set(mcp.HeaderCallingJob, s.rolloutID)
-			if slices.Contains(s.hosted, server.Name) {
-				behind.ChildProcess = true
-				if err := s.expose(i, server.URL, &behind.Target); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	var err error
-	if s.access, err = g.Open(o); err != nil {
+// open puts the servers behind the gateway.
+func (s *servers) open(g *gateway.Gateway, seg agent.Segment, clock *toolserver.Clock, o gateway.AccessOptions) (err error) {
+	if s.behind, err = toolserver.Open(g, seg, clock, o); err != nil {
 		return err
 	}
+	s.access = s.behind.Access
+	config := &s.sandbox.Config
 	if config.HasOwnLoopback() {
-		socket := filepath.Join(box.Sockets, "mcp.sock")
+		socket := filepath.Join(s.sandbox.Sockets, "mcp.sock")
 		if err := s.access.ServeUnix(socket); err != nil {
 			return err
 		}
 		config.Forwards = append(slices.Clone(config.Forwards), sandbox.Forward{Port: gatewayPort, Socket: socket})
 	}
 	return nil
-}
-
-// spawn makes the way to a stdio server, which is started in the agent's sandbox for each
-// connection.
-func (s *servers) spawn(i int, server acp.MCPServer) func(context.Context) (io.ReadWriteCloser, error) {
-	socket := filepath.Join(s.sandbox.Sockets, fmt.Sprintf("stdio-%d.sock", i))
-	c := sandbox.SetupCommand{Args: append([]string{server.Command}, server.Args...),
-		Dir: cmp.Or(server.Cwd, s.sandbox.Cwd)}
-	for _, kv := range server.Env {
-		c.Env = append(c.Env, kv.Name+"="+kv.Value)
-	}
-	s.sandbox.Config.Spawns = append(slices.Clone(s.sandbox.Config.Spawns), sandbox.Spawn{Socket: socket, Command: c})
-	return func(ctx context.Context) (io.ReadWriteCloser, error) { return dialUnix(ctx, socket) }
-}
-
-// expose makes the way to an HTTP server that is started in a sandbox without this machine's
-// network.
-func (s *servers) expose(i int, raw string, target *mcp.Target) error {
-	if !s.sandbox.Config.HasOwnLoopback() {
-		return nil
-	}
-	u, err := url.Parse(raw)
-	if err != nil {
-		return fault.New(fault.MCP, "its url is none")
-	}
-	port, err := strconv.Atoi(u.Port())
-	if err != nil {
-		port = map[bool]int{true: 443, false: 80}[u.Scheme == "https"]
-	}
-	socket := filepath.Join(s.sandbox.Sockets, fmt.Sprintf("http-%d.sock", i))
-	s.sandbox.Config.Exposes = append(slices.Clone(s.sandbox.Config.Exposes), sandbox.Expose{Socket: socket, Port: port})
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return dialUnix(ctx, socket)
-	}}
-	s.closeIdle = append(s.closeIdle, transport.CloseIdleConnections)
-	target.HTTPClient = &http.Client{Transport: transport}
-	return nil
-}
-
-func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "unix", socket)
 }
 
 // declare returns the servers as the agent is told about them. They are the servers themselves, or
@@ -207,7 +131,7 @@ func (s *servers) listed(t tool, title string) tool {
 
 // endpoint returns a server behind the gateway; nil if there is none of that name.
 func (s *servers) endpoint(name string) *gateway.Endpoint {
-	if s.access == nil {
+	if s == nil || s.access == nil {
 		return nil
 	}
 	return s.access.Endpoint(name)
@@ -215,12 +139,8 @@ func (s *servers) endpoint(name string) *gateway.Endpoint {
 
 // close ends the agent's access. Nobody uses its token any more.
 func (s *servers) close() error {
-	for _, closeIdle := range s.closeIdle {
-		closeIdle()
-	}
-	s.closeIdle = nil
-	if s.access == nil {
+	if s.behind == nil {
 		return nil
 	}
-	return s.access.Close()
+	return s.behind.Close()
 }

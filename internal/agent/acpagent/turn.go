@@ -8,6 +8,7 @@ import (
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/toolserver"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/grace"
@@ -124,7 +125,7 @@ func (s *segment) stopped(result acp.PromptResult) {
 		return
 	}
 	s.info.StopReason = result.StopReason
-	if len(result.Usage) > 0 && !isNothing(result.Usage) {
+	if len(result.Usage) > 0 && !toolserver.IsNothing(result.Usage) {
 		s.info.AgentUsage, s.promptUsage = result.Usage, result.Usage
 	}
 	s.trail.Add(record.EventStop, s.conversation.record.SessionID, "",

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/toolserver"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/model"
@@ -61,17 +62,15 @@ func (a *modelAgent) Close() error {
 // Run implements [agent.Agent].
 func (a *modelAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
 	seg.LimitTo(time.Duration(a.entry.Timeout), time.Duration(a.entry.Timeout), agent.TimeoutOfEntry)
-	if seg.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, seg.TimeoutFault())
-		defer cancel()
-	}
+	ctx, clock, stop := toolserver.NewClock(ctx, seg.Timeout, seg.TimeoutFault())
+	defer stop()
 	if ctx.Err() != nil {
 		return agent.Outcome{Fault: agent.CauseFault(ctx)}, nil
 	}
-	s := &segment{a: a, seg: seg, info: &record.Info{}, usage: record.NewUsageLog(seg.Dir),
+	s := &segment{a: a, seg: seg, clock: clock, info: &record.Info{}, usage: record.NewUsageLog(seg.Dir),
 		trail: record.OpenTrajectory(seg.Dir, a.opts.Redact, a.opts.Now)}
 	out, err := s.run(ctx)
+	s.info.HeldMs = clock.Waited().Milliseconds()
 	if seg.Ended != nil {
 		seg.Ended()
 	}
@@ -91,6 +90,7 @@ func (a *modelAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome,
 type segment struct {
 	a     *modelAgent
 	seg   agent.Segment
+	clock *toolserver.Clock
 	info  *record.Info
 	usage *record.UsageLog
 	trail *record.Trajectory

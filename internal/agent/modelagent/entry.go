@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ const Name = "model"
 // Type is the type of models that are agents themselves.
 var Type = agent.Type{
 	Name: Name, Parse: parse, Settings: func() any { return new(Settings) }, Check: check, New: New,
-	Expand: expand, Lacks: lacks, NeedsOf: needs, GoesOn: goesOn,
+	Expand: expand, Lacks: lacks, NeedsOf: needs, GoesOn: goesOn, AsksPeople: asksPeople,
 }
 
 // Settings are the settings that only the entries of models have.
@@ -39,7 +40,11 @@ type Settings struct {
 	Output *Output `json:"output,omitempty"`
 	// Tools are the tools that the model may call. Turns, CommandTimeout and CommandOutput are the
 	// limits of the loop; 0 means the default.
-	Tools          []string      `json:"tools,omitempty"`
+	Tools []string `json:"tools,omitempty"`
+	// Approve has patterns of the names of tools whose calls a person has to allow. Elicitation says
+	// who answers what MCP servers ask: nobody, or "suspend" for a person.
+	Approve        []string      `json:"approve,omitempty"`
+	Elicitation    string        `json:"elicitation,omitempty"`
 	Turns          int           `json:"turns,omitempty"`
 	CommandTimeout wait.Duration `json:"commandTimeout,omitzero"`
 	CommandOutput  int           `json:"commandOutput,omitempty"`
@@ -90,8 +95,13 @@ func FromModel(name string) (agent.Entry, error) {
 	return agent.Entry{Name: name, Type: Name, Model: m, ResumeWhen: agent.ResumeAny, Settings: &Settings{}}, err
 }
 
-// GiveTools gives an entry of [FromModel] the tools with which models work on task directories.
-func GiveTools(e *agent.Entry) { e.Settings.(*Settings).Tools = []string{bashTool} }
+// GiveTools gives an entry of [FromModel] the tools with which models work on task directories: bash,
+// and those of the task's MCP servers.
+func GiveTools(e *agent.Entry) {
+	s := e.Settings.(*Settings)
+	s.Tools = slices.Clone(allTools)
+	s.waits(e)
+}
 
 // named returns the endpoint of a model, such as openai/gpt-5-mini.
 func named(name string) (*agent.Model, error) {
@@ -138,18 +148,27 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 		}
 	}
 	e.Name = f.String("name", nameOf(f.Get("model")))
+	s.waits(&e)
 	return e
 }
 
 func parseTools(r *input.Reader, f *input.Fields, s *Settings) {
-	s.Tools = f.Strings("tools")
+	s.Tools, s.Approve = f.Strings("tools"), f.Strings("approve")
+	if f.Has("elicitation") {
+		s.Elicitation = f.Enum("elicitation", elicitDeny, elicitDeny, elicitSuspend)
+	}
+	for _, pattern := range s.Approve {
+		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+			r.Errorf(f.Get("approve"), "expected names of tools, in which * stands for anything, got %q", pattern)
+		}
+	}
 	for i, name := range s.Tools {
-		if name != bashTool || i > 0 {
-			r.Errorf(f.Get("tools"), "expected [%q], the only tool of this version", bashTool)
+		if !slices.Contains(allTools, name) || slices.Contains(s.Tools[:i], name) {
+			r.Errorf(f.Get("tools"), "expected a list of %s, each at most once", strings.Join(allTools, " and "))
 			break
 		}
 	}
-	for _, key := range []string{"turns", "commandTimeout", "commandOutput"} {
+	for _, key := range []string{"turns", "commandTimeout", "commandOutput", "approve", "elicitation"} {
 		if f.Has(key) && len(s.Tools) == 0 {
 			r.Errorf(f.Get(key), `has a meaning only with "tools"`)
 		}
@@ -158,10 +177,34 @@ func parseTools(r *input.Reader, f *input.Fields, s *Settings) {
 
 // needs is the [agent.Type].NeedsOf of models: commands run in the sandbox of the rollout.
 func needs(e agent.Entry) agent.Needs {
-	if s, ok := e.Settings.(*Settings); !ok || len(s.Tools) == 0 {
+	s, ok := e.Settings.(*Settings)
+	if !ok || len(s.Tools) == 0 {
 		return agent.Needs{}
 	}
-	return agent.Needs{Sandbox: true, Env: true}
+	return agent.Needs{Sandbox: true, Env: true, Gateway: s.has(mcpTools)}
+}
+
+// The values of [Settings].Elicitation.
+const (
+	elicitDeny    = "deny"
+	elicitSuspend = "suspend"
+)
+
+// asksPeople is the [agent.Type].AsksPeople of models.
+func asksPeople(e agent.Entry) bool {
+	s, ok := e.Settings.(*Settings)
+	return ok && s.Elicitation == elicitSuspend
+}
+
+// has reports whether the model may call a tool, or those of MCP servers.
+func (s *Settings) has(tool string) bool { return slices.Contains(s.Tools, tool) }
+
+// waits makes an entry wait for all calls of an answer, and take what has failed: a model needs a
+// result for each of them, and can be told of a fault.
+func (s *Settings) waits(e *agent.Entry) {
+	if s.has(mcpTools) || len(s.Approve) > 0 {
+		e.ResumeWhen, e.AcceptsFaults = agent.ResumeAll, true
+	}
 }
 
 func (s *Settings) turns() int { return cmp.Or(s.Turns, defaultTurns) }

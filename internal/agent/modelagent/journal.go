@@ -12,6 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // FileJournal has the conversation of an attempt, one step a line. A line is durable before the
@@ -20,11 +21,14 @@ const FileJournal = "conversation.jsonl"
 
 // The kinds of steps.
 const (
-	stepBegin  = "begin"  // the first messages
-	stepAnswer = "answer" // the model has answered
-	stepIntent = "intent" // a call is about to be run
-	stepResult = "result" // a call has its result
-	stepEnd    = "end"    // the attempt has failed, and nobody goes on with it
+	stepBegin    = "begin"    // the first messages
+	stepAnswer   = "answer"   // the model has answered
+	stepIntent   = "intent"   // a call is about to be run
+	stepResult   = "result"   // a call has its result
+	stepWait     = "wait"     // a call waits for a person, or for what it has started
+	stepApproved = "approved" // a person has allowed a call
+	stepSuspend  = "suspend"  // the segment ends, because calls wait
+	stepEnd      = "end"      // the attempt has failed, and nobody goes on with it
 )
 
 // step is one line of a journal.
@@ -34,11 +38,29 @@ type step struct {
 	// adds to the conversation, as the provider has sent them.
 	System string            `json:"system,omitempty"`
 	Items  []json.RawMessage `json:"items,omitempty"`
+	// Tools are those of MCP servers with which the conversation begins. The model has the same ones to
+	// its end, whatever the servers list later.
+	Tools []mcpTool `json:"tools,omitempty"`
 	// Answer is what the answer means.
 	Answer *answered `json:"answer,omitempty"`
 	// Call is the number of a call in its answer, Result what it gave.
 	Call   int     `json:"call,omitempty"`
 	Result *result `json:"result,omitempty"`
+	// Wait is what a call waits for.
+	Wait *waiting `json:"wait,omitempty"`
+	// Segment is the number of the segment that a suspension ends.
+	Segment int `json:"segment,omitempty"`
+}
+
+// waiting is what a call waits for.
+type waiting struct {
+	// Interrupt is the id under which the rollout waits.
+	Interrupt string `json:"interrupt"`
+	// CallID is the id under which the ledger has what the call has started. It is empty for a call
+	// that a person has to allow.
+	CallID string `json:"callId,omitempty"`
+	// Asked is what the server has asked a person, without secrets.
+	Asked *wait.Input `json:"asked,omitempty"`
 }
 
 // answered is an answer of the model, independent of the wire format.
@@ -60,8 +82,12 @@ type call struct {
 // result is the result of a call.
 type result struct {
 	Text string `json:"text"`
-	// Wrong says that the call itself was wrong, and nothing was run.
-	Wrong     bool      `json:"wrong,omitempty"`
+	// Wrong says that the call itself was wrong, and nothing was run. Failed says that the tool has
+	// failed, or that a person has not allowed the call.
+	Wrong  bool `json:"wrong,omitempty"`
+	Failed bool `json:"failed,omitempty"`
+	// CallID is the id of the call in the ledger, if it is there.
+	CallID    string    `json:"callId,omitempty"`
 	StartedAt time.Time `json:"startedAt"`
 	Ms        int64     `json:"ms"`
 }

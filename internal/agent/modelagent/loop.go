@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,11 +48,17 @@ const fileCommand = "command.log"
 type loop struct {
 	*segment
 	journal *journal
+	servers *servers
 	shell   *shell // nil if it has ended and cannot be started again
 	// answer is the last answer, with the results of its calls as far as they have come; nil if the
-	// model is to be asked.
-	answer  *answered
-	results []*result
+	// model is to be asked. waiting has the calls that wait, and approved those that a person has
+	// allowed.
+	answer   *answered
+	results  []*result
+	waiting  map[int]*waiting
+	approved map[int]bool
+	// told says that an earlier segment has told of what is read from the journal.
+	told bool
 	// turns counts the answers, wrong those at the end that had only wrong calls.
 	turns, wrong int
 	ran          bool
@@ -61,21 +68,30 @@ type loop struct {
 // runLoop asks the model, and runs what it calls, until an answer calls nothing.
 func (s *segment) runLoop(ctx context.Context) (out agent.Outcome, err error) {
 	if s.seg.Sandbox == nil {
-		return agent.Outcome{Fault: fault.New(fault.NotRunnable, "the tool bash needs a sandbox, and there is none")}, nil
+		return agent.Outcome{Fault: fault.New(fault.NotRunnable, "tools need a sandbox, and there is none")}, nil
 	}
 	s.info.Isolation = s.seg.Sandbox.Config.Isolation
 	l := &loop{segment: s}
 	var f *fault.Fault
+	if l.servers, f, err = s.openServers(); f != nil || err != nil {
+		return agent.Outcome{Fault: f}, err
+	}
+	defer func() { err = errors.Join(err, l.servers.close(s.info)) }()
 	if l.shell, f, err = s.startShell(ctx); f != nil || err != nil {
 		return agent.Outcome{Fault: f}, err
 	}
 	defer func() { err = errors.Join(err, l.closeShell()) }()
-	if err := l.open(); err != nil {
-		return agent.Outcome{}, err
+	f, err = l.open(ctx)
+	if l.journal != nil {
+		defer func() { err = errors.Join(err, l.journal.close()) }()
 	}
-	defer func() { err = errors.Join(err, l.journal.close()) }()
-	if out, err = l.converse(ctx); err != nil {
-		return out, err
+	if err != nil || l.journal == nil {
+		return agent.Outcome{Fault: f}, err
+	}
+	if out.Fault = f; f == nil {
+		if out, err = l.converse(ctx); err != nil {
+			return out, err
+		}
 	}
 	if f := out.Fault; f != nil && f.Category == fault.Timeout {
 		out = l.limited(f) // the verifier sees what was done until then
@@ -94,38 +110,71 @@ func hasFailed(out agent.Outcome) bool {
 	return f != nil && f.Category != fault.Interrupted && f.Category != fault.Model
 }
 
-// open goes on with the conversation of an earlier attempt, or begins one.
-func (l *loop) open() error {
+// open goes on with the conversation of an earlier attempt or segment, or begins one.
+func (l *loop) open(ctx context.Context) (f *fault.Fault, err error) {
 	var before []step
-	var err error
-	if dir := l.seg.GoesOnFrom; dir != "" {
+	dir := l.seg.GoesOnFrom
+	if dir == "" && len(l.seg.History) > 0 {
+		dir = l.seg.History[len(l.seg.History)-1]
+	}
+	if dir != "" {
 		if before, err = readJournal(dir); err != nil {
-			return err
+			return nil, err
 		}
+		if before == nil {
+			return fault.New(fault.Unresumable, "the conversation is not where it was: "+FileJournal+" is missing"), nil
+		}
+	} else if l.question.tools, f = l.servers.list(ctx, l.info); f != nil {
+		return f, nil
 	}
 	if l.journal, err = openJournal(l.seg.Dir, before); err != nil {
-		return err
+		return nil, err
 	}
 	if before == nil {
 		failpoint.Hit("model.begins")
-		return l.journal.add(step{Step: stepBegin, System: l.question.system, Items: l.question.items})
+		return nil, l.journal.add(step{Step: stepBegin, System: l.question.system, Items: l.question.items,
+			Tools: l.question.tools})
+	}
+	if err := l.replay(ctx, before); err != nil {
+		return nil, err
+	}
+	return l.arrive(ctx)
+}
+
+// replay makes the conversation of its steps. Only steps of this segment are told: of those before,
+// the segments before have told.
+func (l *loop) replay(ctx context.Context, steps []step) error {
+	earlier := -1
+	for i, one := range steps {
+		if one.Step == stepSuspend && one.Segment < l.seg.Number {
+			earlier = i
+		}
 	}
 	open := -1 // the call that may have been run
-	for _, one := range before {
+	for i, one := range steps {
+		l.told = i <= earlier
 		switch one.Step {
 		case stepBegin:
-			l.question.system, l.question.items = one.System, one.Items
+			l.question.system, l.question.items, l.question.tools = one.System, one.Items, one.Tools
 		case stepAnswer:
 			l.take(one.Answer, one.Items)
 		case stepIntent:
 			open = one.Call
+		case stepWait:
+			open = -1
+			l.waiting[one.Call] = one.Wait
+		case stepApproved:
+			l.approve(one.Call)
 		case stepResult:
 			open = -1
-			l.settle(one.Call, one.Result)
+			if err := l.settle(ctx, one.Call, one.Result); err != nil {
+				return err
+			}
 		}
 	}
-	if open < 0 {
-		return nil
+	l.told = false
+	if open < 0 || l.tool(l.answer.Calls[open].Name) != nil {
+		return nil // the ledger says what becomes of the call of a server's tool
 	}
 	text := "[interrupted; the command may have run, partly or wholly, and is not run again]"
 	if printed, err := os.ReadFile(filepath.Join(l.seg.GoesOnFrom, fileCommand)); err == nil && len(printed) > 0 {
@@ -133,7 +182,7 @@ func (l *loop) open() error {
 		_, _ = kept.Write(printed)
 		text = strings.TrimRight(kept.text(), "\n") + "\n" + text
 	}
-	return l.store(open, &result{Text: l.a.opts.RedactText(text), StartedAt: l.a.opts.Now().UTC()})
+	return l.store(ctx, open, &result{Text: l.a.opts.RedactText(text), StartedAt: l.a.opts.Now().UTC()})
 }
 
 // converse makes one step after another.
@@ -142,8 +191,8 @@ func (l *loop) converse(ctx context.Context) (agent.Outcome, error) {
 		switch {
 		case ctx.Err() != nil:
 			return agent.Outcome{Fault: agent.CauseFault(ctx)}, nil
-		case l.answer != nil && len(l.results) < len(l.answer.Calls):
-			err := l.call(ctx, len(l.results))
+		case l.answer != nil && l.nextCall() >= 0:
+			err := l.call(ctx, l.nextCall())
 			if f := (*fault.Fault)(nil); errors.As(err, &f) {
 				return agent.Outcome{Fault: f}, nil
 			}
@@ -151,6 +200,8 @@ func (l *loop) converse(ctx context.Context) (agent.Outcome, error) {
 				return agent.Outcome{}, err
 			}
 			continue
+		case len(l.waiting) > 0:
+			return l.suspend(ctx)
 		case l.answer != nil && len(l.answer.Calls) == 0 && l.answer.Stop != "pause_turn":
 			return l.over(), nil
 		case l.wrong >= mostWrong:
@@ -192,30 +243,28 @@ func (l *loop) answerOf(got model.Reply) *answered {
 // take adds an answer to the conversation.
 func (l *loop) take(a *answered, items []json.RawMessage) {
 	l.question.items = append(l.question.items, items...)
-	l.answer, l.results = a, nil
+	l.answer, l.results = a, make([]*result, len(a.Calls))
+	l.waiting, l.approved = map[int]*waiting{}, map[int]bool{}
 	l.turns++
 	if a.Text != "" {
-		l.last = a.Text
-		l.trail.Add(record.EventMessage, "", a.Text, nil)
+		if l.last = a.Text; !l.told {
+			l.trail.Add(record.EventMessage, "", a.Text, nil)
+		}
 	}
 }
 
 // settle adds the result of a call. When all calls of the answer have one, they are added to the
 // conversation together.
-func (l *loop) settle(n int, r *result) {
-	c := l.answer.Calls[n]
-	kept := record.Call{ID: c.ID, Name: c.Name, Status: "completed", Input: asJSON(c.Arguments), StartedAt: r.StartedAt,
-		DurationMs: &r.Ms, Output: jsonobj.Quote(r.Text)}
-	if r.Wrong {
-		kept.Status = "failed"
-	} else {
-		l.ran = true
+func (l *loop) settle(ctx context.Context, n int, r *result) error {
+	if l.ran = l.ran || !r.Wrong; !l.told {
+		l.tell(n, r)
+		if err := l.servers.ended(ctx, r.CallID); err != nil {
+			return err
+		}
 	}
-	l.trail.Call("", kept)
-	l.trail.Span(kept)
-	l.info.ToolCalls++
-	if l.results = append(l.results, r); len(l.results) < len(l.answer.Calls) {
-		return
+	delete(l.waiting, n)
+	if l.results[n] = r; slices.Contains(l.results, nil) {
+		return nil
 	}
 	l.wrong++
 	for _, one := range l.results {
@@ -225,6 +274,23 @@ func (l *loop) settle(n int, r *result) {
 	}
 	l.question.items = append(l.question.items, resultItems(l.a.api, l.answer.Calls, l.results)...)
 	l.answer = nil
+	return nil
+}
+
+// tell records a call with its result.
+func (l *loop) tell(n int, r *result) {
+	c := l.answer.Calls[n]
+	kept := record.Call{ID: c.ID, Name: c.Name, Status: "completed", Input: asJSON(c.Arguments), StartedAt: r.StartedAt,
+		DurationMs: &r.Ms, Output: jsonobj.Quote(r.Text)}
+	if t := l.tool(c.Name); t != nil {
+		kept.Name, kept.Server = spanName(l.question.tools, *t), t.Server
+	}
+	if r.Wrong || r.Failed {
+		kept.Status = "failed"
+	}
+	l.trail.Call("", kept)
+	l.trail.Span(kept)
+	l.info.ToolCalls++
 }
 
 // asJSON returns a JSON value as it is, and anything else as a JSON string.
@@ -236,20 +302,28 @@ func asJSON(text string) json.RawMessage {
 }
 
 // store makes the result of a call durable, before the model can learn of it.
-func (l *loop) store(n int, r *result) error {
+func (l *loop) store(ctx context.Context, n int, r *result) error {
 	if err := l.journal.add(step{Step: stepResult, Call: n, Result: r}); err != nil {
 		return err
 	}
-	l.settle(n, r)
 	failpoint.Hit("model.resultStored")
-	return nil
+	return l.settle(context.WithoutCancel(ctx), n, r)
 }
 
 // call runs a call of the answer. Its intent is durable before.
 func (l *loop) call(ctx context.Context, n int) error {
 	c := l.answer.Calls[n]
 	started := l.a.opts.Now()
-	command, wrong := commandOf(c)
+	var command, wrong string
+	t := l.tool(c.Name)
+	switch {
+	case t != nil:
+		command, wrong = asArguments(c.Arguments)
+	case c.Name == bashTool && l.a.settings.has(bashTool):
+		command, wrong = commandOf(c)
+	default:
+		wrong = l.noTool(c.Name)
+	}
 	switch {
 	case l.answer.Truncated:
 		wrong = "not run: the answer was cut off at its limit of tokens, so that the call may be incomplete"
@@ -257,7 +331,17 @@ func (l *loop) call(ctx context.Context, n int) error {
 		wrong = fmt.Sprintf("not run: one answer may have at most %d calls", mostCalls)
 	}
 	if wrong != "" {
-		return l.store(n, &result{Text: wrong, Wrong: true, StartedAt: started.UTC()})
+		return l.store(ctx, n, &result{Text: wrong, Wrong: true, StartedAt: started.UTC()})
+	}
+	if l.mustApprove(c.Name) && !l.approved[n] {
+		return l.wait(n, &waiting{Interrupt: fmt.Sprintf("permission-%d-%d", l.turns, n+1)})
+	}
+	if t != nil {
+		if err := l.journal.add(step{Step: stepIntent, Call: n}); err != nil {
+			return err
+		}
+		failpoint.Hit("model.intended")
+		return l.callServer(ctx, n, *t, command)
 	}
 	if err := os.Remove(filepath.Join(l.seg.Dir, fileCommand)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -283,7 +367,7 @@ func (l *loop) call(ctx context.Context, n int) error {
 		}
 	}
 	took := l.a.opts.Now().Sub(started).Milliseconds()
-	return l.store(n, &result{Text: l.a.opts.RedactText(text), StartedAt: started.UTC(), Ms: took})
+	return l.store(ctx, n, &result{Text: l.a.opts.RedactText(text), StartedAt: started.UTC(), Ms: took})
 }
 
 // closeShell closes the shell, if there is one.
@@ -323,8 +407,6 @@ func commandOf(c call) (command, wrong string) {
 		Command *string `json:"command"`
 	}
 	switch err := json.Unmarshal([]byte(c.Arguments), &in); {
-	case c.Name != bashTool:
-		return "", fmt.Sprintf("not run: there is no tool %q; the only tool is %s", model.Short(c.Name), bashTool)
 	case err != nil:
 		return "", fmt.Sprintf("not run: the arguments are no JSON object with a command: %v", err)
 	case in.Command == nil || strings.TrimSpace(*in.Command) == "":

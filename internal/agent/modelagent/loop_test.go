@@ -33,6 +33,7 @@ type bench struct {
 	dir     string
 	attempt int
 	seg     agent.Segment
+	with    agent.Options
 }
 
 func newBench(t *testing.T) *bench {
@@ -63,9 +64,12 @@ func (b *bench) run(ctx context.Context, api model.API, url, more, prompt string
 	if err := os.Mkdir(b.seg.Dir, 0o700); err != nil {
 		b.Fatal(err)
 	}
-	o := agent.Options{Redact: redact.New(map[string]string{"MODEL_KEY": testKey}).Writer,
-		Resolve: func(string) (string, bool) { return testKey, true }}
-	a := newAgent(entryOf(b.T, `{`+modelOf(api, url)+`, "tools": ["bash"]`+more+`}`), o, func(ctx context.Context, _ time.Duration) error { return ctx.Err() })
+	o := b.with
+	o.Redact, o.Resolve = redact.New(map[string]string{"MODEL_KEY": testKey}).Writer, func(string) (string, bool) { return testKey, true }
+	if !strings.Contains(more, `"tools"`) {
+		more += `, "tools": ["bash"]`
+	}
+	a := newAgent(entryOf(b.T, `{`+modelOf(api, url)+more+`}`), o, func(ctx context.Context, _ time.Duration) error { return ctx.Err() })
 	out, err := a.Run(ctx, b.seg)
 	if err != nil {
 		b.Fatal(err)

@@ -17,7 +17,7 @@ type wire struct {
 	// body makes a request with the items of the conversation.
 	body func(q *question) object
 	// tools makes the value of the key "tools".
-	tools func(name, description string, schema json.RawMessage) any
+	tools func(tools []offered) any
 }
 
 var wires = map[model.API]wire{
@@ -27,23 +27,45 @@ var wires = map[model.API]wire{
 	model.APIGemini:    {geminiMessage, geminiBody, geminiTools},
 }
 
-func chatTools(name, description string, schema json.RawMessage) any {
-	return []object{{"type": "function",
-		"function": object{"name": name, "description": description, "parameters": schema}}}
+// offered is a tool as a request has it.
+type offered struct {
+	name, description string
+	schema            json.RawMessage
 }
 
-func responsesTools(name, description string, schema json.RawMessage) any {
-	return []object{{"type": "function", "name": name, "description": description, "parameters": schema, "strict": false}}
+func chatTools(tools []offered) any {
+	var list []object
+	for _, t := range tools {
+		list = append(list, object{"type": "function",
+			"function": object{"name": t.name, "description": t.description, "parameters": t.schema}})
+	}
+	return list
 }
 
-func messagesTools(name, description string, schema json.RawMessage) any {
-	return []object{{"name": name, "description": description, "input_schema": schema}}
+func responsesTools(tools []offered) any {
+	var list []object
+	for _, t := range tools {
+		list = append(list, object{"type": "function", "name": t.name, "description": t.description,
+			"parameters": t.schema, "strict": false})
+	}
+	return list
 }
 
-func geminiTools(name, description string, schema json.RawMessage) any {
-	return []object{{"functionDeclarations": []object{
-		{"name": name, "description": description, "parameters": schema},
-	}}}
+func messagesTools(tools []offered) any {
+	var list []object
+	for _, t := range tools {
+		list = append(list, object{"name": t.name, "description": t.description, "input_schema": t.schema})
+	}
+	return list
+}
+
+// geminiTools sends schemas as JSON Schema: the key "parameters" knows only a part of that.
+func geminiTools(tools []offered) any {
+	var list []object
+	for _, t := range tools {
+		list = append(list, object{"name": t.name, "description": t.description, "parametersJsonSchema": t.schema})
+	}
+	return []object{{"functionDeclarations": list}}
 }
 
 // answerItems returns what an answer adds to the conversation, as the provider has sent it:
@@ -105,13 +127,13 @@ func resultItems(api model.API, calls []call, results []*result) (items []json.R
 			add(object{"type": "function_call_output", "call_id": c.ID, "output": r.Text})
 		case model.APIMessages:
 			part := object{"type": "tool_result", "tool_use_id": c.ID, "content": r.Text}
-			if r.Wrong {
+			if r.Wrong || r.Failed {
 				part["is_error"] = true
 			}
 			parts = append(parts, part)
 		case model.APIGemini:
 			said := object{"output": r.Text}
-			if r.Wrong {
+			if r.Wrong || r.Failed {
 				said = object{"error": r.Text}
 			}
 			part := object{"name": c.Name, "response": said}
@@ -139,14 +161,27 @@ type question struct {
 	system string
 	// items is the conversation so far, in the wire format.
 	items []json.RawMessage
+	// tools are the tools of MCP servers.
+	tools []mcpTool
 	drop  model.Dropped
+}
+
+// offered returns the tools of the model.
+func (q *question) offered() (out []offered) {
+	if q.has(bashTool) {
+		out = append(out, offered{bashTool, bashDescription, bashSchema})
+	}
+	for _, t := range q.tools {
+		out = append(out, offered{t.Name, t.Description, t.Schema})
+	}
+	return out
 }
 
 // bytes returns the body of the request.
 func (q *question) bytes(api model.API) (json.RawMessage, error) {
 	body := wires[api].body(q)
-	if len(q.Tools) > 0 {
-		body["tools"] = wires[api].tools(bashTool, bashDescription, bashSchema)
+	if tools := q.offered(); len(tools) > 0 {
+		body["tools"] = wires[api].tools(tools)
 	}
 	return jsonobj.Marshal(body)
 }

@@ -75,7 +75,7 @@ func (c *runningCall) run() {
 		if endErr := c.p.hooks.Ledger.Ended(ctx, c.id); endErr != nil {
 			err = fmt.Errorf("the end of the call could not be recorded: %w", endErr)
 		}
-	case !c.l.Offered().Deduplicates && !c.t.Idempotent:
+	case !c.l.Offered().Deduplicates && !c.repeatable():
 		// The call was broken off after it had been sent. It could be made again only with an idempotency
 		// key.
 		c.p.hooks.Changed(wait.Work{CallID: c.id, Server: c.key.Server, Tool: c.key.Tool, Arguments: c.arguments}, Unknown)
@@ -88,6 +88,9 @@ func (c *runningCall) run() {
 		}
 	}
 }
+
+// repeatable reports whether the call may be made again without a key of idempotence.
+func (c *runningCall) repeatable() bool { return c.t.Idempotent || c.p.hooks.Once && c.t.ReadOnly }
 
 // start makes the call, unless it was made before. Either work or result is set.
 func (c *runningCall) start(ctx context.Context) (*wait.Work, json.RawMessage, error) {
@@ -104,7 +107,7 @@ func (c *runningCall) start(ctx context.Context) (*wait.Work, json.RawMessage, e
 			c.l.Keep()
 		}
 		return entry.Work, nil, nil
-	case !entry.New && !o.Deduplicates && !c.t.Idempotent:
+	case !entry.New && !o.Deduplicates && !c.repeatable():
 		c.p.hooks.Changed(*work, Unknown)
 		return nil, nil, ErrUnknown
 	}

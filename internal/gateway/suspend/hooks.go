@@ -47,6 +47,9 @@ type Hooks struct {
 	// Person says that a person answers the questions of tasks, and of calls of modern servers; they
 	// are left like work. Otherwise the client is asked if it can be, or the question is declined.
 	Person bool
+	// Once says that each call is recorded whose tool is neither read-only nor idempotent, also if it
+	// cannot start anything. Such a call is not made again after a crash: see [ErrUnknown].
+	Once bool
 	// Progress is how often a client that waits is told that its call goes on; 0 means 5 s.
 	Progress time.Duration
 }

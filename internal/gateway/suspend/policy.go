@@ -89,7 +89,7 @@ func (s *policy) WantsTasks() bool { return true }
 // server with tasks may. For tools that might start a job, a hint that they only read is believed.
 func (s *policy) mayStart(l *gateway.Upstream, name string, t gateway.Tool) bool {
 	switch o := l.Offered(); {
-	case s.startsMeshJobs(name, t):
+	case s.startsMeshJobs(name, t), s.hooks.Once && !t.ReadOnly && !t.Idempotent:
 		return true
 	case o.Jobs > 0 && !t.ReadOnly:
 		return true
@@ -136,7 +136,7 @@ func (s *policy) callTool(ctx context.Context, l *gateway.Upstream,
 		return s.play(ctx, r, answer)
 	}
 	t, _ := s.e.Tools().Lookup(rec.Tool)
-	if o := l.Offered(); o.Jobs > 0 || o.Tasks {
+	if o := l.Offered(); o.Jobs > 0 || o.Tasks || s.hooks.Once {
 		t = s.e.Tools().Find(ctx, l, rec.Tool)
 	}
 	if s.mayStart(l, rec.Tool, t) {

@@ -1,4 +1,4 @@
-package acpagent
+package toolserver
 
 import (
 	"encoding/json"
@@ -11,27 +11,27 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// decision is a person's answer.
-type decision struct {
-	allowed bool
-	// said is the text in which the agent is told of it.
-	said string
+// Decision is a person's answer.
+type Decision struct {
+	Allowed bool
+	// Said is the text in which the agent is told of it.
+	Said string
 }
 
-// decide reads an answer: the object that `evalrun approve` and `evalrun deny` send,
+// Decide reads an answer: the object that `evalrun approve` and `evalrun deny` send,
 // {"approved":true,"reason":…,"data":…}, or a bare boolean or word. Anything that does not approve
 // is a denial.
-func decide(d agent.Delivery) decision {
+func Decide(d agent.Delivery) Decision {
 	if d.Error != nil {
-		return decision{said: "nobody answered: " + d.Error.Message}
+		return Decision{Said: "nobody answered: " + d.Error.Message}
 	}
 	var bare bool
 	if json.Unmarshal(d.Payload, &bare) == nil {
-		return decision{allowed: bare}
+		return Decision{Allowed: bare}
 	}
 	var word string
 	if json.Unmarshal(d.Payload, &word) == nil {
-		return decision{allowed: isApproval(word), said: word}
+		return Decision{Allowed: isApproval(word), Said: word}
 	}
 	var answer struct {
 		Action   string          `json:"action"`
@@ -41,21 +41,21 @@ func decide(d agent.Delivery) decision {
 	}
 	known := json.Unmarshal(d.Payload, &answer) == nil
 	if !known || answer.Action == "" && answer.Approved == nil && answer.Reason == "" && answer.Data == nil {
-		return decision{said: string(d.Payload)} // such as the values of a form
+		return Decision{Said: string(d.Payload)} // such as the values of a form
 	}
-	out := decision{allowed: isApproval(answer.Action), said: answer.Reason}
+	out := Decision{Allowed: isApproval(answer.Action), Said: answer.Reason}
 	if answer.Approved != nil {
-		out.allowed = *answer.Approved
+		out.Allowed = *answer.Approved
 	}
-	if len(answer.Data) > 0 && !isNothing(answer.Data) {
-		out.said = strings.TrimSpace(out.said + " " + string(answer.Data))
+	if len(answer.Data) > 0 && !IsNothing(answer.Data) {
+		out.Said = strings.TrimSpace(out.Said + " " + string(answer.Data))
 	}
 	return out
 }
 
-// elicited returns a person's answer to the questions of a server. Several questions at once are
+// Elicited returns a person's answer to the questions of a server. Several questions at once are
 // answered each under its key, or all with the same answer.
-func elicited(d agent.Delivery, asked wait.Input) suspend.Reply {
+func Elicited(d agent.Delivery, asked wait.Input) suspend.Reply {
 	answers, _ := jsonobj.ParseObject(d.Payload)
 	questions := asked.Questions()
 	keyed := len(questions) > 1 &&
@@ -75,7 +75,7 @@ func elicited(d agent.Delivery, asked wait.Input) suspend.Reply {
 
 // elicitResult makes an ElicitResult of an answer. The answer may be the object that `evalrun
 // approve` and `evalrun deny` send, whose data is the form's content; the content itself; an
-// ElicitResult, which is kept as it is; or anything else that decide reads.
+// ElicitResult, which is kept as it is; or anything else that Decide reads.
 func elicitResult(payload, params json.RawMessage) json.RawMessage {
 	form, _ := jsonobj.ParseObject(params)
 	properties := form.Object("requestedSchema").Object("properties")
@@ -87,25 +87,25 @@ func elicitResult(payload, params json.RawMessage) json.RawMessage {
 	case !ours && slices.Contains([]string{"accept", "decline", "cancel"}, answer.Text("action")):
 		return payload
 	case answer == nil, answer.Has("action"), answer.Has("approved"):
-		if !decide(agent.Delivery{Payload: payload}).allowed {
+		if !Decide(agent.Delivery{Payload: payload}).Allowed {
 			return json.RawMessage(`{"action":"decline"}`)
 		}
-		if payload = answer.Get("data"); len(payload) == 0 || isNothing(payload) {
+		if payload = answer.Get("data"); len(payload) == 0 || IsNothing(payload) {
 			payload = json.RawMessage("{}")
 		}
 	}
 	return jsonobj.Object{{Key: "action", Value: json.RawMessage(`"accept"`)}, {Key: "content", Value: payload}}.JSON()
 }
 
-// isNothing reports whether a value is null or an empty list.
-func isNothing(value json.RawMessage) bool {
+// IsNothing reports whether a value is null or an empty list.
+func IsNothing(value json.RawMessage) bool {
 	text := jsonobj.Canonical(value)
 	return text == "null" || text == "[]"
 }
 
 func isApproval(word string) bool {
 	switch strings.ToLower(strings.TrimSpace(word)) {
-	case "approve", "approved", "allow", "allowed", "yes":
+	case "approve", "approved", "allow", "Allowed", "yes":
 		return true
 	}
 	return false

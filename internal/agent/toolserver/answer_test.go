@@ -1,4 +1,4 @@
-package acpagent
+package toolserver
 
 import (
 	"encoding/json"
@@ -37,7 +37,7 @@ func TestElicited(t *testing.T) {
 		{"two with one answer", two, form, `{"name":"both"}`, accept(`{"name":"both"}`), accept(`{"name":"both"}`)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			reply := elicited(agent.Delivery{Payload: json.RawMessage(c.payload)}, wait.Input{Requests: json.RawMessage(c.asked)})
+			reply := Elicited(agent.Delivery{Payload: json.RawMessage(c.payload)}, wait.Input{Requests: json.RawMessage(c.asked)})
 			if got := string(reply("a", json.RawMessage(c.params))); got != c.a {
 				t.Errorf("got %s, want %s", got, c.a)
 			}
@@ -46,8 +46,31 @@ func TestElicited(t *testing.T) {
 			}
 		})
 	}
-	failed := elicited(agent.Delivery{Payload: json.RawMessage("null"), Error: &wait.Error{Code: "expired"}}, wait.Input{})
+	failed := Elicited(agent.Delivery{Payload: json.RawMessage("null"), Error: &wait.Error{Code: "expired"}}, wait.Input{})
 	if got := string(failed("", nil)); got != `{"action":"cancel"}` {
 		t.Errorf("without an answer: %s", got)
+	}
+}
+
+func TestDecide(t *testing.T) {
+	for payload, want := range map[string]Decision{
+		`{"approved":true}`:                         {true, ""},
+		`{"approved":false,"action":"approve"}`:     {false, ""},
+		`{"action":"Approve","data":{"budget":3}}`:  {true, `{"budget":3}`},
+		`{"action":"deny","reason":"no","data":[]}`: {false, "no"},
+		`true`:               {true, ""},
+		`false`:              {false, ""},
+		`"yes"`:              {true, "yes"},
+		`"rather not"`:       {false, "rather not"},
+		`null`:               {false, ""},
+		`42`:                 {false, "42"},
+		`["yes"]`:            {false, `["yes"]`},
+		`{"colour":"blue"}`:  {false, `{"colour":"blue"}`},
+		`{"approved":"yes"}`: {false, `{"approved":"yes"}`},
+		``:                   {false, ""},
+	} {
+		if got := Decide(agent.Delivery{Payload: json.RawMessage(payload)}); got != want {
+			t.Errorf("%s: got %+v, want %+v", payload, got, want)
+		}
 	}
 }

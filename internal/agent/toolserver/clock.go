@@ -1,4 +1,4 @@
-package acpagent
+package toolserver
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 )
 
-// workClock ends a segment that works for too long. It stops while a call is held, because the
+// Clock ends a segment that works for too long. It stops while a call is held, because the
 // segment waits then.
-type workClock struct {
+type Clock struct {
 	mu    sync.Mutex
 	holds int
 	since time.Time // the time at which the clock stopped, if holds is not 0
@@ -20,12 +20,12 @@ type workClock struct {
 	due   time.Time
 }
 
-// newWorkClock starts a clock. Its context ends after the limit with the fault; 0 means no limit.
+// NewClock starts a clock. Its context ends after the limit with the fault; 0 means no limit.
 // The caller must call stop.
-func newWorkClock(ctx context.Context, limit time.Duration, f *fault.Fault) (
-	_ context.Context, c *workClock, stop func()) {
+func NewClock(ctx context.Context, limit time.Duration, f *fault.Fault) (
+	_ context.Context, c *Clock, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c = &workClock{}
+	c = &Clock{}
 	if limit > 0 {
 		c.due = time.Now().Add(limit)
 		c.timer = time.AfterFunc(limit, func() { cancel(f) })
@@ -38,8 +38,8 @@ func newWorkClock(ctx context.Context, limit time.Duration, f *fault.Fault) (
 	}
 }
 
-// hold notes that a call is held from now on, or not any more.
-func (c *workClock) hold(on bool) {
+// Hold notes that a call is held from now on, or not any more.
+func (c *Clock) Hold(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -61,8 +61,8 @@ func (c *workClock) hold(on bool) {
 	}
 }
 
-// deadline returns when the segment ends if it works from now on; zero if there is no limit.
-func (c *workClock) deadline() time.Time {
+// Deadline returns when the segment ends if it works from now on; zero if there is no limit.
+func (c *Clock) Deadline() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.timer == nil {
@@ -74,8 +74,8 @@ func (c *workClock) deadline() time.Time {
 	return c.due
 }
 
-// waited returns how long the clock has been stopped.
-func (c *workClock) waited() time.Duration {
+// Waited returns how long the clock has been stopped.
+func (c *Clock) Waited() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.holds > 0 {
