@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,6 +98,8 @@ type segment struct {
 
 	base, key string
 	question  question
+	// tooLong says that the last request was longer than the context of the model.
+	tooLong bool
 }
 
 func (s *segment) run(ctx context.Context) (agent.Outcome, error) {
@@ -180,6 +183,7 @@ func (s *segment) ask(ctx context.Context) (model.Reply, *model.Call, *fault.Fau
 			return q.bytes(s.a.api)
 		}}
 	if err := s.a.endpoint.Ask(ctx, c); err != nil {
+		s.tooLong = isTooLong(err)
 		return model.Reply{}, nil, failed(ctx, err), nil
 	}
 	got, err := s.a.api.Read(c.Response)
@@ -218,18 +222,21 @@ func (s *segment) count(got model.Reply) error {
 var tooLong = []string{"context_length_exceeded", "context length", "context window", "prompt is too long",
 	"exceeds the maximum number of tokens"}
 
+// isTooLong reports whether a request was refused because the conversation is too long.
+func isTooLong(err error) bool {
+	var known *model.Error
+	return errors.As(err, &known) && known.Kind == model.Invalid &&
+		slices.ContainsFunc(tooLong, func(part string) bool { return strings.Contains(strings.ToLower(known.Message), part) })
+}
+
 // failed returns the fault of a request without an answer.
 func failed(ctx context.Context, err error) *fault.Fault {
 	var known *model.Error
-	if !errors.As(err, &known) {
+	switch {
+	case !errors.As(err, &known):
 		return agent.CauseFault(ctx)
-	}
-	if known.Kind == model.Invalid {
-		for _, part := range tooLong {
-			if strings.Contains(strings.ToLower(known.Message), part) {
-				return fault.New(fault.AgentError, "the conversation is longer than the model's context: "+known.Message)
-			}
-		}
+	case isTooLong(err):
+		return fault.New(fault.AgentError, "the conversation is longer than the model's context: "+known.Message)
 	}
 	return fault.New(fault.Model, known.Message)
 }

@@ -48,6 +48,9 @@ type Settings struct {
 	Turns          int           `json:"turns,omitempty"`
 	CommandTimeout wait.Duration `json:"commandTimeout,omitzero"`
 	CommandOutput  int           `json:"commandOutput,omitempty"`
+	// ContextTokens is how many tokens a request may have before the oldest answers are left out; 0
+	// leaves that to the provider, which refuses what is too long.
+	ContextTokens int `json:"contextTokens,omitempty"`
 	// Temperature, MaxTokens and Seed are sent as they are, where they are given.
 	Temperature *float64 `json:"temperature,omitempty"`
 	MaxTokens   int      `json:"maxTokens,omitempty"`
@@ -123,7 +126,7 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 		System: text(r, f.Optional("system", input.String)), Prompt: text(r, f.Optional("prompt", input.String)),
 		MaxTokens: f.Int("maxTokens", 0, 1, 1<<31-1),
 		Turns:     f.Int("turns", 0, 1, 1<<31-1), CommandOutput: f.Int("commandOutput", 0, 100, 100<<20),
-		CommandTimeout: wait.Duration(f.Duration("commandTimeout", 0)),
+		ContextTokens: f.Int("contextTokens", 0, 100, 1<<31-1), CommandTimeout: wait.Duration(f.Duration("commandTimeout", 0)),
 	}
 	parseTools(r, f, s)
 	if f.Has("temperature") {
@@ -168,7 +171,8 @@ func parseTools(r *input.Reader, f *input.Fields, s *Settings) {
 			break
 		}
 	}
-	for _, key := range []string{"turns", "commandTimeout", "commandOutput", "approve", "elicitation"} {
+	for _, key := range []string{"turns", "commandTimeout", "commandOutput", "approve", "elicitation",
+		"contextTokens"} {
 		if f.Has(key) && len(s.Tools) == 0 {
 			r.Errorf(f.Get(key), `has a meaning only with "tools"`)
 		}

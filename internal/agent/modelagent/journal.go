@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -28,7 +29,8 @@ const (
 	stepWait     = "wait"     // a call waits for a person, or for what it has started
 	stepApproved = "approved" // a person has allowed a call
 	stepSuspend  = "suspend"  // the segment ends, because calls wait
-	stepEnd      = "end"      // the attempt has failed, and nobody goes on with it
+	stepCut      = "cut"      // the oldest answers are left out from now on
+	stepEnd      = "end"      // the attempt has failed, and nobody goes on with it; or a limit has ended it
 )
 
 // step is one line of a journal.
@@ -48,6 +50,10 @@ type step struct {
 	Result *result `json:"result,omitempty"`
 	// Wait is what a call waits for.
 	Wait *waiting `json:"wait,omitempty"`
+	// Limit is the limit that has ended the attempt. Whoever goes on ends in the same way.
+	Limit *fault.Fault `json:"limit,omitempty"`
+	// Answers is how many answers are left out.
+	Answers int `json:"answers,omitempty"`
 	// Segment is the number of the segment that a suspension ends.
 	Segment int `json:"segment,omitempty"`
 }
@@ -156,7 +162,7 @@ func goesOn(dirs []string) string {
 		switch steps, err := readJournal(dir); {
 		case err != nil:
 			return ""
-		case len(steps) > 0 && steps[len(steps)-1].Step == stepEnd:
+		case len(steps) > 0 && steps[len(steps)-1].Step == stepEnd && steps[len(steps)-1].Limit == nil:
 			return ""
 		case len(steps) > 0:
 			return dir

@@ -57,6 +57,14 @@ type loop struct {
 	results  []*result
 	waiting  map[int]*waiting
 	approved map[int]bool
+	// begins has where the items of each answer begin, and first where those of the first did. left is
+	// how many answers are left out.
+	begins      []int
+	first, left int
+	// ended is the limit that has ended an attempt that was killed before that was committed.
+	ended *fault.Fault
+	// full says that the next request would be longer than contextTokens.
+	full bool
 	// told says that an earlier segment has told of what is read from the journal.
 	told bool
 	// turns counts the answers, wrong those at the end that had only wrong calls.
@@ -97,14 +105,15 @@ func (s *segment) runLoop(ctx context.Context) (out agent.Outcome, err error) {
 		out = l.limited(f) // the verifier sees what was done until then
 	}
 	if hasFailed(out) {
-		err = l.journal.add(step{Step: stepEnd})
+		err = l.journal.add(step{Step: stepEnd, Limit: out.Limit})
+		failpoint.Hit("model.ended")
 	}
 	return out, err
 }
 
-// hasFailed reports whether another attempt of the segment, if there is one, begins anew. A
-// conversation that has come to its end is not marked: until its output is committed this process
-// may be killed, and then the next attempt finds the same end in it, and asks for nothing again.
+// hasFailed reports whether the end of a conversation is marked. After a fault another attempt of the
+// segment, if there is one, begins anew. An end by a limit, or by an answer, is found again by the next
+// attempt: until it is committed this process may be killed, and then nothing is asked for again.
 func hasFailed(out agent.Outcome) bool {
 	f := cmp.Or(out.Fault, out.Limit)
 	return f != nil && f.Category != fault.Interrupted && f.Category != fault.Model
@@ -165,6 +174,10 @@ func (l *loop) replay(ctx context.Context, steps []step) error {
 			l.waiting[one.Call] = one.Wait
 		case stepApproved:
 			l.approve(one.Call)
+		case stepCut:
+			l.cut(one.Answers)
+		case stepEnd:
+			l.ended = one.Limit
 		case stepResult:
 			open = -1
 			if err := l.settle(ctx, one.Call, one.Result); err != nil {
@@ -189,6 +202,8 @@ func (l *loop) replay(ctx context.Context, steps []step) error {
 func (l *loop) converse(ctx context.Context) (agent.Outcome, error) {
 	for {
 		switch {
+		case l.ended != nil:
+			return l.limited(l.ended), nil
 		case ctx.Err() != nil:
 			return agent.Outcome{Fault: agent.CauseFault(ctx)}, nil
 		case l.answer != nil && l.nextCall() >= 0:
@@ -210,7 +225,18 @@ func (l *loop) converse(ctx context.Context) (agent.Outcome, error) {
 		case l.turns >= l.a.settings.turns():
 			return l.limited(fault.Newf(fault.Budget, "the model has answered %d times (turns)", l.turns)), nil
 		}
+		if l.full && len(l.begins) > 1 {
+			if err := l.leaveOut(); err != nil {
+				return agent.Outcome{}, err
+			}
+		}
 		got, c, f, err := l.ask(ctx)
+		if err == nil && c == nil && l.tooLong && len(l.begins) > 1 {
+			if err := l.leaveOut(); err != nil {
+				return agent.Outcome{}, err
+			}
+			continue
+		}
 		if err != nil || c == nil {
 			return agent.Outcome{Fault: f}, err
 		}
@@ -228,6 +254,37 @@ func (l *loop) converse(ctx context.Context) (agent.Outcome, error) {
 		if l.take(a, items); f != nil { // the budget
 			return agent.Outcome{Fault: f}, nil
 		}
+		l.full = got.Usage != nil && l.a.settings.ContextTokens > 0 &&
+			got.Usage.InputTokens+got.Usage.OutputTokens > int64(l.a.settings.ContextTokens)
+	}
+}
+
+// leaveOut leaves the older half of the answers out of the next requests, with the results of their
+// calls, since the conversation is longer than the context of the model.
+func (l *loop) leaveOut() error {
+	l.full, l.tooLong = false, false
+	n := len(l.begins) / 2
+	if err := l.journal.add(step{Step: stepCut, Answers: n}); err != nil {
+		return err
+	}
+	l.trail.Add(record.EventUpdate, "", "", object{"answersLeftOut": n})
+	l.cut(n)
+	return nil
+}
+
+// cut leaves out the oldest answers. A message says so in their place.
+func (l *loop) cut(n int) {
+	l.left += n
+	note, _ := jsonobj.Marshal(wires[l.a.api].message(Message{Role: "user", Content: fmt.Sprintf(
+		"[The first %d of your answers, with the results of their calls, are left out here: "+
+			"the conversation was too long.]", l.left)})) // strings always marshal
+	kept := l.question.items[l.begins[n]:]
+	items := append(slices.Clone(l.question.items[:l.first]), note)
+	moved := l.begins[n] - len(items)
+	l.question.items = append(items, kept...)
+	l.begins = slices.Clone(l.begins[n:])
+	for i := range l.begins {
+		l.begins[i] -= moved
 	}
 }
 
@@ -242,6 +299,9 @@ func (l *loop) answerOf(got model.Reply) *answered {
 
 // take adds an answer to the conversation.
 func (l *loop) take(a *answered, items []json.RawMessage) {
+	if l.begins = append(l.begins, len(l.question.items)); l.turns == 0 {
+		l.first = len(l.question.items)
+	}
 	l.question.items = append(l.question.items, items...)
 	l.answer, l.results = a, make([]*result, len(a.Calls))
 	l.waiting, l.approved = map[int]*waiting{}, map[int]bool{}

@@ -353,21 +353,71 @@ func TestAConversationThatHadEndedIsNotRepeated(t *testing.T) {
 	}
 }
 
-// An attempt that has failed, or that a limit has ended, is not gone on with: another one begins anew.
+// An attempt that has failed is not gone on with: another one begins anew.
 func TestAConversationThatHasFailedBeginsAnew(t *testing.T) {
-	for name, c := range map[string]struct {
-		more   string
-		answer answer
-	}{
-		"a refusal":      {"", chatAnswer(`{"content":null,"refusal":"no"}`, "stop")},
-		"too many turns": {`, "turns": 1`, calls("tool_calls", "bash", `{"command":"true"}`)},
-	} {
-		url, _ := serve(t, c.answer)
-		b := newBench(t)
-		b.run(t.Context(), model.APIChat, url, c.more, "Work.")
-		if next := goesOn([]string{b.seg.Dir}); next != "" {
-			t.Errorf("%s: gone on with %s", name, next)
+	url, _ := serve(t, chatAnswer(`{"content":null,"refusal":"no"}`, "stop"))
+	b := newBench(t)
+	b.run(t.Context(), model.APIChat, url, "", "Work.")
+	if next := goesOn([]string{b.seg.Dir}); next != "" {
+		t.Errorf("gone on with %s", next)
+	}
+}
+
+// Until an end by a limit is committed, evalrun may be killed, too. The next attempt ends in the same
+// way, and asks for nothing.
+func TestAConversationThatALimitHasEnded(t *testing.T) {
+	url, bodies := serve(t, calls("tool_calls", "bash", `{"command":"echo x >>ran"}`))
+	b := newBench(t)
+	for range 2 {
+		out := b.run(t.Context(), model.APIChat, url, `, "turns": 2`, "Work.")
+		if out.Limit == nil || out.Limit.Category != fault.Budget || !strings.Contains(string(out.Output), "answered 2 times") || out.Info.ToolCalls != 2 {
+			t.Errorf("%s, %+v, %+v", out.Output, out.Limit, out.Fault)
 		}
+	}
+	if len(*bodies) != 2 {
+		t.Errorf("%d requests, want 2", len(*bodies))
+	}
+	if ran, err := os.ReadFile(filepath.Join(b.seg.Sandbox.Cwd, "ran")); err != nil || string(ran) != "x\nx\n" {
+		t.Errorf("%q, %v", ran, err)
+	}
+}
+
+// What is too long for the model is cut: the older half of the answers is left out, and said to be.
+// After a kill the requests have the same bytes.
+func TestAConversationThatIsTooLongIsCut(t *testing.T) {
+	var answers []answer
+	for i := range 4 {
+		answers = append(answers, calls("tool_calls", "bash", fmt.Sprintf(`{"command":"echo result %d"}`, i)))
+	}
+	refused := answer{status: 400, body: `{"error":{"message":"This model's maximum context length is 10 tokens"}}`}
+	url, bodies := serve(t, append(answers, refused, refused, answer{status: 401, body: "{}"}, good)...)
+	b := newBench(t)
+	if out := b.run(t.Context(), model.APIChat, url, "", "Work."); out.Fault == nil || out.Fault.Category != fault.Model {
+		t.Fatalf("%s, %+v", out.Output, out.Fault)
+	}
+	if out := b.run(t.Context(), model.APIChat, url, "", "Work."); string(out.Output) != `{"content":"fine"}` || out.Info.ToolCalls != 4 {
+		t.Fatalf("%s, %+v", out.Output, out.Fault)
+	}
+	if n := len(*bodies); n != 8 || (*bodies)[6] != (*bodies)[7] {
+		t.Fatalf("%d requests: %s", n, *bodies)
+	}
+	for i, want := range []struct {
+		answers int
+		says    string
+	}{{4, ""}, {2, "The first 2 of your answers"}, {1, "The first 3 of your answers"}} {
+		body := (*bodies)[4+i]
+		if n := strings.Count(body, `"role":"tool"`); n != want.answers || !strings.Contains(body, want.says) || !strings.Contains(body, `"Work."`) || strings.Count(body, "of your answers") != min(i, 1) {
+			t.Errorf("request %d has %d results: %s", 4+i, n, body)
+		}
+	}
+
+	for i := range answers {
+		answers[i].body = strings.ReplaceAll(answers[i].body, `"prompt_tokens":7`, `"prompt_tokens":150`)
+	}
+	url, bodies = serve(t, answers[0], answers[1], answers[2], good)
+	b = newBench(t)
+	if out := b.run(t.Context(), model.APIChat, url, `, "contextTokens": 100`, "Work."); out.Fault != nil || len(*bodies) != 4 || strings.Count((*bodies)[3], `"role":"tool"`) != 1 {
+		t.Errorf("%+v, %s", out.Fault, *bodies)
 	}
 }
 
