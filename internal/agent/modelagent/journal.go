@@ -93,7 +93,9 @@ type result struct {
 	Wrong  bool `json:"wrong,omitempty"`
 	Failed bool `json:"failed,omitempty"`
 	// CallID is the id of the call in the ledger, if it is there.
-	CallID    string    `json:"callId,omitempty"`
+	CallID string `json:"callId,omitempty"`
+	// Mock is the place of the mock that was played in place of the call.
+	Mock      string    `json:"mock,omitempty"`
 	StartedAt time.Time `json:"startedAt"`
 	Ms        int64     `json:"ms"`
 }

@@ -341,7 +341,7 @@ func (l *loop) settle(ctx context.Context, n int, r *result) error {
 func (l *loop) tell(n int, r *result) {
 	c := l.answer.Calls[n]
 	kept := record.Call{ID: c.ID, Name: c.Name, Status: "completed", Input: asJSON(c.Arguments), StartedAt: r.StartedAt,
-		DurationMs: &r.Ms, Output: jsonobj.Quote(r.Text)}
+		DurationMs: &r.Ms, Output: jsonobj.Quote(r.Text), Mock: r.Mock}
 	if t := l.tool(c.Name); t != nil {
 		kept.Name, kept.Server = spanName(l.question.tools, *t), t.Server
 	}

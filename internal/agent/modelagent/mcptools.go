@@ -64,6 +64,7 @@ type servers struct {
 	// waits for; nil if it has a result.
 	callID string
 	left   *wait.Work
+	mock   string // the place of the mock that was played for the call; empty if none was
 }
 
 // openServers puts the servers of the segment behind the gateway. The sandbox is not started yet.
@@ -82,7 +83,8 @@ func (s *segment) openServers() (*servers, *fault.Fault, error) {
 			Transport: string(server.Transport), Verdict: record.VerdictSent})
 	}
 	hooks := &suspend.Hooks{Ledger: loopLedger{g.Ledger, out}, Check: g.Check, Jobs: g.Jobs, SoftWait: g.SoftWait,
-		Hold: holdLimit, Changed: out.changed, Once: true, Person: s.a.settings.Elicitation == elicitSuspend}
+		Hold: holdLimit, Changed: out.changed, Called: out.called, Once: true, Mocks: s.seg.Mocks,
+		Person: s.a.settings.Elicitation == elicitSuspend}
 	var err error
 	out.set, err = toolserver.Open(s.a.opts.Gateway, s.seg, s.clock,
 		gateway.AccessOptions{Now: s.a.opts.Now, Policy: hooks.Policy})
@@ -126,6 +128,13 @@ func (s *servers) changed(w wait.Work, state suspend.State) {
 		defer s.mu.Unlock()
 		s.left = &w
 	}
+}
+
+// called is called after each call of a tool.
+func (s *servers) called(r suspend.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mock = r.Mock
 }
 
 // connect returns the connection to a server.
@@ -178,6 +187,9 @@ func (s *servers) list(ctx context.Context, info *record.Info) ([]mcpTool, *faul
 			info.MCPServers[i].Verdict, info.MCPServers[i].Reason = record.VerdictUnreachable, err.Error()
 			return nil, fault.Newf(fault.MCP, "MCP server %q: its tools cannot be listed: %v", name, err)
 		}
+	}
+	if err := suspend.CheckMocks(s.set.Access, s.seg.Mocks); err != nil {
+		return nil, fault.New(fault.MCP, err.Error())
 	}
 	slices.SortFunc(out, func(a, b mcpTool) int {
 		return cmp.Or(cmp.Compare(a.Server, b.Server), cmp.Compare(a.Tool, b.Tool))
@@ -252,37 +264,43 @@ func nameFor(server, tool string, taken map[string]bool) string {
 	return name
 }
 
-// call calls a tool. left is what the call waits for, if it has no result yet; callID is its id in the
-// ledger. The error is a fault, or that of ctx.
-func (s *servers) call(ctx context.Context, t mcpTool, arguments string) (
-	result json.RawMessage, callID string, left *wait.Work, err error) {
+// outcome is what came of a call. left is what it waits for, if it has no result yet; callID is its id
+// in the ledger.
+type outcome struct {
+	result       json.RawMessage
+	callID, mock string
+	left         *wait.Work
+}
+
+// call calls a tool. The error is a fault, or that of ctx.
+func (s *servers) call(ctx context.Context, t mcpTool, arguments string) (out outcome, err error) {
 	s.mu.Lock()
-	s.callID, s.left = "", nil
+	s.callID, s.left, s.mock = "", nil, ""
 	s.mu.Unlock()
-	if s.set == nil || s.set.Access.Endpoint(t.Server) == nil {
-		return nil, "", nil, fault.Newf(fault.MCP, "MCP server %q is not there any more", t.Server)
+	if s.endpoint(t.Server) == nil {
+		return out, fault.Newf(fault.MCP, "MCP server %q is not there any more", t.Server)
 	}
 	c, err := s.connect(ctx, t.Server)
 	if err == nil {
 		params := jsonobj.Object{{Key: "name", Value: jsonobj.Quote(t.Tool)},
 			{Key: "arguments", Value: json.RawMessage(arguments)}}.JSON()
-		result, err = c.Call(ctx, mcp.Call{Method: mcp.MethodToolsCall, Params: params})
+		out.result, err = c.Call(ctx, mcp.Call{Method: mcp.MethodToolsCall, Params: params})
 	}
 	s.mu.Lock()
-	callID, left = s.callID, s.left
+	out.callID, out.left, out.mock = s.callID, s.left, s.mock
 	s.mu.Unlock()
 	var said *mcp.Error
-	switch lost := s.set.Access.Endpoint(t.Server).Stats().Lost; {
+	switch lost := s.endpoint(t.Server).Stats().Lost; {
 	case ctx.Err() != nil:
-		return nil, callID, nil, context.Cause(ctx)
+		return out, context.Cause(ctx)
 	case lost != "":
-		return nil, callID, nil, fault.Newf(fault.MCP, "MCP server %q went away in the middle of a call: %s", t.Server, lost)
+		return out, fault.Newf(fault.MCP, "MCP server %q went away in the middle of a call: %s", t.Server, lost)
 	case errors.As(err, &said):
-		return suspend.TextResult(said.Error(), true), callID, nil, nil
+		out.result = suspend.TextResult(said.Error(), true)
 	case err != nil:
-		return nil, callID, nil, fault.Newf(fault.MCP, "MCP server %q cannot be reached: %v", t.Server, err)
+		return out, fault.Newf(fault.MCP, "MCP server %q cannot be reached: %v", t.Server, err)
 	}
-	return result, callID, left, nil
+	return out, nil
 }
 
 // close ends the connections.

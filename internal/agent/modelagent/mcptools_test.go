@@ -19,7 +19,9 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
+	"github.com/evalrun/evalrun/internal/mock"
 	"github.com/evalrun/evalrun/internal/model"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -297,6 +299,27 @@ func TestACallThatWasCutOff(t *testing.T) {
 				t.Errorf("made %d times more, %d open; %s", n, b.book.open(), last)
 			}
 		})
+	}
+}
+
+// A tool that is mocked is not called, and its call is marked. A mock of a tool that is not there is a
+// fault before the model is asked.
+func TestPlayedTools(t *testing.T) {
+	url, bodies := serve(t, calls("tool_calls", "my_server__greet", `{"name":"Ada"}`), good)
+	b := newToolBench(t)
+	b.seg.Mocks = mock.NewPlayer([]mock.Mock{{Place: "mocks[0]", Match: mock.Match{Tool: "greet"}, Answers: []mock.Answer{{Result: suspend.TextResult("played", false)}}}}, nil)
+	out := b.segment(t.Context(), url, "")
+	if out.Fault != nil || len(*bodies) != 2 || !strings.Contains((*bodies)[1], `"content":"played"`) || b.made("greet") != 0 {
+		t.Errorf("%+v, %s, %d calls", out.Fault, *bodies, b.made("greet"))
+	}
+	if trace, err := os.ReadFile(filepath.Join(b.seg.Dir, record.FileTrace)); err != nil || !strings.Contains(string(trace), `"evalrun.mock":"mocks[0]"`) {
+		t.Errorf("%s, %v", trace, err)
+	}
+	b.next(nil)
+	b.seg.Number, b.seg.History = 1, nil
+	b.seg.Mocks = mock.NewPlayer([]mock.Mock{{Place: "mocks[0]", Match: mock.Match{Server: "my server", Tool: "gret"}, Answers: []mock.Answer{{Result: suspend.TextResult("played", false)}}}}, nil)
+	if out = b.segment(t.Context(), url, ""); out.Fault == nil || out.Fault.Category != fault.MCP || len(*bodies) != 2 {
+		t.Errorf("%+v, %d requests", out.Fault, len(*bodies))
 	}
 }
 

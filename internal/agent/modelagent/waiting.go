@@ -217,18 +217,18 @@ func (l *loop) resultOf(raw json.RawMessage, callID string, r *result) *result {
 // callServer calls a tool of a server. A call that waits has no result yet.
 func (l *loop) callServer(ctx context.Context, n int, t mcpTool, arguments string) error {
 	started := l.a.opts.Now()
-	raw, callID, left, err := l.servers.call(ctx, t, arguments)
+	got, err := l.servers.call(ctx, t, arguments)
 	switch {
 	case ctx.Err() != nil:
 		return nil // it was ended in the middle; the ledger says what whoever goes on may do
 	case err != nil:
 		return err
-	case left != nil:
-		return l.waitForWork(n, left)
+	case got.left != nil:
+		return l.waitForWork(n, got.left)
 	}
 	failpoint.Hit("model.ran")
 	took := l.a.opts.Now().Sub(started).Milliseconds()
-	return l.store(ctx, n, l.resultOf(raw, callID, &result{StartedAt: started.UTC(), Ms: took}))
+	return l.store(ctx, n, l.resultOf(got.result, got.callID, &result{StartedAt: started.UTC(), Ms: took, Mock: got.mock}))
 }
 
 // nextCall returns the first call of the answer that has no result and waits for nothing; -1 if there
