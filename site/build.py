@@ -48,7 +48,8 @@ def main():
             target.write_text(with_links(text, source, places), encoding="utf-8")
         else:
             shutil.copyfile(ROOT / source, target)
-    shutil.copyfile(ROOT / "site" / "extra.css", BUILD / "docs" / "extra.css")
+    for name in ("extra.css", "extra.js"):
+        shutil.copyfile(ROOT / "site" / name, BUILD / "docs" / name)
     shutil.copytree(ROOT / "site" / "theme", BUILD / "theme")
 
     generated = reference.write(ROOT, BUILD)
@@ -67,9 +68,17 @@ def main():
     built = subprocess.run(zensical, cwd=BUILD, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if built.returncode != 0:
         sys.exit(f"Zensical did not build the site:\n{built.stdout}")
+    leave_out_of_search(BUILD / "site" / "search.json", ("changelog.html", "decisions/"))
     for page in pages: # for programs that read, which llms.txt names
         shutil.copyfile(BUILD / "docs" / page, BUILD / "site" / page)
     (BUILD / "site" / "llms.txt").write_text(llms(nav), encoding="utf-8")
+
+
+def leave_out_of_search(index, pages):
+    """Takes pages out of the search: what was once done, and why, hides what is."""
+    found = json.loads(index.read_text(encoding="utf-8"))
+    found["items"] = [item for item in found["items"] if not item["location"].startswith(pages)]
+    index.write_text(json.dumps(found), encoding="utf-8")
 
 
 def navigation(pages, generated):
