@@ -242,6 +242,7 @@ func TestAgentsThatCannotBeProbed(t *testing.T) {
 		}
 	}
 	o := options(t, "")
+	fixture := o
 	o.Entry.Command = []string{"/nowhere/agent"}
 	var start *StartError
 	if _, err := Run(t.Context(), o); !errors.As(err, &start) || !strings.Contains(err.Error(), "/nowhere/agent") {
@@ -255,7 +256,7 @@ func TestAgentsThatCannotBeProbed(t *testing.T) {
 	if _, err := Run(t.Context(), o); err == nil || errors.As(err, &start) {
 		t.Errorf("got %v", err)
 	}
-	nothingLeft(t, o)
+	nothingLeft(t, fixture)
 }
 
 // An interruption ends everything in the middle of a check.
