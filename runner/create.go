@@ -111,9 +111,6 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 	if req.Origin.CommandLine = o.CommandLine; len(o.CommandLine) > 0 {
 		req.Origin.AgentOptions = e.opts.Agents
 	}
-	if err := s.workable(); err != nil {
-		return Created{}, err
-	}
 	plan, err := plans.New(req, s.Dir())
 	if err != nil {
 		return Created{}, err

@@ -42,6 +42,12 @@ func (s *Store) Remove(ctx context.Context, run Run, dryRun bool) error {
 	return err
 }
 
+// PruneFiles removes blocks of files of suspended rollouts that no open rollout needs, and which nobody
+// has asked for since the given age. It returns how many they were.
+func (s *Store) PruneFiles(ctx context.Context, age time.Duration) (blocks int, err error) {
+	return s.st.PruneBlocks(ctx, age)
+}
+
 // Old says which runs are old enough to be removed.
 type Old struct {
 	// Before, if not zero, is the time before which a run must have become final.

@@ -56,6 +56,10 @@ type OpenOptions struct {
 	// Lease is how long a rollout stays with a process that no longer answers. 0 means 30 s; all
 	// processes of a store must use the same one.
 	Lease time.Duration
+	// KeepFiles is how many bytes of the files of a suspended rollout the store takes, so that another
+	// machine can go on with it; 0 means none. nil means 1 GB for a store in PostgreSQL, and none for
+	// one in a folder.
+	KeepFiles *int64
 }
 
 // Open opens the store in a folder, or in the PostgreSQL database of a URL that begins with
@@ -69,7 +73,7 @@ func Open(dir string, o OpenOptions) (*Store, error) {
 			o.Warn(redact.Line(what))
 		}
 	}
-	st, err := backend.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, Warn: warn,
+	st, err := backend.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, KeepFiles: o.KeepFiles, Warn: warn,
 		Files: filepath.Join(workspace.StateDir(), "stores")})
 	if errors.Is(err, fs.ErrNotExist) && o.MustExist {
 		return nil, inputError("%w in %s; give its folder with --store, or start a run there first",
@@ -98,14 +102,6 @@ func (s *Store) Name() string { return s.st.Name() }
 
 // Dir is the folder of the store's files, as an absolute path.
 func (s *Store) Dir() string { return s.st.Dir() }
-
-// workable returns why no run of the store can be worked on here, as far as that is known before.
-func (s *Store) workable() error {
-	if err := s.st.InPlace(); errors.Is(err, store.ErrUnusable) {
-		return &InputError{Err: err}
-	}
-	return nil
-}
 
 // ID is the store's id, which results documents name.
 func (s *Store) ID() string { return s.st.ID() }

@@ -181,9 +181,6 @@ func (o Options) concurrency() int { return cmp.Or(o.Concurrency, DefaultConcurr
 // engine makes the engine of a run, or of the whole store if runID is empty, with so many agents at
 // once. Without agents it only looks after triggers.
 func (w work) engine(runID string, agents int, stay bool) (*engine.Runner, error) {
-	if err := w.s.workable(); err != nil {
-		return nil, err
-	}
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err

@@ -9,10 +9,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/backend"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -60,8 +63,29 @@ func (g *globals) openOptions(cmd *cobra.Command) (o runner.OpenOptions, err err
 	if o.Lease, err = leaseForTests(); err != nil {
 		return o, err
 	}
+	if o.KeepFiles, err = keepFiles(os.Getenv("EVALRUN_PORTABLE")); err != nil {
+		return o, err
+	}
 	o.LogLevel, err = g.level()
 	return o, err
+}
+
+// keepFiles reads how much of the files of a suspended rollout the store takes; nil if nothing is said.
+func keepFiles(text string) (*int64, error) {
+	switch text {
+	case "":
+		return nil, nil
+	case "0":
+		return new(int64), nil
+	case "1":
+		return new(int64(store.DefaultKeepFiles)), nil
+	}
+	number, unit := strings.TrimRight(text, "MGB"), map[string]int64{"MB": 1e6, "GB": 1e9}
+	n, err := strconv.ParseInt(number, 10, 32)
+	if of := unit[text[len(number):]]; err == nil && n > 0 && of > 0 {
+		return new(n * of), nil
+	}
+	return nil, usageError("EVALRUN_PORTABLE: expected 0, 1 or the most that a rollout may have, such as 200MB or 2GB, got %q", text)
 }
 
 // withStore runs f with the store open. The store must exist here or in a folder above, unless

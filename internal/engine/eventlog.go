@@ -41,6 +41,8 @@ type eventLog struct {
 	kicked chan struct{}
 	quit   chan struct{}
 	done   sync.WaitGroup
+	// pruned is when blocks of files were last removed from the store, or when a run first ended here.
+	pruned time.Time
 	// failFast is called with every event that is handed on.
 	failFast func(context.Context, store.Event)
 
@@ -322,7 +324,24 @@ func (l *eventLog) tidy(ctx context.Context, runID string) {
 	if err := Tidy(ctx, l.o.Store, runID); err != nil {
 		l.o.Logger.Warn("the workspaces of a run were not removed", "run", runID, "error", err)
 	}
+	if l.pruned.IsZero() {
+		l.pruned = l.o.Now()
+	}
+	if l.o.Store.KeepsFiles() == 0 || l.o.Now().Sub(l.pruned) < pruneInterval {
+		return
+	}
+	l.pruned = l.o.Now()
+	if _, err := l.o.Store.PruneBlocks(ctx, pruneAge); err != nil {
+		l.o.Logger.Warn("files that no rollout needs were not removed from the store", "error", err)
+	}
 }
+
+// Files that no rollout needs are removed from the store every so often, when a run ends. They stay
+// for a day, because a suspension that is in progress may have stored them.
+const (
+	pruneInterval = time.Hour
+	pruneAge      = 24 * time.Hour
+)
 
 // openLog opens a run's events.jsonl, locks it, and returns the number of its last event. After a
 // power cut the file may have events that the store has lost; then the file is written anew. seen

@@ -38,6 +38,8 @@ type held struct {
 	services *container.Services
 	// remote is the rollout's container in a Docker daemon; nil while there is none.
 	remote *container.Remote
+	// kept says where the files of the rollout are.
+	kept store.Kept
 	// rescoring is the number of the rescoring that scores the rollout again; 0 if none does.
 	rescoring int
 }

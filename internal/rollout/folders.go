@@ -68,10 +68,15 @@ func (h *held) findAttempt() string {
 // prepare brings the folders into their state at the segment's start. The first segment starts with
 // empty folders. Before any other segment begins, a copy is made; a repetition of the segment
 // starts from the copy, unless the agent goes on in the folders as they are.
-func (k keptFolders) prepare() error {
+func (k keptFolders) prepare(ctx context.Context) error {
 	h := k.held
 	if err := h.stillHeld(); err != nil {
 		return err
+	}
+	if h.isPortable() {
+		if err := (portable{h}).get(ctx); err != nil {
+			return err
+		}
 	}
 	if h.goesOnFrom = h.findAttempt(); h.goesOnFrom != "" {
 		return nil
@@ -84,7 +89,7 @@ func (k keptFolders) prepare() error {
 		}
 		return nil
 	}
-	if h.entry.Needs().Sandbox && h.overImage() {
+	if h.isPortable() || h.entry.Needs().Sandbox && h.overImage() {
 		return layers{h}.restore(filepath.Base(h.segmentCopy()), k.names())
 	}
 	_, err := os.Lstat(h.segmentCopy())
@@ -111,41 +116,45 @@ func (k keptFolders) prepare() error {
 // keep makes the files durable that a resumed agent or the verifier needs. An agent whose folders
 // cannot be kept has a fault, unless it only waits for its verifier: it must not escape its verdict
 // by what it leaves.
-func (k keptFolders) keep(out *agent.Outcome) error {
+//
+// The folders of a suspended agent are kept in the store as well, if it takes them.
+func (k keptFolders) keep(ctx context.Context, out *agent.Outcome) (inStore *store.Kept, err error) {
 	h := k.held
 	suspends := out.Interrupts != nil
 	if out.Fault != nil || !suspends && h.evaluation.Task == nil {
-		return nil
+		return nil, nil
 	}
 	folders := k.names()
 	if !suspends {
 		folders = forVerifier(folders)
 	}
-	var err error
+	shares := suspends && portable{h}.on()
 	switch {
-	case !h.entry.Needs().Sandbox || !h.overImage():
+	case !shares && (!h.entry.Needs().Sandbox || !h.overImage()):
 		if err = workspace.Sync(h.root(), folders); err == nil && suspends {
 			err = emptyFolders{h.root()}.note(folders)
 		}
 	case suspends:
-		err = layers{h}.keep(copyOf(h.claim.Segment+1), folders)
+		if err = (layers{h}).keep(copyOf(h.claim.Segment+1), folders); err == nil && shares {
+			inStore, err = portable{h}.keep(ctx)
+		}
 	default:
 		err = layers{h}.keep(verifierSnapshot, folders)
 	}
 	if err == nil {
-		return nil
+		return inStore, nil
 	}
 	unkept, err := workspaceFault(err)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case suspends:
 		out.Fault = unkept.Fault
 	default:
 		h.host.Logger.Warn("what the agent has left would not survive a power failure",
 			"rollout", h.claim.RolloutID, "reason", unkept.Fault.Message)
 	}
-	return nil
+	return nil, nil
 }
 
 // forVerifier returns the folders that are kept for the verifier. It has a home of its own, and the

@@ -58,6 +58,9 @@ func (r rolloutImages) open(ctx context.Context, s *sandboxSpec, begins bool) er
 		if digest, err = os.ReadFile(noted); err == nil {
 			s.image, err = r.reopen(ctx, all, string(digest))
 		}
+		if err == nil && s.image == nil && r.held.isPortable() {
+			err = r.getSame(ctx, all, s, string(digest))
+		}
 		if err == nil && s.image == nil {
 			return fault.Newf(fault.Unresumable, "the image %s in which the rollout was begun is not there any more", digest)
 		}
@@ -69,6 +72,19 @@ func (r rolloutImages) open(ctx context.Context, s *sandboxSpec, begins bool) er
 	s.folders.Image = r.layers(s.image)
 	s.folders.Workdir = path.Clean(cmp.Or(s.task.Config.Environment.Workdir, s.image.Config.WorkingDir, "/"))
 	return nil
+}
+
+// getSame gets the image of a rollout that another machine has begun, which must be the same here.
+func (r rolloutImages) getSame(ctx context.Context, all *image.Images, s *sandboxSpec, digest string) (err error) {
+	if s.image, err = r.get(ctx, all, s.task.Image()); err != nil {
+		return err
+	}
+	if there := s.image.Digest; there != digest {
+		return fault.Newf(fault.Unresumable,
+			"the rollout was begun in the image %s, and here its task gives the image %s: take the image along, or go on where it is",
+			digest, there)
+	}
+	return r.keep(s.image)
 }
 
 // spec returns the run's requirements of an image.

@@ -12,14 +12,18 @@ import (
 )
 
 // layers handles the changes that the processes of a rollout have made in the root of an image,
-// with their snapshots.
+// with their snapshots. Folders over no image that the store keeps are handled like these.
 type layers struct{ held *held }
 
 // snapshots returns the snapshots of the rollout.
 func (l layers) snapshots() *snapshot.Store {
 	s := &snapshot.Store{Dir: filepath.Join(l.held.root(), "snapshots"), Root: l.held.root(),
-		Overlay: snapshot.OverlayTrusted}
-	if os.Geteuid() != 0 {
+		WithoutSockets: portable(l).on()}
+	switch {
+	case !l.held.overImage():
+	case os.Geteuid() == 0:
+		s.Overlay = snapshot.OverlayTrusted
+	default:
 		s.Overlay = snapshot.OverlayUser
 	}
 	return s
@@ -41,7 +45,7 @@ func (l layers) keep(name string, folders []string) error {
 	}
 	report, err := s.Take(name, folders...)
 	if err == nil && len(report.LeftOut) > 0 {
-		l.held.host.Logger.Warn("devices that the agent has made are not kept",
+		l.held.host.Logger.Warn("devices and sockets that the agent has made are not kept",
 			"rollout", l.held.claim.RolloutID, "paths", report.LeftOut)
 	}
 	return err

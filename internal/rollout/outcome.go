@@ -46,7 +46,7 @@ func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.Segm
 		out.Fault = fault.Newf(fault.Suspensions, "the rollout was suspended %d times (limits.suspensions)",
 			limits.Suspensions)
 	}
-	if err := (keptFolders{r.held}).keep(&out); err != nil {
+	if end.Kept, err = (keptFolders{r.held}).keep(ctx, &out); err != nil {
 		return end, err
 	}
 	switch {

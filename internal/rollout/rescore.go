@@ -87,6 +87,14 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 		return out, err
 	}
 	defer func() { err = errors.Join(err, h.end(context.WithoutCancel(ctx))) }()
+	if r.Host.Store.Files() != "" {
+		if h.kept, err = r.Host.Store.Kept(ctx, one.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return out, err
+		}
+		if machine := h.filesElsewhere(); machine != "" {
+			return out, unscored{h.areElsewhere(machine)}
+		}
+	}
 	subject, err := h.subject(one.Segments, outputOf(one.Segments))
 	if err != nil {
 		return out, err

@@ -40,6 +40,7 @@ type Store interface {
 	store.Queue
 	store.Scoring
 	store.Ledger
+	store.Blocks
 }
 
 // Host holds what the process provides to the rollouts that it works on.
@@ -120,6 +121,12 @@ func (r *Rollout) Run(ctx context.Context) (err error) {
 		return r.postpone(commit, err.Error())
 	} else if err != nil {
 		return err
+	}
+	if err = r.held.loadKept(commit); err != nil {
+		return err
+	}
+	if machine := r.held.filesElsewhere(); machine != "" && !r.held.claim.Cancelled {
+		return r.postpone(commit, r.held.areElsewhere(machine))
 	}
 	if mayBeScored(r.held.claim.State) {
 		if missing := r.held.host.withoutValue(judgeKeys(r.held.run.Plan, r.held.entry)); missing != nil &&

@@ -27,7 +27,7 @@ func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 			r.held.host.Logger.Warn("an agent could not be ended", "run", c.RunID, "error", closeErr)
 		}
 	}()
-	if err := (keptFolders{r.held}).prepare(); err != nil {
+	if err := (keptFolders{r.held}).prepare(ctx); err != nil {
 		return workspaceFault(err)
 	}
 	seg := agent.Segment{

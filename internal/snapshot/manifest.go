@@ -2,11 +2,14 @@ package snapshot
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -40,6 +43,8 @@ const (
 	// typeSame is another name of an earlier entry.
 	typeSame = "="
 )
+
+var types = []string{typeFolder, typeFile, typeLink, typePipe, typeSocket, typeWhiteout, typeSame}
 
 type entry struct {
 	Type string `json:"t"`
@@ -109,16 +114,38 @@ func (s *Store) read(name string) (*manifest, error) {
 	return m, nil
 }
 
-// check makes sure that no reference in a manifest leads out of it.
+// check makes sure that no reference in a manifest leads out of it, and no name out of its folder.
 func (m *manifest) check() error {
+	for _, name := range m.Folders {
+		if !isName([]byte(name)) {
+			return fmt.Errorf("it has a folder of the name %q", name)
+		}
+	}
+	for i, b := range m.Blocks {
+		if len(b.Sum) != sha256.Size || b.Size <= 0 || b.Size > blockSize {
+			return fmt.Errorf("block %d has no sum, or a size that no block has", i)
+		}
+	}
+	seen := map[string]bool{}
 	for i, e := range m.Entries {
+		place := strconv.Itoa(e.Parent) + "/" + string(e.Name)
 		switch {
+		case !slices.Contains(types, e.Type):
+			return fmt.Errorf("entry %d has the unknown type %q", i, e.Type)
+		case e.Parent == -1 && !slices.Contains(m.Folders, string(e.Name)):
+			return fmt.Errorf("entry %d is %q, which is in none of the folders", i, e.Name)
+		case seen[place]:
+			return fmt.Errorf("entry %d has the name %q, which another one has", i, e.Name)
+		case e.Mode&^0o7777 != 0 || e.Size < 0:
+			return fmt.Errorf("entry %d has the mode %o and the size %d", i, e.Mode, e.Size)
 		case e.Parent < -1 || e.Parent >= i || e.Parent >= 0 && m.Entries[e.Parent].Type != typeFolder,
-			e.Type == typeSame && (e.Same < 0 || e.Same >= i || !m.Entries[e.Same].Shared):
+			e.Type == typeSame && (e.Same < 0 || e.Same >= i || !m.Entries[e.Same].Shared ||
+				m.Entries[e.Same].Type == typeFolder || m.Entries[e.Same].Type == typeSame):
 			return fmt.Errorf("entry %d refers to one that is not before it", i)
-		case len(e.Name) == 0 || bytes.ContainsAny(e.Name, "/\x00") || string(e.Name) == "." || string(e.Name) == "..":
+		case !isName(e.Name):
 			return fmt.Errorf("entry %d has the name %q", i, e.Name)
 		}
+		seen[place] = true
 		for _, p := range e.Data {
 			if p.Block < 0 || p.Block >= len(m.Blocks) || p.At < 0 || p.At+int64(m.Blocks[p.Block].Size) > e.Size {
 				return fmt.Errorf("entry %d has content beyond its end", i)
@@ -126,6 +153,11 @@ func (m *manifest) check() error {
 		}
 	}
 	return nil
+}
+
+// isName reports whether a name is one of something in a folder.
+func isName(name []byte) bool {
+	return len(name) > 0 && !bytes.ContainsAny(name, "/\x00") && string(name) != "." && string(name) != ".."
 }
 
 // encode writes a value as compressed JSON, which carries a checksum.

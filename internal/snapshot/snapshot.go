@@ -38,6 +38,8 @@ type Store struct {
 	// Overlay is the prefix of the attributes of the overlay whose upper folder is among the
 	// folders; empty if none is. A snapshot may be restored for the other kind of mount.
 	Overlay string
+	// WithoutSockets leaves sockets out: nobody listens to them on another machine.
+	WithoutSockets bool
 }
 
 // Report says how much work a snapshot was.
@@ -47,7 +49,8 @@ type Report struct {
 	Entries int
 	Read    int64
 	Stored  int64
-	// LeftOut are the paths of devices, of which none but whiteouts are kept, at most ten.
+	// LeftOut are the paths of devices, of which none but whiteouts are kept, and of sockets that are
+	// not kept, at most ten.
 	LeftOut []string
 }
 

@@ -177,6 +177,9 @@ func (t *taker) describe(parent int, name string, stat *unix.Stat_t) *entry {
 	case unix.S_IFIFO:
 		e.Type = typePipe
 	case unix.S_IFSOCK:
+		if t.store.WithoutSockets {
+			return e
+		}
 		e.Type = typeSocket
 	case unix.S_IFCHR:
 		if stat.Rdev == 0 {
@@ -184,7 +187,7 @@ func (t *taker) describe(parent int, name string, stat *unix.Stat_t) *entry {
 			return e
 		}
 	}
-	e.Shared = e.Type != typeFolder && stat.Nlink > 1
+	e.Shared = e.Type != "" && e.Type != typeFolder && stat.Nlink > 1
 	return e
 }
 

@@ -24,6 +24,10 @@ type Options struct {
 	// Files is the folder in which a store that is no folder has one of its own for its files, named
 	// after its id.
 	Files string
+	// KeepFiles is how many bytes of the files of a suspended rollout the store takes, so that another
+	// machine can go on with it. 0 means none, and nil what is usual: 1 GB for a store that is no
+	// folder, and none for one that is.
+	KeepFiles *int64
 	// Busy is how long to wait while another program has the store locked; 0 means 10 s.
 	Busy time.Duration
 	// MustExist makes it an error if there is no store yet.
@@ -34,6 +38,9 @@ type Options struct {
 
 // DefaultLease is how long a claim lasts that is not renewed.
 const DefaultLease = 30 * time.Second
+
+// DefaultKeepFiles is how many bytes of a rollout's files a store takes that machines share.
+const DefaultKeepFiles = 1_000_000_000
 
 // CheckDir refuses what cannot be the folder of a store.
 func CheckDir(dir string) error {

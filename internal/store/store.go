@@ -69,6 +69,9 @@ type Place interface {
 	ID() string
 	// Dir is the folder under which the store's files are, absolute.
 	Dir() string
+	// Files is the id of that folder if each machine may have one of its own; empty if the store is
+	// the folder.
+	Files() string
 	// InPlace returns ErrMoved if another store, or none, is where this one was opened. Claim and
 	// ClaimTriggers check it as well. Callers check it before they write a file of the store.
 	InPlace() error

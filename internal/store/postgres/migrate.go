@@ -15,8 +15,14 @@ import (
 //go:embed schema.sql
 var schema string
 
+//go:embed blocks.sql
+var blocks string
+
+// migrations bring a store from version i to version i+1.
+var migrations = []string{schema, blocks}
+
 // schemaVersion is the version of the schema that this program knows.
-const schemaVersion = 1
+var schemaVersion = len(migrations)
 
 // oldestServer is the oldest version of PostgreSQL that has what is used here.
 const oldestServer = 130000
@@ -35,7 +41,9 @@ func (d *db) migrate(ctx context.Context, c *pgx.Conn, mustExist bool) error {
 		return &connectError{text: fmt.Sprintf("the store %s is on PostgreSQL %d; at least version %d is needed",
 			d.name, server/10000, oldestServer/10000)}
 	}
-	if done, err := d.readMeta(ctx, c); err != nil || done {
+	version, done, err := d.readMeta(ctx, c)
+	mustExist = mustExist && version == 0
+	if err != nil || done {
 		return err
 	}
 	if mustExist {
@@ -45,7 +53,7 @@ func (d *db) migrate(ctx context.Context, c *pgx.Conn, mustExist bool) error {
 		return err
 	}
 	// The lock ends with the connection.
-	if done, err := d.readMeta(ctx, c); err != nil || done {
+	if version, done, err = d.readMeta(ctx, c); err != nil || done {
 		return err
 	}
 	var there bool // the right to make a schema is asked for even if it is there
@@ -61,11 +69,14 @@ func (d *db) migrate(ctx context.Context, c *pgx.Conn, mustExist bool) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback(ctx) }() // after Commit this does nothing
-	for _, text := range []string{
-		makeSchema,
-		strings.ReplaceAll(schema, " TEXT", ` TEXT COLLATE "C"`),
-		fmt.Sprintf("INSERT INTO meta (key, value) VALUES ('schema', '%d'), ('storeId', '%s')", schemaVersion, uuid.NewString()),
-	} {
+	steps := []string{makeSchema}
+	for _, m := range migrations[version:] {
+		steps = append(steps, strings.ReplaceAll(m, " TEXT", ` TEXT COLLATE "C"`))
+	}
+	for _, text := range append(steps,
+		fmt.Sprintf("INSERT INTO meta (key, value) VALUES ('storeId', '%s') ON CONFLICT DO NOTHING", uuid.NewString()),
+		fmt.Sprintf(`INSERT INTO meta (key, value) VALUES ('schema', '%d')
+			ON CONFLICT (key) DO UPDATE SET value = excluded.value`, schemaVersion)) {
 		if _, err := tx.Exec(ctx, text, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return fmt.Errorf("making the tables of the store %s: %w", d.name, err)
 		}
@@ -73,7 +84,7 @@ func (d *db) migrate(ctx context.Context, c *pgx.Conn, mustExist bool) error {
 	if err := tx.Commit(ctx); err != nil {
 		return err
 	}
-	_, err = d.readMeta(ctx, c)
+	_, _, err = d.readMeta(ctx, c)
 	return err
 }
 
@@ -93,25 +104,24 @@ func (d *db) missing(ctx context.Context, c *pgx.Conn) error {
 }
 
 // readMeta reads the version of the schema and the id of the store. done is false if there is no
-// store yet.
-func (d *db) readMeta(ctx context.Context, c *pgx.Conn) (done bool, err error) {
+// store of this version yet.
+func (d *db) readMeta(ctx context.Context, c *pgx.Conn) (version int, done bool, err error) {
 	var there bool
 	if err := c.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", quote(d.schema)+".meta").Scan(&there); err != nil || !there {
-		return false, err
+		return 0, false, err
 	}
-	var version int
 	err = c.QueryRow(ctx, `SELECT (SELECT value FROM meta WHERE key = 'schema')::int, value FROM meta WHERE key = 'storeId'`).
 		Scan(&version, &d.id)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return false, &connectError{text: fmt.Sprintf("the store %s has no id: its tables are not evalrun's, or damaged", d.name)}
+		return 0, false, &connectError{text: fmt.Sprintf("the store %s has no id: its tables are not evalrun's, or damaged", d.name)}
 	case err != nil:
-		return false, err
+		return 0, false, err
 	case version > schemaVersion:
-		return false, &connectError{text: fmt.Sprintf(
+		return 0, false, &connectError{text: fmt.Sprintf(
 			"the store %s has schema %d and this evalrun knows schema %d; use a newer evalrun", d.name, version, schemaVersion)}
 	}
-	return true, nil
+	return version, version == schemaVersion, nil
 }
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -42,9 +42,8 @@ type db struct {
 	name   string
 	schema string
 	id     string
-	// dir is the folder of the store's files. elsewhere is the machine that has them, if it is not this
-	// one.
-	dir, elsewhere string
+	// dir is the folder of the store's files on this machine, and files the mark by which it is known.
+	dir, files string
 
 	now func() time.Time
 	// ahead is how far the server's clock is ahead of this machine's.
@@ -76,6 +75,9 @@ func Open(url string, opts store.Options) (*rules.Store, error) {
 		d.now = d.serverTime
 	}
 	opts.Now = d.now
+	if opts.KeepFiles == nil {
+		opts.KeepFiles = new(int64(store.DefaultKeepFiles))
+	}
 	opts = rules.Defaults(opts)
 	d.lease = opts.Lease
 	d.schema = cmp.Or(config.RuntimeParams["search_path"], defaultSchema)
@@ -94,7 +96,7 @@ func Open(url string, opts store.Options) (*rules.Store, error) {
 	}
 	err = d.migrate(ctx, first, opts.MustExist)
 	if err == nil {
-		err = d.findFiles(ctx, first, opts.Files)
+		err = d.makeFolder(opts.Files)
 	}
 	if err == nil {
 		_, _ = first.Exec(ctx, oldCommits) // another process does it if this one cannot
@@ -153,16 +155,11 @@ func (d *db) Dir() string { return d.dir }
 // Name implements Database.
 func (d *db) Name() string { return d.name }
 
-// InPlace implements Place. A database does not move, but the files of its runs may be on another
-// machine: nothing can be worked on without them.
-func (d *db) InPlace() error {
-	if d.elsewhere == "" {
-		return nil
-	}
-	return &connectError{text: fmt.Sprintf(
-		"the files of the store's runs are not on this machine, but on %s: work on runs of the store %s there, or share the folder %s",
-		d.elsewhere, d.name, d.dir)}
-}
+// Files implements Place.
+func (d *db) Files() string { return d.files }
+
+// InPlace implements Place. A database does not move.
+func (d *db) InPlace() error { return nil }
 
 // Reader implements Database.
 func (d *db) Reader() *sql.DB { return d.read }

@@ -91,11 +91,11 @@ func TestANewerSchema(t *testing.T) {
 	s := open(t, url, dir)
 	query(t, url, "UPDATE meta SET value = '99' WHERE key = 'schema'")
 	if _, err := s.CreateRun(t.Context(), planOfOne()); err == nil || !store.IsBroken(err) ||
-		!strings.Contains(err.Error(), "to schema 99 while this process, which knows schema 1") {
+		!strings.Contains(err.Error(), "to schema 99 while this process, which knows schema 2") {
 		t.Errorf("it is written, although it was migrated meanwhile: %v", err)
 	}
 	_, err := postgres.Open(url, store.Options{Files: dir})
-	if !errors.Is(err, store.ErrUnusable) || !strings.Contains(err.Error(), "has schema 99 and this evalrun knows schema 1") {
+	if !errors.Is(err, store.ErrUnusable) || !strings.Contains(err.Error(), "has schema 99 and this evalrun knows schema 2") {
 		t.Errorf("it is opened: %v", err)
 	}
 }
@@ -113,22 +113,67 @@ func TestTransactionsSeeWhatWasCommittedBefore(t *testing.T) {
 	}
 }
 
+// Machines that do not share the folder of the files can all claim, and are told where the files of a
+// rollout are.
 func TestFilesOnAnotherMachine(t *testing.T) {
 	dir := t.TempDir()
 	url := at(t, dir)
 	here, there := open(t, url, dir), open(t, url, t.TempDir())
+	if here.Files() == "" || here.Files() == there.Files() || here.KeepsFiles() != store.DefaultKeepFiles {
+		t.Errorf("the folders are %q and %q; %d bytes of files are kept", here.Files(), there.Files(), here.KeepsFiles())
+	}
 	if _, err := here.CreateRun(t.Context(), planOfOne()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := there.Claim(t.Context(), "r", 1); !errors.Is(err, store.ErrUnusable) || !store.IsBroken(err) {
-		t.Errorf("a rollout is claimed where its files are not: %v", err)
+	claims, err := there.Claim(t.Context(), "r", 1)
+	if err != nil || len(claims) != 1 {
+		t.Fatalf("it cannot be claimed on another machine: %v, %v", claims, err)
 	}
-	if run, err := there.Run(t.Context(), "r"); err != nil || run.Counts.Pending != 1 {
-		t.Errorf("it cannot be read there: %+v, %v", run, err)
+	if _, err := here.Kept(t.Context(), claims[0].ID); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("files of a rollout that has none: %v", err)
 	}
-	if claims, err := here.Claim(t.Context(), "r", 1); err != nil || len(claims) != 1 {
-		t.Errorf("it cannot be claimed where its files are: %v, %v", claims, err)
+	end := store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: []byte("{}")}
+	if _, err := there.CommitSegment(t.Context(), claims[0].Token, end); err != nil {
+		t.Fatal(err)
 	}
+	kept, err := here.Kept(t.Context(), claims[0].ID)
+	if err != nil || kept.Place != there.Files() || kept.Machine != store.ThisMachine().Name || kept.Files != nil || kept.Segment != 1 {
+		t.Errorf("the files are at %+v, %v", kept, err)
+	}
+}
+
+// A store that an earlier version has made gets the new tables, and keeps what it says of files.
+func TestAnOlderSchema(t *testing.T) {
+	dir := t.TempDir()
+	url := at(t, dir)
+	s := open(t, url, dir)
+	if _, err := s.CreateRun(t.Context(), planOfOne()); err != nil {
+		t.Fatal(err)
+	}
+	claims, err := s.Claim(t.Context(), "r", 1)
+	if err != nil || len(claims) != 1 {
+		t.Fatal(claims, err)
+	}
+	query(t, url, "DROP TABLE kept; DROP TABLE kept_blocks; DROP TABLE blocks; UPDATE meta SET value = '1' WHERE key = 'schema'")
+	query(t, url, "INSERT INTO meta (key, value) VALUES ('files', 'there other machine')")
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			s, err := postgres.Open(url, store.Options{Files: dir, MustExist: true})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			kept, err := s.Kept(t.Context(), claims[0].ID)
+			if err != nil || kept.Place != "there" || kept.Machine != "other machine" {
+				t.Errorf("the files are at %+v, %v", kept, err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // A process that is killed leaves a folder without a mark, or another process sees one that is not yet
@@ -137,7 +182,6 @@ func TestAFolderWithoutAMark(t *testing.T) {
 	dir := t.TempDir()
 	url := at(t, dir)
 	mark := filepath.Join(open(t, url, dir).Dir(), "files.id")
-	query(t, url, "DELETE FROM meta WHERE key = 'files'")
 	if err := os.Truncate(mark, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ type segments struct {
 	rollouts rolloutRows
 	triggers triggerRows
 	mail     mail
+	kept     keptRows
 }
 
 // claimable finds rollouts to claim. Those that a process left behind come first, then those that

@@ -73,6 +73,9 @@ type db struct {
 	// queries are statements of the pool that are prepared once, because they run all the time.
 	queries sync.Map
 
+	// keepFiles is how many bytes of one rollout's files the store takes.
+	keepFiles int64
+
 	closing  sync.Once
 	closeErr error
 }
@@ -96,6 +99,7 @@ type Store struct {
 	outbox
 	rescorings
 	standings
+	blocks
 }
 
 // Defaults fills in what options leave out.
@@ -114,6 +118,9 @@ func Defaults(opts store.Options) store.Options {
 		self := store.ThisProcess()
 		opts.Process = &self
 	}
+	if opts.KeepFiles == nil {
+		opts.KeepFiles = new(int64)
+	}
 	return opts
 }
 
@@ -125,9 +132,10 @@ func New(over Database, opts store.Options) *Store {
 	}
 	d.changes = newChanges(over.HasChanged)
 	d.commit = startCommitter(d)
+	d.keepFiles = *opts.KeepFiles
 	return &Store{
 		d, runs{d}, queue{d}, scoring{d}, batches{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d},
-		mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d},
+		mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d}, blocks{d},
 	}
 }
 

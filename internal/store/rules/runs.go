@@ -54,6 +54,7 @@ func (s runs) Remove(ctx context.Context, runID string) error {
 			"DELETE FROM judge_batches WHERE run_id = ?",
 			"DELETE FROM triggers" + rollouts, "DELETE FROM calls" + rollouts, "DELETE FROM results" + rollouts,
 			"DELETE FROM rescored" + rollouts, "DELETE FROM segments" + rollouts,
+			"DELETE FROM kept" + rollouts, "DELETE FROM kept_blocks" + rollouts,
 			"DELETE FROM rollouts WHERE run_id = ?",
 			"DELETE FROM evaluations WHERE run_id = ?", "DELETE FROM events WHERE run_id = ?",
 			"DELETE FROM rescorings WHERE run_id = ?", "DELETE FROM rescored_evaluations WHERE run_id = ?",

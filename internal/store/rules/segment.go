@@ -39,6 +39,11 @@ func (s segments) commit(o heldRollout, end store.SegmentEnd) (store.Committed, 
 	default:
 		return store.Committed{}, fmt.Errorf("rollout %s: a segment cannot end as %q", o.ID, end.Outcome)
 	}
+	if end.Outcome == store.OutcomeSuspended || end.Outcome == store.OutcomeCompleted {
+		if err := s.kept.note(o.Rollout, end.Kept); err != nil {
+			return store.Committed{}, err
+		}
+	}
 	if o.Segment > 1 {
 		if err := s.tx.Exec(
 			"UPDATE triggers SET state = 'consumed' WHERE rollout_id = ? AND taken_by = ? AND state IN ('fired', 'faulted', 'expired', 'cancelled')",

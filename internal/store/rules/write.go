@@ -16,6 +16,7 @@ type write struct {
 	jobs     jobRows
 	outbox   outboxRows
 	rescored rescoredRows
+	kept     keptRows
 }
 
 func newWrite(d *db) *write {
@@ -23,7 +24,8 @@ func newWrite(d *db) *write {
 	w := &write{tx: t, holders: holderRows{t}, rollouts: rolloutRows{t}, calls: callRows{t}}
 	w.triggers = triggerRows{t, w.holders}
 	w.mail = mail{t, w.rollouts, w.triggers}
-	w.segments = segments{t, w.holders, w.rollouts, w.triggers, w.mail}
+	w.kept = keptRows{t}
+	w.segments = segments{t, w.holders, w.rollouts, w.triggers, w.mail, w.kept}
 	w.batches = batchRows{t, w.holders}
 	w.jobs, w.outbox, w.rescored = jobRows{t}, outboxRows{t, w.holders}, rescoredRows{t}
 	return w

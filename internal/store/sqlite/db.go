@@ -83,6 +83,9 @@ func (d *db) ID() string { return d.id }
 // Dir implements Place.
 func (d *db) Dir() string { return d.dir }
 
+// Files implements Place. The files are in the store's own folder.
+func (d *db) Files() string { return "" }
+
 // Name implements Database.
 func (d *db) Name() string { return d.dir }
 

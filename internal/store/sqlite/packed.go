@@ -29,7 +29,8 @@ var packedTables = []struct{ name, where string }{
 	{"rescored_evaluations", "run_id IN " + chosenRuns},
 	{"judge_batches", "run_id IN " + chosenRuns},
 	{"segments", ofRollouts}, {"calls", ofRollouts}, {"results", ofRollouts}, {"rescored", ofRollouts},
-	{"judge_requests", ofTriggers},
+	{"kept", ofRollouts}, {"kept_blocks", ofRollouts}, {"judge_requests", ofTriggers},
+	{"blocks", "sum IN (SELECT sum FROM main.kept_blocks WHERE " + ofRollouts + ")"},
 	{"deliveries", ofTriggers +
 		" OR disposition = 'parked' AND NOT EXISTS (SELECT 1 FROM main.runs WHERE run_id NOT IN " + chosenRuns + ")"},
 }
@@ -87,8 +88,11 @@ func (d *db) Import(ctx context.Context, from string) error {
 				return err
 			}
 			where, list := "", strings.Join(columns, ", ")
-			if t.name == "deliveries" {
+			switch t.name {
+			case "deliveries":
 				where = " WHERE disposition <> 'parked'" // they belong to the other store
+			case "blocks":
+				where = " WHERE sum NOT IN (SELECT sum FROM main.blocks)"
 			}
 			if _, err := c.ExecContext(ctx,
 				"INSERT INTO main."+t.name+" ("+list+") SELECT "+list+" FROM packed."+t.name+where+orderOf(t.name)); err != nil {

@@ -318,4 +318,26 @@ ALTER TABLE triggers ADD COLUMN machine TEXT NOT NULL DEFAULT '';  -- which one,
 ALTER TABLE triggers ADD COLUMN boot_id TEXT NOT NULL DEFAULT '';  -- of that machine; empty if its name was given
 UPDATE triggers SET local = 1 WHERE source = 'exec' AND state = 'intended';
 CREATE INDEX triggers_machine ON triggers (deadline) WHERE machine <> '' AND state IN ('intended', 'starting', 'waiting');
+`, `
+-- Where the files of rollouts are, and those that the store itself has.
+CREATE TABLE kept (
+  rollout_id TEXT PRIMARY KEY,
+  segment INTEGER NOT NULL,              -- the one that was committed last
+  place TEXT NOT NULL,                   -- the id of the folder of the store's files; empty if the store is that folder
+  machine TEXT NOT NULL,                 -- of whoever committed the segment; likewise
+  files BLOB                             -- what of the files is in blocks; null if nothing is
+) WITHOUT ROWID;
+
+CREATE TABLE kept_blocks (
+  rollout_id TEXT NOT NULL, sum TEXT NOT NULL,
+  PRIMARY KEY (rollout_id, sum)
+) WITHOUT ROWID;
+CREATE INDEX kept_blocks_sum ON kept_blocks (sum);
+
+CREATE TABLE blocks (
+  sum      TEXT PRIMARY KEY,             -- SHA-256 of the content, in hex
+  data     BLOB NOT NULL,                -- the content, compressed
+  asked_at INTEGER NOT NULL              -- when somebody last wanted it to be there, to the hour
+);
+CREATE INDEX blocks_asked ON blocks (asked_at);
 `}

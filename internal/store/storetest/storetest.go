@@ -36,6 +36,7 @@ type Store interface {
 	store.Outbox
 	store.Rescorings
 	store.Standings
+	store.Blocks
 	store.Changes
 	// Holder is the id under which it claims.
 	Holder() string
@@ -65,7 +66,7 @@ func Run(t *testing.T, open Opener) {
 		{"access tokens", accessTokenSpecs}, {"jobs", jobSpecs}, {"job events", jobEventSpecs}, {"job ends", jobEndSpecs},
 		{"notifications", notificationSpecs}, {"targets", targetSpecs}, {"rescorings", rescoringSpecs}, {"views", viewSpecs},
 		{"listing", listingSpecs}, {"backlog", backlogSpecs}, {"standings", standingSpecs}, {"heads", headSpecs},
-		{"histories", historySpecs},
+		{"blocks", blockSpecs}, {"histories", historySpecs},
 	} {
 		t.Run(group.name, func(t *testing.T) { group.specs(&suite{t: t, open: open}) })
 	}

@@ -1,0 +1,168 @@
+package rules
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// blocks implements store.Blocks.
+type blocks struct{ db *db }
+
+// KeepsFiles implements Blocks.
+func (s blocks) KeepsFiles() int64 { return s.db.keepFiles }
+
+// Missing implements Blocks.
+func (s blocks) Missing(ctx context.Context, sums []string) (missing []string, err error) {
+	err = s.db.writeRelaxed(ctx, "look for blocks of files", func(w *write) error {
+		missing = nil
+		// Most were asked for lately: their rows stay as they are.
+		if err := w.tx.Exec("UPDATE blocks SET asked_at = ?1 WHERE sum IN (SELECT value FROM json_each(?2)) AND asked_at < ?3",
+			w.tx.now, list(sums), w.tx.after(-time.Hour)); err != nil {
+			return err
+		}
+		missing, err = w.kept.missing(sums)
+		return err
+	})
+	return missing, err
+}
+
+// PutBlocks implements Blocks.
+func (s blocks) PutBlocks(ctx context.Context, all []store.Block) error {
+	return s.db.writeRelaxed(ctx, "store blocks of files", func(w *write) error {
+		for _, b := range all {
+			if err := w.tx.Exec(`INSERT INTO blocks (sum, data, asked_at) VALUES (?, ?, ?)
+				ON CONFLICT (sum) DO UPDATE SET data = excluded.data, asked_at = excluded.asked_at`,
+				b.Sum, b.Data, w.tx.now); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// blocksAtOnce is how many blocks one query reads.
+const blocksAtOnce = 16
+
+// Blocks implements Blocks.
+func (s blocks) Blocks(ctx context.Context, sums []string, f func(store.Block) error) error {
+	for len(sums) > 0 {
+		n := min(len(sums), blocksAtOnce)
+		var some []store.Block
+		err := s.db.again(ctx, func() (err error) {
+			some, err = s.read(ctx, sums[:n])
+			return err
+		})
+		if err != nil {
+			return s.db.describe(err, "read blocks of files")
+		}
+		for _, b := range some {
+			if err := f(b); err != nil {
+				return err
+			}
+		}
+		sums = sums[n:]
+	}
+	return nil
+}
+
+func (s blocks) read(ctx context.Context, sums []string) (out []store.Block, err error) {
+	stmt, err := s.db.query(ctx, "SELECT sum, data FROM blocks WHERE sum IN (SELECT value FROM json_each(?))")
+	if err != nil {
+		return nil, err
+	}
+	rows, err := stmt.QueryContext(ctx, list(sums))
+	if err != nil {
+		return nil, err
+	}
+	err = each(rows, func(r scanner) error {
+		var b store.Block
+		err := r.Scan(&b.Sum, &b.Data)
+		out = append(out, b)
+		return err
+	})
+	return out, err
+}
+
+// Kept implements Blocks.
+func (s blocks) Kept(ctx context.Context, rolloutID string) (k store.Kept, err error) {
+	err = s.db.again(ctx, func() error {
+		k = store.Kept{}
+		return s.db.queryRow(ctx, "SELECT segment, place, machine, files FROM kept WHERE rollout_id = ?", rolloutID).
+			Scan(&k.Segment, &k.Place, &k.Machine, (*[]byte)(&k.Files))
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return k, store.ErrNotFound
+	}
+	return k, s.db.describe(err, "read where the files of rollout "+rolloutID+" are")
+}
+
+// PruneBlocks implements Blocks.
+func (s blocks) PruneBlocks(ctx context.Context, age time.Duration) (n int, err error) {
+	err = s.db.writeOp(ctx, "remove blocks of files", func(w *write) error {
+		if err := w.tx.Exec(`DELETE FROM kept_blocks WHERE rollout_id IN (
+			SELECT rollout_id FROM rollouts WHERE state IN ('completed', 'faulted', 'cancelled'))`); err != nil {
+			return err
+		}
+		removed, err := w.tx.change(`DELETE FROM blocks WHERE asked_at <= ?
+			AND NOT EXISTS (SELECT 1 FROM kept_blocks k WHERE k.sum = blocks.sum)`, w.tx.after(-age))
+		n = int(removed)
+		return err
+	})
+	return n, err
+}
+
+// keptRows says where the files of rollouts are, and which blocks they need.
+type keptRows struct{ tx *Tx }
+
+// missing returns those of the sums of which there is no block.
+func (rows keptRows) missing(sums []string) (missing []string, err error) {
+	if len(sums) == 0 {
+		return nil, nil
+	}
+	err = rows.tx.rows(func(r scanner) error {
+		var sum string
+		err := r.Scan(&sum)
+		missing = append(missing, sum)
+		return err
+	}, "SELECT j.value FROM json_each(?) j WHERE NOT EXISTS (SELECT 1 FROM blocks b WHERE b.sum = j.value)", list(sums))
+	return missing, err
+}
+
+// note records where the files are that a segment has left. A store in a folder has them beside it,
+// unless it has them itself.
+func (rows keptRows) note(o store.Rollout, k *store.Kept) error {
+	place := rows.tx.db.Files()
+	if k == nil && place == "" {
+		return nil
+	}
+	machine := rows.tx.db.machine.Name
+	if place == "" {
+		machine = ""
+	}
+	if k == nil {
+		k = &store.Kept{}
+	}
+	missing, err := rows.missing(k.Blocks)
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("rollout %s cannot be suspended: %d blocks of its files are not in the store any more, the first is %s",
+			o.ID, len(missing), missing[0])
+	}
+	if err := rows.tx.Exec(`INSERT INTO kept (rollout_id, segment, place, machine, files) VALUES (?, ?, ?, ?, ?)
+		ON CONFLICT (rollout_id) DO UPDATE SET segment = excluded.segment, place = excluded.place, machine = excluded.machine,
+		files = excluded.files`, o.ID, o.Segment, place, machine, raw(k.Files)); err != nil {
+		return err
+	}
+	if err := rows.tx.Exec("DELETE FROM kept_blocks WHERE rollout_id = ?", o.ID); err != nil || len(k.Blocks) == 0 {
+		return err
+	}
+	return rows.tx.Exec("INSERT INTO kept_blocks (rollout_id, sum) SELECT DISTINCT ?1, value FROM json_each(?2)",
+		o.ID, list(k.Blocks))
+}
