@@ -1,5 +1,5 @@
 # Each target is a stage of CI, by the same script; see CONTRIBUTING.md.
-stages := fresh modules compiler format docs vet lint dist tools test race long postgres images browser sdks published exports frameworks uipath scipy lab crash chaos fuzz bench
+stages := fresh modules compiler format docs vet lint dist tools test race long postgres images browser sdks promptfoo published exports frameworks uipath scipy lab crash chaos fuzz bench
 .PHONY: all build check ci golden pictures site vuln $(stages)
 
 all: build

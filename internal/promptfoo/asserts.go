@@ -18,6 +18,8 @@ type asserts struct {
 	vars       map[string]json.RawMessage
 	evaluation *evaluation
 	first      bool
+	// inSet says that the assertion is one of an assert-set.
+	inSet bool
 }
 
 // texts are the assertions whose value is a text, or several, with the checks that they become.
@@ -237,12 +239,14 @@ func (a *asserts) group(f *input.Fields, n *input.Node) map[string]any {
 		return nil
 	}
 	var checks []map[string]any
+	outer := a.inSet
+	a.inSet = true
 	for _, item := range list.Items {
 		if c := a.one(item); c != nil {
 			checks = append(checks, c)
 		}
 	}
-	if len(checks) == 0 {
+	if a.inSet = outer; len(checks) == 0 {
 		return nil
 	}
 	out := map[string]any{"allOf": checks}
@@ -275,6 +279,10 @@ func (a *asserts) judge(f *input.Fields, n *input.Node, template, kind string) {
 	value, ok := a.filled(v)
 	if !ok {
 		return
+	}
+	if a.inSet || a.test.threshold != nil {
+		a.differ(n, "a judge is an evaluator of its own, which must pass by itself: no %s weighs it with other assertions",
+			map[bool]string{true: "assert-set", false: "threshold"}[a.inSet])
 	}
 	provider := f.Get("provider")
 	if provider == nil {

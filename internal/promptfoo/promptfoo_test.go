@@ -162,7 +162,7 @@ func TestExpansion(t *testing.T) {
 defaultTest: {vars: {b: 9, q: x}, assert: [{type: contains, value: d}]}
 evaluateOptions: {repeat: 3}
 tests:
-  - {description: M, vars: {a: [1, 2], b: [3, 4]}, threshold: 0.5, assert: [{type: contains, value: "{{a}}-{{b}}"}]}
+  - {description: M, vars: {a: ['1', '2'], b: ['3', '4']}, threshold: 0.5, assert: [{type: contains, value: "{{a}}-{{b}}"}]}
   - file://more.csv
   - more.yaml`, promptfoo.Options{},
 		"more.csv", "\ufeffq,__expected,__expected1,__description,__threshold\nA,\"a, b\",\"contains-any:x,y\",Row,0.7\n\"l1\nl2\",not-equals:z,,,\n",
@@ -276,7 +276,7 @@ func TestUnusable(t *testing.T) {
 		head + "tests: [{assert: [{value: a}]}]": "type: missing",
 		head + "tests: [{vars: {a: file://none.txt}}]":                                                               "none.txt",
 		"prompts: [a]\nproviders: [exec:x]\ntests: [{}]":                                                             "no provider with a prompt has a counterpart",
-		head + "tests: [{vars: {a: [" + strings.Repeat("1, ", 400) + "], b: [" + strings.Repeat("1, ", 400) + "]}}]": "at most 100000 tests",
+		head + "tests: [{vars: {a: [" + strings.Repeat("x, ", 400) + "], b: [" + strings.Repeat("x, ", 400) + "]}}]": "at most 100000 tests",
 	} {
 		file := filepath.Join(t.TempDir(), "promptfooconfig.yaml")
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {

@@ -144,10 +144,11 @@ func (t *test) setVar(name string, values []json.RawMessage) {
 	t.vars = append(t.vars, variable{name, values})
 }
 
-// values returns the values of a variable: those of an array are taken in turn.
+// values returns the values of a variable: those of an array are taken in turn if the first is a text. Any
+// other array is one value.
 func (im *importer) values(n *input.Node) ([]json.RawMessage, bool) {
 	items := []*input.Node{n}
-	if n.Kind == input.Array {
+	if n.Kind == input.Array && len(n.Items) > 0 && n.Items[0].Kind == input.String {
 		items = n.Items
 	}
 	var out []json.RawMessage
