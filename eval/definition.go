@@ -22,8 +22,7 @@ type Definition struct {
 	// Dir is the folder in which a command evaluator runs, relative to the eval set's own;
 	// slash-separated.
 	Dir string `json:"dir,omitempty"`
-	// NotRun says why the evaluator cannot be run here (an LLM judge without a model, a custom
-	// Python evaluator); empty if it can.
+	// NotRun says why the evaluator cannot be run here (an LLM judge without a model); empty if it can.
 	NotRun string `json:"notRun,omitempty"`
 	// Reference is the run whose outputs the evaluator compares with those that it scores, as it was
 	// found when the run was planned; nil if there is none.

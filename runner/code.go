@@ -119,7 +119,13 @@ func mayRun(def eval.Definition, code python.Code, allowed bool) error {
 	if allowed {
 		return nil
 	}
-	paths := []string{code.Dir, code.File}
+	paths := []string{code.Dir}
+	for _, file := range code.Files {
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(evalworker.Project(code.Dir), file)
+		}
+		paths = append(paths, file)
+	}
 	if name := code.Interpreter; strings.Contains(name, "/") && !filepath.IsAbs(name) {
 		paths = append(paths, filepath.Join(code.Dir, name))
 	}
@@ -128,7 +134,7 @@ func mayRun(def eval.Definition, code python.Code, allowed bool) error {
 		return err
 	}
 	for _, path := range paths {
-		if path != "" && !within(tree, path) {
+		if _, err := os.Stat(path); err == nil && !within(tree, path) {
 			return inputError("the evaluator %s is code outside of %s, in which you work: %s; look at it, and run it with --allow-code",
 				def.ID, tree, path)
 		}
@@ -159,7 +165,7 @@ func within(tree, path string) bool {
 		if found, err := filepath.EvalSymlinks(path); err == nil {
 			return found
 		}
-		return path // there is nothing that could be run
+		return path
 	}
 	rel, err := filepath.Rel(real(tree), real(path))
 	return err == nil && filepath.IsLocal(rel)

@@ -246,13 +246,10 @@ func readDefinition(r *input.Reader, node *input.Node) eval.Definition {
 	return def
 }
 
-// validate checks type and configuration, and says why the evaluator cannot be run if so.
+// validate checks type and configuration.
 func validate(r *input.Reader, def *eval.Definition, kind, config *input.Node) {
 	if strings.HasPrefix(def.Type, evaluator.CustomPrefix) {
-		def.NotRun = "a custom evaluator of UiPath's is a Python class (" +
-			strings.TrimPrefix(def.Type, evaluator.CustomPrefix) +
-			"), which evalrun cannot run; write it as a command evaluator"
-		return
+		return // its class knows its configuration
 	}
 	if _, ok := kinds.All[def.Type]; !ok || strings.HasPrefix(def.Type, "legacy-") {
 		current := slices.DeleteFunc(kinds.All.Types(), func(t string) bool { return strings.HasPrefix(t, "legacy-") })

@@ -36,7 +36,7 @@ func TestCustomEvaluators(t *testing.T) {
 			t.Fatal(err)
 		}
 		results := e.Evaluate(t.Context(), eval.Subject{Evaluation: eval.Evaluation{Criteria: map[string]json.RawMessage{"c": json.RawMessage(`{"x":1}`)}}}).Results
-		if len(results) != 1 || results[0].Score != nil || !strings.Contains(results[0].NotRun, "a Python class (op.py:Op), which evalrun cannot run") {
+		if len(results) != 1 || results[0].Score != nil || !strings.Contains(results[0].NotRun, "needs a worker") {
 			t.Errorf("%s: %+v", file, results)
 		}
 	}

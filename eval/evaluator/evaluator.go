@@ -4,6 +4,7 @@
 package evaluator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,6 +52,8 @@ type Evaluator struct {
 type Outcome struct {
 	// Score is from 0 to 1.
 	Score float64
+	// Scale is the score that means perfect, if it is not the evaluator's.
+	Scale float64
 	// Details are a string, or a value that becomes a JSON object.
 	Details any
 	// Shown is the score in the details of a line-by-line evaluator if it differs, as in UiPath's
@@ -138,8 +141,9 @@ func (e *Evaluator) verdict(s eval.Subject, score func(criteria *pyvalue.Object)
 }
 
 func (e *Evaluator) result(out Outcome) eval.Result {
-	score := out.Score * e.Scale
-	result := eval.Result{EvaluatorID: e.Def.ID, EvaluatorName: e.Def.Name, Score: &score, Scale: e.Scale,
+	scale := cmp.Or(out.Scale, e.Scale)
+	score := out.Score * scale
+	result := eval.Result{EvaluatorID: e.Def.ID, EvaluatorName: e.Def.Name, Score: &score, Scale: scale,
 		Ratings: out.Ratings}
 	if out.Err == nil && out.Failure == nil && out.Details != nil {
 		result.Details, out.Failure = jsonobj.Marshal(out.Details)
@@ -157,7 +161,7 @@ func (e *Evaluator) result(out Outcome) eval.Result {
 	case out.Err != nil:
 		score, result.Details, result.Error = 0, nil, out.Err.Error()
 	}
-	if out.Failure == nil && score < e.Scale {
+	if out.Failure == nil && score < scale {
 		result.Comparison = out.Compared.comparison()
 	}
 	return result

@@ -63,7 +63,10 @@ func (t Kind) CheckKeys(r *input.Reader, criteria *input.Node) {
 type Kinds map[string]Kind
 
 // Types lists the names of the types, sorted; those of legacy evaluator files begin with "legacy-".
-func (k Kinds) Types() []string { return slices.Sorted(maps.Keys(k)) }
+// CustomPrefix, which stands for many, is not among them.
+func (k Kinds) Types() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(k)), func(t string) bool { return t == CustomPrefix })
+}
 
 // New makes the evaluator of a definition. An evaluator that cannot be run here (Definition.NotRun)
 // gives results with Result.NotRun. The error is about the configuration.
@@ -88,7 +91,10 @@ func (k Kinds) New(def eval.Definition) (*Evaluator, error) {
 func (k Kinds) Read(r *input.Reader, def eval.Definition, node *input.Node) *Evaluator {
 	e := &Evaluator{Def: def, Scale: 1}
 	if strings.HasPrefix(def.Type, CustomPrefix) {
-		return e // a custom evaluator's configuration is its own
+		if kind, ok := k[CustomPrefix]; ok {
+			kind.Read(e, nil) // its configuration is its own
+		}
+		return e
 	}
 	kind, ok := k[def.Type]
 	if !ok {

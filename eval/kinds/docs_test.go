@@ -471,13 +471,13 @@ func evaluatorSchema(t *testing.T) string {
 		})
 	}
 	typeID := schema{"anyOf": []any{schema{"enum": current}, schema{"type": "string", "pattern": "^(file://|uipath-)",
-		"description": "a custom evaluator of UiPath's; evalrun does not run it and says so"}}}
+		"description": "a custom evaluator of UiPath's, which the project's package uipath runs"}}}
 	var named []any
 	for _, name := range []string{"evaluatorTypeId", "evaluator_type_id", "evaluatorSchema", "evaluator_schema"} {
 		named = append(named, schema{"required": []string{name}})
 	}
 	uipath := evaluatorObject(schema{"version": schema{"const": "1.0"}, "evaluatorTypeId": typeID, "evaluator_type_id": typeID,
-		"evaluatorSchema":  schema{"type": []string{"string", "null"}, "description": "file://FILE.py:CLASS is a custom evaluator of UiPath's, whatever the type; evalrun does not run it and says so"},
+		"evaluatorSchema":  schema{"type": []string{"string", "null"}, "description": "file://FILE.py:CLASS is a custom evaluator of UiPath's, whatever the type; the project's package uipath runs it"},
 		"evaluatorConfig":  schema{"type": []string{"object", "null"}},
 		"evaluator_config": schema{"type": []string{"object", "null"}}})
 	uipath["anyOf"], uipath["allOf"] = named, conditions

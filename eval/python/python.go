@@ -1,6 +1,6 @@
-// Package python has the evaluators that are written in Python: a function of the user's, which
-// evalrun calls in a worker that is kept. It knows what is asked of the worker and what its answers
-// mean; what runs it comes with the subject.
+// Package python has the evaluators that are written in Python: functions of the user's, and classes
+// as UiPath's package has them. They run in a worker that is kept. The package knows what is asked of
+// the worker and what its answers mean; what runs it comes with the subject.
 package python
 
 import (
@@ -20,8 +20,8 @@ import (
 // Type is the type of the evaluator that is a function in Python.
 const Type = "python"
 
-// Kinds has the one kind of evaluator that is a function in Python.
-var Kinds = evaluator.Kinds{Type: functionType}
+// Kinds has the evaluators that are code in Python.
+var Kinds = evaluator.Kinds{Type: functionType, evaluator.CustomPrefix: classType}
 
 var functionType = evaluator.Kind{
 	KeysBeside: true,
@@ -54,13 +54,7 @@ func function(e *evaluator.Evaluator, c *evaluator.Config) {
 	e.CriteriaOptional = true
 	call := func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
 		deliveries map[string]eval.Delivery) evaluator.Outcome {
-		document, err := evaluator.Document(s, criteria, deliveries)
-		if err != nil {
-			return evaluator.Outcome{Failure: err}
-		}
-		code := Of(e.Def, s.Dir)
-		answer, err := do(ctx, s.Python, code, "evaluate", map[string]any{
-			"evaluator": code.definition, "document": json.RawMessage(document)})
+		answer, err := evaluate(ctx, e.Def, s, criteria, deliveries)
 		if err != nil {
 			return evaluator.Outcome{Failure: err}
 		}
@@ -78,37 +72,55 @@ func function(e *evaluator.Evaluator, c *evaluator.Config) {
 	}
 }
 
+// evaluate asks a worker for the verdict of an evaluator.
+func evaluate(ctx context.Context, def eval.Definition, s eval.Subject, criteria *pyvalue.Object,
+	deliveries map[string]eval.Delivery) (json.RawMessage, error) {
+	document, err := evaluator.Document(s, criteria, deliveries)
+	if err != nil {
+		return nil, err
+	}
+	code := Of(def, s.Dir)
+	return do(ctx, s.Python, code, "evaluate", map[string]any{
+		"evaluator": code.definition, "document": json.RawMessage(document)})
+}
+
 // Is reports whether an evaluator is code in Python.
-func Is(def eval.Definition) bool { return def.Type == Type }
+func Is(def eval.Definition) bool { return def.Type == Type || isClass(def) }
 
 // Code is the code of an evaluator.
 type Code struct {
 	eval.Code
-	// File is the file with the code, absolute; empty if it is a module that Python looks for.
-	File string
+	// Files are where the file with the code may be; none if it is a module that Python looks for. A
+	// relative one is in the folder of the project.
+	Files []string
 	// definition tells the worker what is to be called.
 	definition any
 }
 
 // Of returns the code of an evaluator that is in Python. dir is the folder of the eval set.
 func Of(def eval.Definition, dir string) Code {
+	if isClass(def) {
+		return classOf(def, dir)
+	}
 	var c config
 	_ = json.Unmarshal(def.Config, &c) // it has been checked
-	if dir = filepath.FromSlash(dir); filepath.IsAbs(def.Dir) {
-		dir = def.Dir
-	} else {
-		dir = filepath.Join(dir, filepath.FromSlash(def.Dir))
-	}
+	dir = within(dir, def.Dir)
 	code := Code{Code: eval.Code{Kind: "evaluators", Dir: dir, Interpreter: c.Python}}
 	file, name, _ := strings.Cut(c.Function, ":")
 	if strings.HasSuffix(file, ".py") {
-		if code.File = filepath.FromSlash(file); !filepath.IsAbs(file) {
-			code.File = filepath.Join(dir, code.File)
-		}
-		file = code.File
+		file = within(dir, file)
+		code.Files = []string{file}
 	}
 	code.definition = map[string]string{"place": file + ":" + name}
 	return code
+}
+
+// within resolves a path that is relative to a folder.
+func within(dir, path string) string {
+	if path = filepath.FromSlash(path); filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
 }
 
 // Check asks a worker about the code of an evaluator: that it can be loaded, and that it can do with

@@ -49,7 +49,7 @@ func (w *Workers) Do(ctx context.Context, c eval.Code, op string, request any) (
 	if strings.Contains(name, "/") && !filepath.IsAbs(name) {
 		name = filepath.Join(c.Dir, name)
 	}
-	c = eval.Code{Kind: c.Kind, Dir: project(c.Dir), Interpreter: name}
+	c = eval.Code{Kind: c.Kind, Dir: Project(c.Dir), Interpreter: name}
 	printed := &tail{}
 	lacking := false
 	pool := w.acquire(c)
@@ -120,9 +120,9 @@ func (w *Workers) closeUnused() (err error) {
 // marks are the files by which a project is known.
 var marks = []string{"uipath.json", "langgraph.json", "pyproject.toml", "setup.py", "requirements.txt", ".venv", ".git"}
 
-// project returns the folder of the project to which a folder belongs: the nearest with a file of
+// Project returns the folder of the project to which a folder belongs: the nearest with a file of
 // projects, or the folder itself.
-func project(dir string) string {
+func Project(dir string) string {
 	for at := dir; ; at = filepath.Dir(at) {
 		for _, mark := range marks {
 			if _, err := os.Stat(filepath.Join(at, mark)); err == nil {

@@ -28,6 +28,7 @@ KINDS = {
     "llamaindex": ("llamaindex", "LlamaIndex"),
     "google-adk": ("adk", "GoogleADK"),
     "evaluators": ("evaluators", "Functions"),
+    "uipath-evaluators": ("classes", "Classes"),
 }
 
 
