@@ -69,7 +69,7 @@ func TestPackages(t *testing.T) {
 		if files[program] != 0o755 {
 			t.Errorf("%s has %v, want the program as %s", name, files, program)
 		}
-		if strings.HasSuffix(name, ".whl") && (files["evalrun/__init__.py"] != 0o644 || len(files) != 5) {
+		if strings.HasSuffix(name, ".whl") && (files["evalrun/__init__.py"] != 0o644 || len(files) != 6) {
 			t.Errorf("%s has %v, want the Python package without what Python has compiled", name, files)
 		}
 	}

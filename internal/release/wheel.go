@@ -42,6 +42,8 @@ func (r *release) wheel(t target, program []byte) ([]byte, error) {
 				files = append(files, file{path.Join("evalrun", f.name), f.mode, f.data})
 			}
 		}
+		files = append(files, file{name + ".dist-info/entry_points.txt", 0o644,
+			[]byte("[pytest11]\nevalrun = evalrun.pytest_plugin\n")})
 	}
 	tags := ""
 	for _, tag := range wheelTags[t] {
