@@ -145,3 +145,6 @@ func bootID() string {
 	}
 	return strings.TrimSpace(string(data))
 }
+
+// lastBlocks returns the blocks of the last snapshot or restoration, which are in packs here.
+func (s *Store) lastBlocks() []block { return s.loadIndex().blocks() }

@@ -137,7 +137,7 @@ func (s *Store) Fetch(ctx context.Context, name string, as Shared, from Blocks, 
 			return fmt.Errorf("%w: it has the folder %q, which is none of a rollout's", ErrLost, name)
 		}
 	}
-	f := &fetcher{packs: newPacker(s.Dir, s.loadIndex().blocks()), sizes: map[string]int{}}
+	f := &fetcher{packs: newPacker(s.Dir, s.lastBlocks()), sizes: map[string]int{}}
 	if f.d, err = newDecompressor(); err != nil {
 		return err
 	}
