@@ -81,7 +81,7 @@ func kindNames() (names []string) {
 
 // agents are the sources that are agents which are services: their own segments have started what
 // they are asked for.
-var agents = []string{SourceHTTPAgent, SourceA2A}
+var agents = []string{SourceHTTPAgent, SourceA2A, SourceLangGraph}
 
 // SourceNames returns the names of all sources, of jobs and of other triggers.
 func SourceNames() []string {

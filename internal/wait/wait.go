@@ -178,6 +178,8 @@ const (
 	SourceHTTPAgent = "http-agent"
 	// SourceA2A is an agent of type a2a whose task goes on.
 	SourceA2A = "a2a"
+	// SourceLangGraph is a server of LangGraph whose run goes on.
+	SourceLangGraph = "langgraph-server"
 	// SourceFixed plays a person or a job: what arrives stands in the eval set.
 	SourceFixed = "fixed"
 	// A judge's request in a batch of a provider. Its batch is asked for, and never a single request.

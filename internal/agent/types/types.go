@@ -7,6 +7,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent/a2aagent"
 	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/agent/function"
+	"github.com/evalrun/evalrun/internal/agent/graphserver"
 	"github.com/evalrun/evalrun/internal/agent/httpagent"
 	"github.com/evalrun/evalrun/internal/agent/modelagent"
 	"github.com/evalrun/evalrun/internal/agent/oracle"
@@ -16,5 +17,5 @@ import (
 func init() {
 	agent.Register(function.Type)
 	agent.Register(pyagent.Types...)
-	agent.Register(acpagent.Type, modelagent.Type, httpagent.Type, a2aagent.Type, oracle.Type, oracle.Nop)
+	agent.Register(acpagent.Type, modelagent.Type, httpagent.Type, a2aagent.Type, graphserver.Type, oracle.Type, oracle.Nop)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/wait/a2a"
 	waithttp "github.com/evalrun/evalrun/internal/wait/http"
 	"github.com/evalrun/evalrun/internal/wait/httpcall"
+	"github.com/evalrun/evalrun/internal/wait/langgraph"
 	"github.com/evalrun/evalrun/internal/wait/mesh"
 )
 
@@ -30,6 +31,7 @@ type Set struct {
 var agents = map[string]func(httpcall.Caller, json.RawMessage) (wait.Source, error){
 	wait.SourceHTTPAgent: waithttp.NewAnswer,
 	wait.SourceA2A:       a2a.NewSource,
+	wait.SourceLangGraph: langgraph.NewSource,
 }
 
 // configured is one entry of the eval set's jobs with the source that it is about, or why that

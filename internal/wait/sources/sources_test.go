@@ -105,6 +105,9 @@ func TestEverySourceIsKnown(t *testing.T) {
 		if name == wait.SourceMCP { // stands with the gateway, which it uses
 			folder = filepath.Join("..", "..", "gateway", "source")
 		}
+		if name == wait.SourceLangGraph {
+			folder = filepath.Join("..", "langgraph")
+		}
 		if name == wait.SourceHTTPAgent {
 			folder = filepath.Join("..", "http")
 		}
