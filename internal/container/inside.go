@@ -27,6 +27,8 @@ const (
 	insideAwait   = "await"   // ADDRESS: waits until it accepts a connection
 	insideOwner   = "owner"   // prints the numbers of its user and group
 	insideEnd     = "end"     // SCOPE: ends the processes of a scope
+	insidePack    = "pack"    // writes an archive of what stdin says
+	insideRemove  = "remove"  // removes what stdin says
 )
 
 // insideMain does not return.
@@ -35,6 +37,10 @@ func insideMain(what string, args []string) {
 	switch {
 	case what == insideOwner:
 		_, err = fmt.Println(os.Getuid(), os.Getgid())
+	case what == insidePack:
+		err = packInside(os.Stdin, os.Stdout)
+	case what == insideRemove:
+		err = removeInside(os.Stdin)
 	case what == insideBridge:
 		err = listenInside(args, os.Stdin, os.Stdout)
 	case what == insideConnect && len(args) == 1:

@@ -110,6 +110,11 @@ type RemoteSpec struct {
 	Limits         Limits
 	// Executable is the evalrun program.
 	Executable string
+	// From is the folder in which Keep has left what an earlier container of the image had changed;
+	// empty if the container begins with the image alone.
+	From string
+	// Public says that most processes of the container may reach the network.
+	Public bool
 }
 
 // Remote is a container of a daemon. It is made when something is put into it, and keeps its files
@@ -180,6 +185,12 @@ func (r *Remote) create(ctx context.Context, network string) error {
 		return fmt.Errorf("create a container: %w", err)
 	}
 	r.id, r.network = id, network
+	if r.spec.From == "" {
+		return nil
+	}
+	if err := r.restore(ctx); err != nil {
+		return errors.Join(err, r.remove(ctx))
+	}
 	return nil
 }
 
@@ -329,7 +340,13 @@ func (r *Remote) clear(ctx context.Context) error {
 	}
 	args := []string{"/bin/rm", "-rf", "--"}
 	for _, b := range r.places {
-		args = append(args, path.Clean(b.Inside))
+		at := path.Clean(b.Inside)
+		for _, own := range []string{sandbox.InsideHost, sandbox.InsidePrograms} { // with the folders above
+			if strings.HasPrefix(at, own+"/") {
+				at = own
+			}
+		}
+		args = append(args, at)
 	}
 	var said strings.Builder
 	status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: args, User: "0:0", WorkingDir: "/"}, docker.Streams{Out: &said, Err: &said})
@@ -384,11 +401,14 @@ const maxOut = 8 << 30
 func (r *Remote) Get(inside, to string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := os.RemoveAll(to); err != nil || r.id == "" {
+	if err := os.RemoveAll(to); err != nil || r.id == "" && r.spec.From == "" {
 		return err
 	}
 	ctx, cancel := withinTime()
 	defer cancel()
+	if err := r.create(ctx, r.daemon.network(r.spec.Public)); err != nil {
+		return err
+	}
 	return r.get(ctx, inside, to)
 }
 
@@ -462,6 +482,10 @@ func (r *Remote) Remove(ctx context.Context) error {
 	if r.id == "" {
 		return nil
 	}
+	return r.remove(ctx)
+}
+
+func (r *Remote) remove(ctx context.Context) error {
 	err := errors.Join(r.closeBridge(), r.daemon.Remove(ctx, r.id))
 	if err == nil {
 		r.id, r.places, r.equipped = "", nil, false

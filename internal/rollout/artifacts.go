@@ -91,7 +91,7 @@ func (v *verifier) separate(ctx context.Context, stage *tasks.Stage) (*sandboxSp
 		}
 	}
 	if s.remote != nil {
-		if err := own.newRemote(ctx, "/tests"); err != nil {
+		if err := own.newRemote(ctx, "/tests", ""); err != nil {
 			return nil, err
 		}
 		own.own = true

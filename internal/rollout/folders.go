@@ -129,7 +129,9 @@ func (k keptFolders) keep(ctx context.Context, out *agent.Outcome) (inStore *sto
 		folders = forVerifier(folders)
 	}
 	shares := suspends && portable{h}.on()
+	err = h.keepRemote()
 	switch {
+	case err != nil:
 	case !shares && (!h.entry.Needs().Sandbox || !h.overImage()):
 		if err = workspace.Sync(h.root(), folders); err == nil && suspends {
 			err = emptyFolders{h.root()}.note(folders)

@@ -13,7 +13,23 @@ import (
 
 // errRemoteGone is why the tests of a rollout cannot be run on what its agent has left.
 var errRemoteGone = fault.New(fault.Workspace,
-	"what the agent has left was in a container of a Docker daemon, which is removed when the process ends that ran the agent; run the rollout again")
+	"what the agent has left was in a container of a Docker daemon, and was not kept when that was removed; run the rollout again")
+
+// keepRemote keeps what was changed in the rollout's container, as a file in the folder for changes of
+// an image. A daemon whose containers evalrun's program cannot enter keeps nothing beyond this process.
+func (h *held) keepRemote() error {
+	if h.remote == nil {
+		return nil
+	}
+	daemon, err := openDaemon(context.Background())
+	if err != nil {
+		return err
+	}
+	if daemon.CanEquip() != nil {
+		return nil
+	}
+	return h.remote.Keep(h.layout().Dir(workspace.FolderUpper))
+}
 
 // openDaemon opens the daemon in whose containers rollouts run.
 func openDaemon(ctx context.Context) (*container.Daemon, error) {
@@ -25,9 +41,10 @@ func openDaemon(ctx context.Context) (*container.Daemon, error) {
 }
 
 // openRemote gives the spec the rollout's container. Unlike a root of this machine it lasts no longer
-// than this process has the rollout: from the agent's first process to the end of the tests.
+// than this process has the rollout: from the agent's first process to the end of the tests. Another
+// process has another container, which begins with what was kept of this one.
 func (s *sandboxSpec) openRemote(ctx context.Context, h *held, begins bool) error {
-	if begins {
+	if begins || h.remote == nil {
 		daemon, err := openDaemon(ctx)
 		if err != nil {
 			return err
@@ -36,7 +53,11 @@ func (s *sandboxSpec) openRemote(ctx context.Context, h *held, begins bool) erro
 			return fault.New(fault.NotRunnable,
 				"the agent and the tests are to have different networks, and the Docker daemon has no network of its own (bridge), between which and none a container could change")
 		}
-		if err := s.newRemote(ctx, ""); err != nil {
+		from := "" // otherwise what an earlier container had changed, which is read when this one is made
+		if !begins {
+			from = s.folders.Dir(workspace.FolderUpper)
+		}
+		if err := s.newRemote(ctx, "", from); err != nil {
 			return err
 		}
 		h.remote = s.remote
@@ -45,8 +66,8 @@ func (s *sandboxSpec) openRemote(ctx context.Context, h *held, begins bool) erro
 	return nil
 }
 
-// newRemote describes a container of the daemon for the spec.
-func (s *sandboxSpec) newRemote(ctx context.Context, part string) error {
+// newRemote describes a container of the daemon for the spec; see [container.RemoteSpec].
+func (s *sandboxSpec) newRemote(ctx context.Context, part, from string) error {
 	daemon, err := openDaemon(ctx)
 	if err != nil {
 		return err
@@ -54,7 +75,8 @@ func (s *sandboxSpec) newRemote(ctx context.Context, part string) error {
 	limits := limitsOf(&s.task.Config.Environment)
 	limits.PIDs = maxPIDs
 	s.remote = daemon.NewRemote(container.RemoteSpec{Rollout: s.marker, Part: part, Image: s.image.Digest,
-		Workdir: s.folders.Workdir, Limits: limits, Executable: s.executable})
+		Workdir: s.folders.Workdir, Limits: limits, Executable: s.executable, From: from,
+		Public: s.networked(tasks.Network{})})
 	return nil
 }
 

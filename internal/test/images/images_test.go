@@ -131,7 +131,7 @@ func TestSeparateVerifierOverAnImage(t *testing.T) {
 // what it has left anywhere, folders that it has closed among it. Its own home is not among what the
 // tests see. When the run is removed nothing of it is left.
 func TestSuspendedOverAnImage(t *testing.T) {
-	inEach(t, func(t *testing.T, w way) {
+	inAll(t, func(t *testing.T, w way) {
 		k := newTask(t, w, plain, "WORKDIR /app\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ]; [ ! -e /home/evalrun/secret ]; [ ! -e /run/evalrun/host ]
 [ $(stat -c %a /opt/closed) = 0 ]; [ $(stat -c %a /opt/kept) = 555 ]; chmod 700 /opt/closed /opt/closed/in; [ "$(cat /opt/closed/in/f)" = x ]
 mkdir -p /opt/left/in; echo y >/opt/left/in/f; chmod 0 /opt/left/in /opt/left`)
