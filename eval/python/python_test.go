@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -201,6 +203,34 @@ func TestWithoutPython(t *testing.T) {
 	}
 	var lacking *eval.NotAsked
 	if _, err := python.Check(t.Context(), w, python.Of(def, testdata(t)), nil); !errors.As(err, &lacking) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Given no package uipath, then a class of UiPath's is not run, also where a folder has its name and the
+// file is not there.
+func TestWithoutUiPath(t *testing.T) {
+	w := workers(t, false)
+	if exec.Command("python3", "-c", "import uipath").Run() == nil {
+		t.Skip("this machine's python3 has the package uipath")
+	}
+	dir := t.TempDir()
+	err := errors.Join(os.Mkdir(filepath.Join(dir, "uipath"), 0o700), os.WriteFile(filepath.Join(dir, "pyproject.toml"), nil, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	def := evaltest.Definition("file://op.py:Op", `{"name": "Op"}`)
+	e, err := kinds.All.New(def)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := subject(t, w, `{"operator": "*"}`)
+	s.Dir = filepath.Join(dir, "sets")
+	if r := e.Evaluate(t.Context(), s).Results[0]; !strings.Contains(r.NotRun, "has no package uipath") || r.Error != "" {
+		t.Errorf("got %q, %q", r.NotRun, r.Error)
+	}
+	var lacking *eval.NotAsked
+	if _, err := python.Check(t.Context(), w, python.Of(def, s.Dir), nil); !errors.As(err, &lacking) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -29,7 +29,7 @@ class Classes:
         key = folder + repr(sorted(file.items(), key=str))
         if key in self.known:
             return self.known[key]
-        if importlib.util.find_spec("uipath") is None:
+        if not has_uipath():
             raise AgentError("no-package", f"it is a class of UiPath's, and {sys.executable} has no package uipath: {sys.executable} -m pip install uipath")
         try:
             from uipath.eval.evaluators.evaluator_factory import EvaluatorFactory
@@ -42,9 +42,9 @@ class Classes:
         return made
 
     def evaluate(self, message):
+        one, document = self.of(message), message["document"]
         from uipath.eval.models import EvaluationResultDto, ScoreType, WorkloadExecution
 
-        one, document = self.of(message), message["document"]
         evaluation = document["evaluation"]
         problem, criteria = made(one, document["criteria"], evaluation.get("expectedOutput"))
         if problem:
@@ -70,9 +70,18 @@ class Classes:
         return [made(one, criteria, None)[0] for criteria in message["criteria"]]
 
     def reduce(self, message):
+        one = self.of(message)
         from uipath.eval.models import EvaluationResultDto
 
-        return {"score": float(self.of(message).reduce_scores([EvaluationResultDto(**one) for one in message["results"]]))}
+        return {"score": float(one.reduce_scores([EvaluationResultDto(**result) for result in message["results"]]))}
+
+
+def has_uipath():
+    """Whether the package is there. uipath alone says nothing: a mere folder of that name can be imported."""
+    try:
+        return importlib.util.find_spec("uipath.eval.evaluators") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def made(evaluator, criteria, expected):
