@@ -105,7 +105,7 @@ func IsNothing(value json.RawMessage) bool {
 
 func isApproval(word string) bool {
 	switch strings.ToLower(strings.TrimSpace(word)) {
-	case "approve", "approved", "allow", "Allowed", "yes":
+	case "approve", "approved", "allow", "allowed", "yes":
 		return true
 	}
 	return false
