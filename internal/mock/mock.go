@@ -185,10 +185,31 @@ func (p *Player) Call(server, tool string, arguments json.RawMessage) (a Answer,
 	if place != "" || real || !mocked {
 		return a, place, place != ""
 	}
+	p.unmatched(server, tool)
+	return Answer{Result: mcp.TextResult(tool+" is mocked, and no mock matches these arguments; it was not called", true)}, Unmatched, true
+}
+
+// unmatched counts a call that matches no mock of its tool. The caller holds mu.
+func (p *Player) unmatched(server, tool string) {
 	if key := server + " " + tool; p.played.Unmatched[key] > 0 || len(p.played.Unmatched) < maxUnmatched {
 		p.played.Unmatched[key]++
 	}
-	return Answer{Result: mcp.TextResult(tool+" is mocked, and no mock matches these arguments; it was not called", true)}, Unmatched, true
+}
+
+// Repeat counts a call of this segment that an attempt which was broken off has played, and whose
+// answer the agent keeps. place is that of [Player.Call].
+func (p *Player) Repeat(server, tool, place string) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if place == Unmatched {
+		p.unmatched(server, tool)
+		return
+	}
+	p.used[place]++
+	p.played.Calls[place]++
 }
 
 // next returns the answer to the next call that a mock matches. The caller holds mu.

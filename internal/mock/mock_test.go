@@ -131,6 +131,21 @@ func TestASequenceIsPlayedInItsOrder(t *testing.T) {
 	}
 }
 
+// TestCallsThatAreRepeated: what an attempt that was broken off has played counts.
+func TestCallsThatAreRepeated(t *testing.T) {
+	p := NewPlayer(parse(t, `[{match: {tool: a}, sequence: [{result: 1}, {result: 2}, {result: 3}]}]`), map[string]int{"mocks[0]": 1})
+	p.Repeat("s", "a", "mocks[0]")
+	p.Repeat("s", "a", Unmatched)
+	if a, _, _ := p.Call("s", "a", nil); said(a) != "3" {
+		t.Error(said(a))
+	}
+	if diff := cmp.Diff(&Played{Calls: map[string]int{"mocks[0]": 2}, Unmatched: map[string]int{"s a": 1}}, p.Played()); diff != "" {
+		t.Error(diff)
+	}
+	p = nil
+	p.Repeat("s", "a", "mocks[0]")
+}
+
 func TestMocksOfAnEvaluation(t *testing.T) {
 	m := &Mocks{
 		Evaluations: map[string][]Mock{"a": {{Place: "own"}}, "b": {{Place: "b"}}},

@@ -67,6 +67,8 @@ type waiting struct {
 	CallID string `json:"callId,omitempty"`
 	// Asked is what the server has asked a person, without secrets.
 	Asked *wait.Input `json:"asked,omitempty"`
+	// fresh says that this segment has made the call wait: nothing that was delivered to it is for that.
+	fresh bool
 }
 
 // answered is an answer of the model, independent of the wire format.

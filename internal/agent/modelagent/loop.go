@@ -171,6 +171,7 @@ func (l *loop) replay(ctx context.Context, steps []step) error {
 			open = one.Call
 		case stepWait:
 			open = -1
+			one.Wait.fresh = !l.told
 			l.waiting[one.Call] = one.Wait
 		case stepApproved:
 			l.approve(one.Call)
@@ -180,7 +181,10 @@ func (l *loop) replay(ctx context.Context, steps []step) error {
 			l.ended = one.Limit
 		case stepResult:
 			open = -1
-			if err := l.settle(ctx, one.Call, one.Result); err != nil {
+			if t := l.tool(l.answer.Calls[one.Call].Name); t != nil && one.Result.Mock != "" && !l.told {
+				l.seg.Mocks.Repeat(t.Server, t.Tool, one.Result.Mock)
+			}
+			if err := l.settle(context.WithoutCancel(ctx), one.Call, one.Result); err != nil {
 				return err
 			}
 		}

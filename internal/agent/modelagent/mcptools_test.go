@@ -8,8 +8,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +21,8 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/mock"
 	"github.com/evalrun/evalrun/internal/model"
 	"github.com/evalrun/evalrun/internal/record"
@@ -320,6 +324,156 @@ func TestPlayedTools(t *testing.T) {
 	b.seg.Mocks = mock.NewPlayer([]mock.Mock{{Place: "mocks[0]", Match: mock.Match{Server: "my server", Tool: "gret"}, Answers: []mock.Answer{{Result: suspend.TextResult("played", false)}}}}, nil)
 	if out = b.segment(t.Context(), url, ""); out.Fault == nil || out.Fault.Category != fault.MCP || len(*bodies) != 2 {
 		t.Errorf("%+v, %d requests", out.Fault, len(*bodies))
+	}
+}
+
+// An attempt that goes on after a kill plays a sequence from where the one before was, and counts what
+// that has played.
+func TestASequenceIsPlayedOnAfterAKill(t *testing.T) {
+	again := calls("tool_calls", "my_server__greet", `{}`)
+	url, bodies := serve(t, again, again, again, good)
+	b := newToolBench(t)
+	b.seg.Mocks = mock.NewPlayer(played("first", "second", "third"), nil)
+	if out := b.segment(t.Context(), url, ""); out.Fault != nil || len(*bodies) != 4 {
+		t.Fatal(out.Fault, len(*bodies))
+	}
+	steps, err := readJournal(b.seg.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := openJournal(b.seg.Dir, steps[:6]) // the second answer, whose call is about to be made
+	if err == nil {
+		err = j.close()
+	}
+	if err != nil || steps[3].Step != stepResult || steps[5].Step != stepIntent {
+		t.Fatal(err, steps)
+	}
+	b.seg.Mocks = mock.NewPlayer(played("first", "second", "third"), nil)
+	out := b.segment(t.Context(), url, "")
+	if out.Fault != nil || !strings.Contains((*bodies)[4], `"content":"second"`) || strings.Count((*bodies)[4], `"content":"first"`) != 1 {
+		t.Errorf("%v, %s", out.Fault, (*bodies)[4:])
+	}
+	if got := b.seg.Mocks.Played(); got.Calls["mocks[0]"] != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// played is a mock of greet with a sequence.
+func played(texts ...string) []mock.Mock {
+	one := mock.Mock{Place: "mocks[0]", Match: mock.Match{Tool: "greet"}, Sequence: true}
+	for _, text := range texts {
+		one.Answers = append(one.Answers, mock.Answer{Result: suspend.TextResult(text, false)})
+	}
+	return []mock.Mock{one}
+}
+
+// Equal calls of one answer ask one question. Its answer is given to the server once, and all of them
+// get what comes of that, also if evalrun is killed in between.
+func TestEqualCallsThatAsk(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		url, bodies := serve(t, calls("tool_calls", "my_server__hire", `{}`, "my_server__hire", `{}`), good)
+		b := newToolBench(t)
+		s := &asking{}
+		h := httptest.NewServer(mcp.NewHTTPHandler(s, mcp.ServerOptions{}))
+		t.Cleanup(h.Close)
+		b.seg.Servers[0].URL = h.URL
+		const more = `, "elicitation": "suspend"`
+		out := b.segment(t.Context(), url, more)
+		if out.Fault != nil || len(out.Interrupts) != 1 {
+			t.Fatalf("%+v, %v", out.Interrupts, out.Fault)
+		}
+		b.next(map[string]agent.Delivery{out.Interrupts[0].ID: delivered(`{"name":"Ada"}`)})
+		if out = b.segment(t.Context(), url, more); out.Fault != nil {
+			t.Fatal(out.Fault)
+		}
+		if killed { // the journal as a kill leaves it after the first result
+			steps, err := readJournal(b.seg.Dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := slices.IndexFunc(steps, func(one step) bool { return one.Step == stepResult })
+			j, err := openJournal(b.seg.Dir, steps[:first+1])
+			if err == nil {
+				err = j.close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out = b.segment(t.Context(), url, more); out.Fault != nil {
+				t.Fatal(out.Fault)
+			}
+		}
+		last := (*bodies)[len(*bodies)-1]
+		if strings.Count(last, `"content":"hired Ada"`) != 2 || s.answered.Load() != 1 || b.book.open() != 0 {
+			t.Errorf("killed %t: %d answers, %d open, %s", killed, s.answered.Load(), b.book.open(), last)
+		}
+	}
+}
+
+// asking is a server whose tool asks for a name before it does anything.
+type asking struct{ answered atomic.Int32 }
+
+// Serve implements mcp.Handler.
+func (s *asking) Serve(_ context.Context, r *mcp.Request) (json.RawMessage, error) {
+	switch r.Method {
+	case mcp.MethodDiscover:
+		return json.RawMessage(`{"resultType":"complete","ttlMs":0,"cacheScope":"private","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}`), nil
+	case mcp.MethodToolsList:
+		return json.RawMessage(`{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":[{"name":"hire","inputSchema":{"type":"object"}}]}`), nil
+	case mcp.MethodToolsCall:
+		params, err := jsonobj.ParseObject(r.Params)
+		if err != nil {
+			return nil, err
+		}
+		given := params.Object("inputResponses")
+		if given == nil {
+			return json.RawMessage(`{"resultType":"input_required","requestState":"r","inputRequests":{"who":{"method":"elicitation/create","params":{"mode":"form","message":"Who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}}}}`), nil
+		}
+		s.answered.Add(1)
+		return suspend.TextResult("hired "+given.Object("who").Object("content").Text("name"), false), nil
+	}
+	return nil, mcp.Errorf(mcp.CodeMethodNotFound, "no method %s", r.Method)
+}
+
+// Notified implements mcp.Handler.
+func (*asking) Notified(*mcp.Session, string, json.RawMessage) {}
+
+// Closed implements mcp.Handler.
+func (*asking) Closed(*mcp.Session) {}
+
+// What was delivered answers one question. After a kill the attempt that goes on does not take it for
+// the answer to the next one, which nobody has seen yet.
+func TestAQuestionAfterAnAnswer(t *testing.T) {
+	url, _ := serve(t, calls("tool_calls", "my_server__confirm_delete", `{"filename":"f","ms":3600000}`), good)
+	b := newToolBench(t)
+	const more = `, "elicitation": "suspend"`
+	out := b.segment(t.Context(), url, more)
+	if out.Fault != nil || len(out.Interrupts) != 1 {
+		t.Fatalf("%+v, %v", out.Interrupts, out.Fault)
+	}
+	asked, err := (&wait.Input{Requests: json.RawMessage(`{"confirm":{"method":"elicitation/create","params":{"message":"Delete it?"}}}`)}).Payload()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.next(map[string]agent.Delivery{out.Interrupts[0].ID: delivered(string(asked))})
+	for attempt := range 2 {
+		out = b.segment(t.Context(), url, more)
+		if out.Fault != nil || len(out.Interrupts) != 1 || !strings.Contains(string(out.Interrupts[0].Specs[0].Payload), "Delete it?") {
+			t.Fatalf("attempt %d: %+v, %v", attempt, out.Interrupts, out.Fault)
+		}
+		steps, err := readJournal(b.seg.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits := 0
+		for _, one := range steps {
+			if one.Step == stepWait {
+				waits++
+			}
+		}
+		if waits != 2 {
+			t.Errorf("attempt %d: the call waits %d times", attempt, waits)
+		}
 	}
 }
 

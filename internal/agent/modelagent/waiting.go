@@ -46,6 +46,7 @@ func (l *loop) wait(n int, w *waiting) error {
 	if err := l.journal.add(step{Step: stepWait, Call: n, Wait: w}); err != nil {
 		return err
 	}
+	w.fresh = true
 	l.waiting[n] = w
 	failpoint.Hit("model.waits")
 	return nil
@@ -115,7 +116,7 @@ func (l *loop) work(ctx context.Context, w *waiting) (*wait.Work, *fault.Fault) 
 	if l.seg.Gateway == nil {
 		return nil, fault.New(fault.NotRunnable, "a model reaches MCP servers through the gateway only; leave out --mcp direct")
 	}
-	work, err := l.seg.Gateway.Ledger.Work(ctx, w.CallID)
+	work, err := l.seg.Gateway.Ledger.Work(context.WithoutCancel(ctx), w.CallID)
 	if err == nil && work == nil {
 		err = errors.New("nothing is recorded")
 	}
@@ -133,7 +134,7 @@ func (l *loop) arrive(ctx context.Context) (*fault.Fault, error) {
 	arrived := false
 	for n := range len(l.answer.Calls) {
 		w := l.waiting[n]
-		if w == nil {
+		if w == nil || w.fresh {
 			continue
 		}
 		d, ok := l.seg.Deliveries[w.Interrupt]
@@ -173,7 +174,7 @@ func (l *loop) decided(ctx context.Context, n int, d agent.Delivery) error {
 		return l.store(ctx, n, &result{Text: l.a.opts.RedactText(text), Failed: true, StartedAt: l.a.opts.Now().UTC()})
 	}
 	if l.seg.Consume != nil {
-		if fresh, err := l.seg.Consume(ctx, d.TriggerID); err != nil || !fresh {
+		if fresh, err := l.seg.Consume(context.WithoutCancel(ctx), d.TriggerID); err != nil || !fresh {
 			return err
 		}
 	}
@@ -187,8 +188,19 @@ func (l *loop) approve(n int) {
 	l.approved[n] = true
 }
 
-// workDone takes what was delivered for the work of a call.
+// workDone takes what was delivered for the work of a call. Equal calls wait for the same work, and
+// get what the first of them has got: a question is answered once.
 func (l *loop) workDone(ctx context.Context, n int, w *waiting, d agent.Delivery) (*fault.Fault, error) {
+	for other := range l.answer.Calls {
+		if r := l.results[other]; r != nil && r.CallID == w.CallID {
+			same := *r
+			return nil, l.store(ctx, n, &same)
+		}
+		if next := l.waiting[other]; next != nil && next.fresh && next.CallID == w.CallID {
+			same := *next
+			return nil, l.wait(n, &same)
+		}
+	}
 	work, f := l.work(ctx, w)
 	if f != nil {
 		return f, nil

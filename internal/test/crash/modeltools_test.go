@@ -38,9 +38,9 @@ var toolSteps = []struct {
 // rollout.
 var toolTurns = [][]toolCall{
 	{{"bash", `{"command":"echo 0 >>ran"}`}},
-	{{"dedup__run_process", `{"process":"invoice","arguments":{"n":1,"ms":400}}`}, {"bash", `{"command":"echo 1 >>ran"}`}, {"hello__greet", `{"name":"Ada"}`}},
+	{{"dedup__run_process", `{"process":"invoice","arguments":{"n":1,"ms":2000}}`}, {"bash", `{"command":"echo 1 >>ran"}`}, {"hello__greet", `{"name":"Ada"}`}},
 	{{"dedup__run_process", `{"process":"invoice","arguments":{"n":2,"ms":1}}`}},
-	{{"plain__run_process", `{"process":"invoice","arguments":{"n":3,"ms":400}}`}},
+	{{"plain__run_process", `{"process":"invoice","arguments":{"n":3,"ms":2000}}`}},
 	{{"hello__greet", `{"name":"Bob"}`}},
 }
 
@@ -99,7 +99,7 @@ func killModelWithServers(t *testing.T, step string, n int) {
 		"agent":       map[string]any{"type": "model", "name": "m", "tools": []string{"bash", "mcp"}, "model": map[string]any{"url": modelServer.URL, "name": "m1"}},
 		"evaluations": []any{map[string]any{"id": "a", "name": "A", "inputs": map[string]any{"prompt": "Work."}, "evaluationCriterias": map[string]any{"says": map[string]any{"searchText": "done"}}}},
 		"jobs":        map[string]any{"*": map[string]any{"source": "uipath", "url": jobServer.URL, "token": "${JOBS_TOKEN}", "interval": "50ms", "maxInterval": "100ms"}},
-		"limits":      map[string]any{"softWait": "100ms"},
+		"limits":      map[string]any{"softWait": "500ms"},
 		"evaluators":  []any{map[string]any{"version": "1.0", "id": "says", "evaluatorTypeId": "uipath-contains", "evaluatorConfig": map[string]any{"name": "says", "targetOutputKey": "content"}}}})
 	if !s.killed(s.command(fmt.Sprintf("EVALRUN_FAILPOINT=kill:%s:%d", step, n))) {
 		t.Fatalf("there was no step %s %d", step, n)
