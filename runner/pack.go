@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/pack"
+	"github.com/evalrun/evalrun/internal/snapshot"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/backend"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -248,6 +249,16 @@ func (u *unpacking) extract(file string) (err error) {
 // isName reports whether an id can name a folder: a path would lead elsewhere.
 func isName(id string) bool { return filepath.IsLocal(id) && filepath.Base(id) == id && id != "." }
 
+// checkBlocks makes sure that each block of files is what its sum says: rollouts of another store that
+// have the same block would be without it otherwise.
+func (s *Store) checkBlocks(ctx context.Context) error {
+	p, err := s.portable()
+	if err != nil {
+		return err
+	}
+	return p.EachBlock(ctx, snapshot.CheckBlock)
+}
+
 // check makes sure that the pack's store has only what belongs to the runs.
 func (u *unpacking) check(ctx context.Context, file string) error {
 	there, err := os.ReadDir(u.tmp)
@@ -278,7 +289,12 @@ func (u *unpacking) check(ctx context.Context, file string) error {
 		}))
 	}
 	u.storeID = st.ID()
-	if err := errors.Join(err, st.Close()); err != nil {
+	if err == nil {
+		err = st.checkBlocks(ctx)
+	}
+	if err := errors.Join(err, st.Close()); errors.Is(err, snapshot.ErrLost) {
+		return inputError("%s cannot be unpacked: %w", file, err)
+	} else if err != nil {
 		return err
 	}
 	for _, id := range append(ids, u.storeID) {

@@ -24,6 +24,7 @@ func TestHostileStoresAreNotUnpacked(t *testing.T) {
 		"a run id that is a path":     {"UPDATE runs SET run_id = '../r'", "", "is no name"},
 		"a rollout id that is a path": {"UPDATE rollouts SET rollout_id = '..'", "", "is no name"},
 		"a file beside the runs":      {"", "serve.yaml", "belongs to none of its runs"},
+		"a block of another content":  {"INSERT INTO blocks VALUES ('" + strings.Repeat("ab", 32) + "', x'28b52ffd0400090000616263cd6d22d1', 1)", "", "block " + strings.Repeat("ab", 32) + " is damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := t.TempDir()

@@ -34,8 +34,11 @@ type Shared struct {
 // ErrLost says that blocks of a snapshot are missing or damaged. The error around it names them.
 var ErrLost = errors.New("files of the snapshot are lost")
 
-// sharedAtOnce is how many blocks are stored in one transaction.
-const sharedAtOnce = 4
+// So many blocks are stored in one transaction, and so many bytes of them, unless it is a single one.
+const (
+	sharedAtOnce = 32
+	mostAtOnce   = 4 * blockSize
+)
 
 // Size returns how many bytes of content a snapshot has; what is in it twice counts once.
 func (s *Store) Size(name string) (size int64, err error) {
@@ -96,26 +99,35 @@ func (s *Store) Share(ctx context.Context, name string, in Blocks) (as Shared, n
 	}
 	packs := &packReader{dir: s.Dir}
 	defer packs.close()
-	for some := range slices.Chunk(missing, sharedAtOnce) {
-		var blocks []store.Block
-		for _, sum := range some {
-			var data []byte
-			if part, ok := parts[sum]; ok {
-				data = c.EncodeAll(part, nil)
-			} else {
-				data = make([]byte, where[sum].Stored)
-				if err := packs.readAt(where[sum], data); err != nil {
-					return as, nil, err
-				}
-			}
-			blocks = append(blocks, store.Block{Sum: sum, Data: data})
+	var blocks []store.Block
+	size := 0
+	put := func() error {
+		if len(blocks) == 0 {
+			return nil
 		}
-		if err := in.PutBlocks(ctx, blocks); err != nil {
-			return as, nil, err
-		}
+		err := in.PutBlocks(ctx, blocks)
+		blocks, size = nil, 0
 		failpoint.Hit("snapshot.shared")
+		return err
 	}
-	return as, needs, nil
+	for _, sum := range missing {
+		var data []byte
+		if part, ok := parts[sum]; ok {
+			data = c.EncodeAll(part, nil)
+		} else {
+			data = make([]byte, where[sum].Stored)
+			if err := packs.readAt(where[sum], data); err != nil {
+				return as, nil, err
+			}
+		}
+		if len(blocks) == sharedAtOnce || size+len(data) > mostAtOnce {
+			if err := put(); err != nil {
+				return as, nil, err
+			}
+		}
+		blocks, size = append(blocks, store.Block{Sum: sum, Data: data}), size+len(data)
+	}
+	return as, needs, put()
 }
 
 // Fetch makes the snapshot of this name one that was shared, unless it is that already. Only the
@@ -240,6 +252,17 @@ func (d *decompressor) shared(b store.Block, most int) ([]byte, error) {
 		return nil, fmt.Errorf("%w: block %s is damaged: its content is not what its sum says", ErrLost, b.Sum)
 	}
 	return d.out, nil
+}
+
+// CheckBlock returns an error around ErrLost if a block is not what its sum says.
+func CheckBlock(b store.Block) error {
+	d, err := newDecompressor()
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	_, err = d.shared(b, blockSize)
+	return err
 }
 
 // sumOf is the sum of a block.

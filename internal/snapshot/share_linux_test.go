@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -24,7 +25,8 @@ import (
 // blocksInMemory are blocks as a store keeps them.
 type blocksInMemory struct {
 	data map[string][]byte
-	puts int
+	// puts are the blocks that were stored, calls how often, and mostBytes the most at once.
+	puts, calls, mostBytes int
 	// damage, if not nil, changes what is read.
 	damage func(sum string, data []byte) []byte
 }
@@ -41,10 +43,14 @@ func (b *blocksInMemory) Missing(_ context.Context, sums []string) (out []string
 }
 
 func (b *blocksInMemory) PutBlocks(_ context.Context, blocks []store.Block) error {
+	b.calls++
+	size := 0
 	for _, block := range blocks {
+		size += len(block.Data)
 		b.data[block.Sum] = block.Data
 		b.puts++
 	}
+	b.mostBytes = max(b.mostBytes, size)
 	return nil
 }
 
@@ -159,6 +165,30 @@ func TestAFetchedSnapshotReplacesOneOfItsName(t *testing.T) {
 	must(t, b.Restore("2"))
 	if text, err := os.ReadFile(filepath.Join(b.Root, "work", "file")); err != nil || string(text) != "committed" {
 		t.Errorf("the file has %q, %v", text, err)
+	}
+}
+
+// Many small files are stored together, but no more than a few megabytes.
+func TestBlocksAreStoredTogether(t *testing.T) {
+	s := newStore(t, "")
+	must(t, os.Mkdir(filepath.Join(s.Root, "work"), 0o700))
+	for i := range 100 {
+		must(t, os.WriteFile(filepath.Join(s.Root, "work", strconv.Itoa(i)), []byte(strconv.Itoa(i)), 0o600))
+	}
+	taken(t, s, "2", "work")
+	small := newBlocks()
+	shared(t, s, "2", small)
+	if small.puts != 101 || small.calls != 4 {
+		t.Errorf("%d blocks in %d calls", small.puts, small.calls)
+	}
+	random := make([]byte, 10*blockSize)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
+	must(t, os.WriteFile(filepath.Join(s.Root, "work", "large"), random, 0o600))
+	taken(t, s, "3", "work")
+	large := newBlocks()
+	shared(t, s, "3", large)
+	if size := large.mostBytes; size > mostAtOnce || size < mostAtOnce/2 {
+		t.Errorf("at most %d bytes at once", size)
 	}
 }
 

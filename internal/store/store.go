@@ -238,6 +238,8 @@ type Portable interface {
 	// Import takes all runs of another store into this one. The error is ErrRunExists if one of them
 	// is there.
 	Import(ctx context.Context, from string) error
+	// EachBlock calls f with all blocks of files.
+	EachBlock(ctx context.Context, f func(Block) error) error
 }
 
 // WakeUp says what another process has committed.

@@ -103,6 +103,22 @@ func (d *db) Import(ctx context.Context, from string) error {
 	})
 }
 
+// EachBlock calls f with all blocks of files.
+func (d *db) EachBlock(ctx context.Context, f func(store.Block) error) (err error) {
+	rows, err := d.read.QueryContext(ctx, "SELECT sum, data FROM blocks")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var b store.Block
+		if err := errors.Join(rows.Scan(&b.Sum, &b.Data), f(b)); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
 // orderOf keeps the order of rows that get new numbers.
 func orderOf(table string) string {
 	if slices.Contains([]string{"triggers", "deliveries", "notifications"}, table) {
