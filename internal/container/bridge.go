@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/evalrun/evalrun/internal/docker"
@@ -42,11 +41,11 @@ func (r *Remote) openBridge(ctx context.Context, forwards []sandbox.Forward) (*b
 		args = append(args, strconv.Itoa(f.Port))
 	}
 	b := newBridge(forwards, func(ctx context.Context, line io.ReadWriter) error {
-		var said strings.Builder
+		var said beginning
 		status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: args, User: "0:0", WorkingDir: "/"},
 			docker.Streams{In: line, Out: line, Err: &said})
 		if err == nil {
-			err = fmt.Errorf("exit status %d: %s", status, strings.TrimSpace(said.String()))
+			err = fmt.Errorf("exit status %d: %s", status, said.String())
 		}
 		return err
 	})

@@ -78,16 +78,17 @@ func (r *Remote) keep(ctx context.Context, to string) error {
 		return slices.DeleteFunc(paths, func(p string) bool { return isBelow(p, notKept) })
 	}
 	removed := left(changes.Removed)
-	what, err := json.Marshal(packing{left(changes.Changed), volumes, notKept})
+	// What was removed may have been made again: of such a folder a daemon may tell only that.
+	what, err := json.Marshal(packing{slices.Concat(left(changes.Changed), removed), volumes, notKept})
 	if err != nil {
 		return err
 	}
 	err = durable.WriteFile(filepath.Join(to, fileChanges), 0o600, func(w io.Writer) error {
-		var said strings.Builder
+		var said beginning
 		status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: []string{sandbox.InsideExecutable, insideCommand, insidePack},
 			User: "0:0", WorkingDir: "/"}, docker.Streams{In: bytes.NewReader(what), Out: &bounded{w, maxOut}, Err: &said})
 		if err == nil && status != 0 {
-			err = fmt.Errorf("exit status %d: %s", status, strings.TrimSpace(said.String()))
+			err = fmt.Errorf("exit status %d: %s", status, said.String())
 		}
 		return err
 	})
@@ -133,11 +134,11 @@ func (r *Remote) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var said strings.Builder
+	var said beginning
 	status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: []string{sandbox.InsideExecutable, insideCommand, insideRemove},
 		User: "0:0", WorkingDir: "/"}, docker.Streams{In: bytes.NewReader(removed), Out: &said, Err: &said})
 	if err == nil && status != 0 {
-		err = fmt.Errorf("exit status %d: %s", status, strings.TrimSpace(said.String()))
+		err = fmt.Errorf("exit status %d: %s", status, said.String())
 	}
 	if err != nil {
 		return fmt.Errorf("remove from the container what an earlier one has removed: %w", err)

@@ -312,14 +312,14 @@ func (r *Remote) ownerOf(ctx context.Context, cfg *sandbox.Config) (docker.Owner
 	if len(cfg.Own) == 0 || cfg.User == "" || cfg.User == "root" {
 		return docker.Root, nil
 	}
-	var said, failed strings.Builder
+	var said, failed beginning
 	status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: []string{sandbox.InsideExecutable, insideCommand, insideOwner},
 		User: cfg.User, WorkingDir: "/"}, docker.Streams{Out: &said, Err: &failed})
 	var o docker.Owner
 	if err == nil && status == 0 {
 		_, err = fmt.Sscanf(said.String(), "%d %d", &o.UID, &o.GID)
 	} else if err == nil {
-		err = fmt.Errorf("exit status %d: %s", status, strings.TrimSpace(failed.String()))
+		err = fmt.Errorf("exit status %d: %s", status, failed.String())
 	}
 	if err != nil {
 		return o, fault.Newf(fault.Setup, "the user %q of the container: %v", cfg.User, err)
@@ -332,6 +332,17 @@ func (r *Remote) closeBridge() error {
 	r.bridge = nil
 	return err
 }
+
+// beginning is the first of what a program in the container prints. The agent may have put any program
+// in the place of that one, which may print without end.
+type beginning struct{ text []byte }
+
+func (s *beginning) Write(p []byte) (int, error) {
+	s.text = append(s.text, p[:min(len(p), 4000-len(s.text))]...)
+	return len(p), nil
+}
+
+func (s *beginning) String() string { return strings.TrimSpace(string(s.text)) }
 
 // clear removes what was brought for the process before, such as the solution.
 func (r *Remote) clear(ctx context.Context) error {
@@ -348,10 +359,10 @@ func (r *Remote) clear(ctx context.Context) error {
 		}
 		args = append(args, at)
 	}
-	var said strings.Builder
+	var said beginning
 	status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: args, User: "0:0", WorkingDir: "/"}, docker.Streams{Out: &said, Err: &said})
 	if err == nil && status != 0 {
-		err = fmt.Errorf("exit status %d: %s", status, strings.TrimSpace(said.String()))
+		err = fmt.Errorf("exit status %d: %s", status, said.String())
 	}
 	if err != nil {
 		return fmt.Errorf("%s in the container: %w", strings.Join(args, " "), err)

@@ -128,14 +128,15 @@ func TestSeparateVerifierOverAnImage(t *testing.T) {
 }
 
 // A coding agent works in the image, is suspended, and gone on with by another process, which finds
-// what it has left anywhere, folders that it has closed among it. Its own home is not among what the
+// what it has left anywhere, folders that it has closed, or removed and made again, among it. Its own home is not among what the
 // tests see. When the run is removed nothing of it is left.
 func TestSuspendedOverAnImage(t *testing.T) {
 	inAll(t, func(t *testing.T, w way) {
-		k := newTask(t, w, plain, "WORKDIR /app\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ]; [ ! -e /home/evalrun/secret ]; [ ! -e /run/evalrun/host ]
+		k := newTask(t, w, plain, "WORKDIR /app\nRUN [\"/bin/bash\", \"-c\", \"mkdir -p /made/again /made/empty; echo x >/made/again/old; echo x >/made/empty/old\"]\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ];
+[ $(stat -c %a /made/empty) = 750 ]; [ ! -e /made/empty/old ]; [ $(stat -c %a /made/again) = 700 ]; [ ! -e /made/again/old ]; [ $(cat /made/again/new) = y ]; [ ! -e /home/evalrun/secret ]; [ ! -e /run/evalrun/host ]
 [ $(stat -c %a /opt/closed) = 0 ]; [ $(stat -c %a /opt/kept) = 555 ]; chmod 700 /opt/closed /opt/closed/in; [ "$(cat /opt/closed/in/f)" = x ]
 mkdir -p /opt/left/in; echo y >/opt/left/in/f; chmod 0 /opt/left/in /opt/left`)
-		k.write("instruction.md", `[[RUN echo once >>/opt/b; rm /bin/whoami; echo $HOME >/tmp/home; echo s >$HOME/secret; mkdir -p /opt/kept/in /opt/closed/in; echo x >/opt/closed/in/f; chmod 0 /opt/closed/in/f /opt/closed/in /opt/closed; chmod 555 /opt/kept/in /opt/kept]]
+		k.write("instruction.md", `[[RUN echo once >>/opt/b; rm -r /bin/whoami /made/again /made/empty; mkdir -m 700 /made/again; mkdir -m 750 /made/empty; echo y >/made/again/new; echo $HOME >/tmp/home; echo s >$HOME/secret; mkdir -p /opt/kept/in /opt/closed/in; echo x >/opt/closed/in/f; chmod 0 /opt/closed/in/f /opt/closed/in /opt/closed; chmod 555 /opt/kept/in /opt/kept]]
 [[ASK execute go {"n":1}]] [[SAY first]]
 `)
 		k.write("../agent.json", `{"name": "a", "type": "acp", "command": ["acp-agent"], "permissions": "suspend"}`)
