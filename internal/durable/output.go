@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
@@ -36,7 +37,12 @@ func WriteOutput(path string, mode os.FileMode, write func(io.Writer) error) err
 // got cannot be taken back.
 func WriteWhole(to io.Writer, write func(io.Writer) error) (err error) {
 	spool, err := os.CreateTemp("", "evalrun-*")
-	if err != nil {
+	if err != nil { // there may be no place for temporary files
+		var all bytes.Buffer
+		if err := write(&all); err != nil {
+			return err
+		}
+		_, err := all.WriteTo(to)
 		return err
 	}
 	defer func() { err = errors.Join(err, spool.Close()) }()

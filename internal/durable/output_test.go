@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -76,6 +77,23 @@ func TestOutputToADevice(t *testing.T) {
 	}
 	if info, err := os.Stat(link); err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		t.Errorf("the device is %v, %v", info, err)
+	}
+}
+
+// A stream gets all or nothing, also where there is no place for temporary files.
+func TestAStreamGetsAllOrNothing(t *testing.T) {
+	for name, dir := range map[string]string{"as usual": t.TempDir(), "no place": filepath.Join(t.TempDir(), "missing")} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("TMPDIR", dir)
+			var out bytes.Buffer
+			broken := errors.New("broken")
+			if err := WriteWhole(&out, func(w io.Writer) error { return errors.Join(text("half")(w), broken) }); !errors.Is(err, broken) || out.Len() > 0 {
+				t.Errorf("%v, and it got %q", err, &out)
+			}
+			if err := WriteWhole(&out, text("whole")); err != nil || out.String() != "whole" {
+				t.Errorf("%v, and it got %q", err, &out)
+			}
+		})
 	}
 }
 

@@ -6,6 +6,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -105,7 +106,15 @@ func (s *Service) Cancel(ctx context.Context, runID string) (int, error) {
 
 // Results writes the present results document of a run, redacted.
 func (s *Service) Results(ctx context.Context, runID string, w io.Writer) error {
-	return s.runs.Report(ctx, runID, s.o.Variables, func(r *runner.Report) error { return r.Write(w, "json") })
+	var out bytes.Buffer // a report that is read again begins anew
+	if err := s.runs.Report(ctx, runID, s.o.Variables, func(r *runner.Report) error {
+		out.Reset()
+		return r.Write(&out, "json")
+	}); err != nil {
+		return err
+	}
+	_, err := out.WriteTo(w)
+	return err
 }
 
 // Report calls f with the present report of a run, redacted. It is valid only during the call.

@@ -23,6 +23,7 @@ func (p *site) downloadRun(w http.ResponseWriter, r *http.Request) error {
 	}
 	var out bytes.Buffer // it holds the whole file, so that an error does not send half of one
 	err = p.o.Service.Report(r.Context(), run.ID, func(run *runner.Report) error {
+		out.Reset() // it may be read again
 		if format.ID == formatPage {
 			return WriteReport(&out, run, ReportOptions{})
 		}
