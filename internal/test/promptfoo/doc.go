@@ -3,7 +3,7 @@
 //
 // The tests need promptfoo and the Node that it wants, and are skipped without them:
 //
-//	npm ci --prefix internal/test/promptfoo --omit=optional --omit=peer --ignore-scripts
+//	npm ci --prefix internal/test/promptfoo --legacy-peer-deps --omit=optional --omit=peer --ignore-scripts
 //	go test ./internal/test/promptfoo
 //
 // EVALRUN_PROMPTFOO=required fails where they are missing.
