@@ -140,6 +140,9 @@ func (l *loop) open(ctx context.Context) (f *fault.Fault, err error) {
 		return nil, err
 	}
 	if before == nil {
+		for i := range l.question.tools {
+			l.question.tools[i].redact(l.a.opts.RedactText)
+		}
 		failpoint.Hit("model.begins")
 		return nil, l.journal.add(step{Step: stepBegin, System: l.question.system, Items: l.question.items,
 			Tools: l.question.tools})

@@ -41,6 +41,16 @@ type mcpTool struct {
 	Schema      json.RawMessage `json:"schema"`
 }
 
+// redact takes secrets of the run out of what a server says of its tool: a provider will read it.
+func (t *mcpTool) redact(text func(string) string) {
+	t.Description = text(t.Description)
+	if schema := text(string(t.Schema)); json.Valid([]byte(schema)) {
+		t.Schema = json.RawMessage(schema)
+	} else {
+		t.Schema = objectSchema(nil)
+	}
+}
+
 const (
 	// listLimit is how long all servers together may take to list their tools, with their start.
 	listLimit = 2 * time.Minute

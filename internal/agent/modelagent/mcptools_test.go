@@ -404,6 +404,9 @@ func TestEqualCallsThatAsk(t *testing.T) {
 			}
 		}
 		last := (*bodies)[len(*bodies)-1]
+		if strings.Contains(last, testKey) || !strings.Contains(last, `"default":"[redacted:MODEL_KEY]"`) {
+			t.Errorf("a secret in what the server says of its tool: %s", last)
+		}
 		if strings.Count(last, `"content":"hired Ada"`) != 2 || s.answered.Load() != 1 || b.book.open() != 0 {
 			t.Errorf("killed %t: %d answers, %d open, %s", killed, s.answered.Load(), b.book.open(), last)
 		}
@@ -419,7 +422,8 @@ func (s *asking) Serve(_ context.Context, r *mcp.Request) (json.RawMessage, erro
 	case mcp.MethodDiscover:
 		return json.RawMessage(`{"resultType":"complete","ttlMs":0,"cacheScope":"private","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}`), nil
 	case mcp.MethodToolsList:
-		return json.RawMessage(`{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":[{"name":"hire","inputSchema":{"type":"object"}}]}`), nil
+		return json.RawMessage(`{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":[{"name":"hire","description":"With ` + testKey + `",
+			"inputSchema":{"type":"object","properties":{"as":{"type":"string","default":"` + testKey + `"}}}}]}`), nil
 	case mcp.MethodToolsCall:
 		params, err := jsonobj.ParseObject(r.Params)
 		if err != nil {
@@ -488,6 +492,18 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 	b.seg.Gateway = nil
 	if out := b.segment(t.Context(), url, ""); out.Fault == nil || out.Fault.Category != fault.NotRunnable || len(*bodies) != 0 {
 		t.Errorf("%+v", out.Fault)
+	}
+}
+
+// What a person has to allow is found by the server's own name, too, whatever that consists of.
+func TestToolsToApprove(t *testing.T) {
+	l := &loop{segment: &segment{a: &modelAgent{settings: &Settings{}},
+		question: question{tools: []mcpTool{{Name: "bank__pay_out", Server: "bank", Tool: "pay/out"}}}}}
+	for pattern, want := range map[string]bool{"pay*": true, "pay/out": true, "*out": true, "bank__pay_*": true, "*": true, "pay?out": true, "pay": false, "out*": false} {
+		l.a.settings.Approve = []string{"bash", pattern}
+		if got := l.mustApprove("bank__pay_out"); got != want {
+			t.Errorf("%s: %t", pattern, got)
+		}
 	}
 }
 

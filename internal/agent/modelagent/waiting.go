@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/toolserver"
@@ -26,10 +27,15 @@ func (l *loop) mustApprove(name string) bool {
 		own = t.Tool
 	}
 	return slices.ContainsFunc(l.a.settings.Approve, func(pattern string) bool {
-		matches, _ := path.Match(pattern, name) // the pattern was checked
-		matchesOwn, _ := path.Match(pattern, own)
-		return matches || own != "" && matchesOwn
+		return fits(pattern, name) || own != "" && fits(pattern, own)
 	})
+}
+
+// fits reports whether a pattern matches the name of a tool. A name is no path: * stands for / too.
+func fits(pattern, name string) bool {
+	plain := func(s string) string { return strings.ReplaceAll(s, "/", "\x00") }
+	matches, _ := path.Match(plain(pattern), plain(name)) // the pattern was checked
+	return matches
 }
 
 // tool returns the tool of a server that the model calls by a name; nil if there is none.

@@ -98,8 +98,8 @@ func TestTheSearchOfTheSite(t *testing.T) {
 		b.until(`[...document.body.children].some(e => e.shadowRoot?.querySelector('input'))`)
 		// What is typed before the index is there is not answered, so it is typed until it is.
 		b.until(`(input => { input.focus(); input.value = ` + strconv.Quote(q.words) + `; input.dispatchEvent(new InputEvent('input', {bubbles: true, composed: true})) })(
-			[...document.body.children].find(e => e.shadowRoot).shadowRoot.querySelector('input')), ` + found + `.length > 0`)
-		pages := ask[[]string](b, found)
+			[...document.body.children].find(e => e.shadowRoot).shadowRoot.querySelector('input')), (window.found = ` + found + `).length > 0`)
+		pages := ask[[]string](b, `window.found`)
 		pages = pages[:min(len(pages), 5)]
 		if !slices.ContainsFunc(q.pages, func(page string) bool { return slices.Contains(pages, "/"+page+".html") }) {
 			t.Errorf("%q finds none of %v, but %v", q.words, q.pages, pages)
