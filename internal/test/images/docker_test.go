@@ -87,7 +87,7 @@ const waiting = "echo once >>/opt/b; while [ ! -e /opt/go ]; do sleep 0.1; done"
 func TestKilledWithADaemon(t *testing.T) {
 	t.Parallel()
 	k := newTask(t, asDocker, plain, "", waiting, `[ "$(cat /opt/b)" = once ]`)
-	k.env = append(k.env, "EVALRUN_LEASE=900ms")
+	k.env = append(k.env, "EVALRUN_LEASE=5s") // the killed process is known to be gone before that
 	c := client(t)
 	run := []string{"run", "--wait", "--isolation", k.isolation, "--run-id", "r", "-o", "results.json", "--agent", "oracle", "task"}
 	started := func(but string) (cmd *exec.Cmd, id string) {
