@@ -207,3 +207,16 @@ func TestAgentsOfFrameworksThatCannotBeLoaded(t *testing.T) {
 	p := open(t, dir, `{"type": "pydantic-ai", "entrypoint": "support", "python": "python3"}`, agent.Options{})
 	p.run(p.segment(`"hello"`)).faults(t, fault.Start, "there is no pydantic_ai.json that names it; name it as FILE.py:NAME")
 }
+
+// A package of the project's own is not taken for a framework that has its name.
+func TestAPackageThatIsCalledAsAFramework(t *testing.T) {
+	testenv.NeedPython(t)
+	const own = "class Own:\n    def __call__(self, input):\n        return {'own': input}\n\nown = Own()\n"
+	dir := write(t, map[string]string{"agents/__init__.py": "", "agents/own.py": own, "workflows/__init__.py": own})
+	for _, entrypoint := range []string{"agents.own:own", "workflows:own"} {
+		p := open(t, dir, `{"type": "python", "entrypoint": "`+entrypoint+`", "python": "python3"}`, agent.Options{})
+		if out := p.run(p.segment(`"hello"`)); string(out.Output) != `{"own":"hello"}` {
+			t.Errorf("%s: got %s, %v", entrypoint, out.Output, out.Fault)
+		}
+	}
+}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 from evalrun.made import made
 from evalrun.running import run
@@ -150,10 +151,15 @@ PACKAGES = {
 }
 
 
+# Projects have packages of these names, too: what that of the framework has in it.
+MEMBERS = {"agents": "Runner", "workflows": "Workflow"}
+
+
 def of(found):
     """The module and the class for a value of a framework; None for any other value."""
     for one in type(found).__mro__:
         for package, kind in PACKAGES.items():
             if one.__module__ == package or one.__module__.startswith(package + "."):
-                return kind
+                if package not in MEMBERS or hasattr(sys.modules.get(package), MEMBERS[package]):
+                    return kind
     return None
