@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/evaluator"
 	"github.com/evalrun/evalrun/eval/pyvalue"
+	"github.com/evalrun/evalrun/eval/usercode"
 	"github.com/evalrun/evalrun/internal/input"
 )
 
@@ -63,7 +64,7 @@ func command(e *evaluator.Evaluator, c *evaluator.Config) {
 	e.CriteriaOptional = true
 	call := func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
 		deliveries map[string]eval.Delivery) evaluator.Outcome {
-		stdin, err := evaluator.Document(s, criteria, deliveries)
+		stdin, err := usercode.Document(s, criteria, deliveries)
 		if err != nil {
 			return evaluator.Outcome{Failure: err}
 		}
@@ -72,7 +73,7 @@ func command(e *evaluator.Evaluator, c *evaluator.Config) {
 		if err != nil {
 			return evaluator.Outcome{Failure: err}
 		}
-		return evaluator.Answered(stdout)
+		return usercode.Answered(stdout)
 	}
 	e.Score = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
 		return call(ctx, s, criteria, nil)

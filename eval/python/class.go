@@ -10,6 +10,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/evaluator"
 	"github.com/evalrun/evalrun/eval/pyvalue"
+	"github.com/evalrun/evalrun/eval/usercode"
 )
 
 // classType is the kind of UiPath's custom evaluators. The project's own package uipath runs them.
@@ -59,7 +60,7 @@ func classAnswer(data json.RawMessage) evaluator.Outcome {
 		}
 		return evaluator.Outcome{Score: score.Score / percent, Details: details, Scale: percent}
 	}
-	return evaluator.Answered(data)
+	return usercode.Answered(data)
 }
 
 // classOf returns the code of a class. Its file is looked for as UiPath does: in the folder of the

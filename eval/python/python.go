@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/evaluator"
 	"github.com/evalrun/evalrun/eval/pyvalue"
+	"github.com/evalrun/evalrun/eval/usercode"
 	"github.com/evalrun/evalrun/internal/input"
 )
 
@@ -58,7 +59,7 @@ func function(e *evaluator.Evaluator, c *evaluator.Config) {
 		if err != nil {
 			return evaluator.Outcome{Failure: err}
 		}
-		return evaluator.Answered(answer)
+		return usercode.Answered(answer)
 	}
 	e.Score = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
 		return call(ctx, s, criteria, nil)
@@ -75,7 +76,7 @@ func function(e *evaluator.Evaluator, c *evaluator.Config) {
 // evaluate asks a worker for the verdict of an evaluator.
 func evaluate(ctx context.Context, def eval.Definition, s eval.Subject, criteria *pyvalue.Object,
 	deliveries map[string]eval.Delivery) (json.RawMessage, error) {
-	document, err := evaluator.Document(s, criteria, deliveries)
+	document, err := usercode.Document(s, criteria, deliveries)
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,13 @@
-package evaluator
+// Package usercode says what evaluators that are code of the user get to know of a rollout, and reads
+// what they answer.
+package usercode
 
 import (
 	"encoding/json"
 	"errors"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/evaluator"
 	"github.com/evalrun/evalrun/eval/pyvalue"
 	"github.com/evalrun/evalrun/eval/spans"
 	"github.com/evalrun/evalrun/internal/input"
@@ -69,47 +72,47 @@ func Document(s eval.Subject, criteria *pyvalue.Object, deliveries map[string]ev
 
 // Answered reads what an evaluator that is code of the user has answered: a score with details, or
 // interrupts.
-func Answered(data []byte) Outcome {
+func Answered(data []byte) evaluator.Outcome {
 	const want = `expected one JSON document such as {"score": 0.5}`
 	v, err := pyvalue.Parse(data)
 	if err != nil {
-		return Broken("the evaluator's answer is %w; %s", err, want)
+		return evaluator.Broken("the evaluator's answer is %w; %s", err, want)
 	}
 	answer, ok := v.(*pyvalue.Object)
 	if !ok {
-		return Broken("the evaluator's answer is %s; %s", pyvalue.KindOf(v), want)
+		return evaluator.Broken("the evaluator's answer is %s; %s", pyvalue.KindOf(v), want)
 	}
 	var twice input.Problem
 	if _, err := input.ParseJSON("the evaluator's answer", data); errors.As(err, &twice) && twice.Key == "score" {
-		return Broken("the evaluator's answer: score: %s", twice.Message)
+		return evaluator.Broken("the evaluator's answer: score: %s", twice.Message)
 	}
 	if _, waits := answer.Values[interruptKey]; waits {
 		return waiting(data, answer)
 	}
 	score, ok := answer.Values["score"].(pyvalue.Number)
 	if !ok || score.Float < 0 || score.Float > 1 {
-		return Broken("the evaluator's answer: score: expected a number from 0 to 1, got %s",
+		return evaluator.Broken("the evaluator's answer: score: expected a number from 0 to 1, got %s",
 			pyvalue.Str(answer.Values["score"]))
 	}
 	details := answer.Values["details"]
 	switch details.(type) {
 	case nil, string, *pyvalue.Object:
-		return Outcome{Score: score.Float, Details: details}
+		return evaluator.Outcome{Score: score.Float, Details: details}
 	}
-	return Broken("the evaluator's answer: details: expected a string or an object, got %s",
+	return evaluator.Broken("the evaluator's answer: details: expected a string or an object, got %s",
 		pyvalue.KindOf(details))
 }
 
 // interruptKey is the key under which code answers with the interrupts that it waits for.
 const interruptKey = "__interrupt__"
 
-func waiting(data []byte, answer *pyvalue.Object) Outcome {
+func waiting(data []byte, answer *pyvalue.Object) evaluator.Outcome {
 	if _, both := answer.Values["score"]; both {
-		return Broken("the evaluator's answer: expected either a score or %s, got both", interruptKey)
+		return evaluator.Broken("the evaluator's answer: expected either a score or %s, got both", interruptKey)
 	}
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {
-		return Broken("the evaluator's answer: %s: %w", interruptKey, err)
+		return evaluator.Broken("the evaluator's answer: %s: %w", interruptKey, err)
 	}
-	return Outcome{Wait: raw[interruptKey]}
+	return evaluator.Outcome{Wait: raw[interruptKey]}
 }
