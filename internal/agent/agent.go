@@ -190,6 +190,30 @@ const DefaultOutputBytes = 16 << 20
 // belong, in the format of W3C Trace Context.
 const TraceparentVar = "TRACEPARENT"
 
+// Bounded is ctx with an end at the time of the segment or of its agent's entry, whichever is
+// earlier; timeout is the entry's, 0 for none. It also fills in how much output there may be. The
+// caller calls cancel.
+func (s *Segment) Bounded(ctx context.Context, timeout time.Duration) (bounded context.Context, cancel context.CancelFunc) {
+	s.LimitTo(timeout, timeout, TimeoutOfEntry)
+	if s.OutputBytes <= 0 {
+		s.OutputBytes = DefaultOutputBytes
+	}
+	if s.Timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, s.Timeout, s.TimeoutFault())
+}
+
+// Pause waits for d, or until ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
 // WorkKey identifies the work of this attempt for a service that does the same work once: the attempt
 // after one that was broken off has the same key, and the attempt after one that has failed another.
 func (s Segment) WorkKey() string {

@@ -74,7 +74,7 @@ func New(e agent.Entry, opts agent.Options) agent.Agent {
 	}
 	// An agent that does its work within a request may take long for it.
 	client := httpcall.Client(&http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone(), Timeout: longest})
-	g := &a2aAgent{entry: e, settings: s, opts: opts, pause: pause}
+	g := &a2aAgent{entry: e, settings: s, opts: opts, pause: agent.Pause}
 	g.peer = a2a.Peer{Caller: httpcall.Caller{Env: wait.Env{HTTP: client, Now: now, Rand: rand.Float64, Resolve: g.resolve}},
 		URL: s.URL, Headers: s.Headers}
 	return g
@@ -92,26 +92,10 @@ func (g *a2aAgent) resolve(name string) (string, bool) {
 	return value, unknown == ""
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
 // Run implements Agent.
 func (g *a2aAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
-	seg.LimitTo(time.Duration(g.entry.Timeout), time.Duration(g.entry.Timeout), agent.TimeoutOfEntry)
-	if seg.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, seg.TimeoutFault())
-		defer cancel()
-	}
-	if seg.OutputBytes <= 0 {
-		seg.OutputBytes = agent.DefaultOutputBytes
-	}
+	ctx, cancel := seg.Bounded(ctx, time.Duration(g.entry.Timeout))
+	defer cancel()
 	t := turn{a2aAgent: g, seg: seg}
 	out, err := t.run(ctx)
 	var f *fault.Fault

@@ -70,7 +70,7 @@ func New(e agent.Entry, opts agent.Options) agent.Agent {
 	if now == nil {
 		now = time.Now
 	}
-	g := &graphAgent{entry: e, settings: s, opts: opts, pause: pause}
+	g := &graphAgent{entry: e, settings: s, opts: opts, pause: agent.Pause}
 	g.server = langgraph.Server{URL: s.URL, Headers: s.Headers, Caller: httpcall.Caller{Env: wait.Env{
 		HTTP: httpcall.Client(nil), Now: now, Rand: rand.Float64, Resolve: func(name string) (string, bool) {
 			value, unknown := opts.Expand("${" + name + "}")
@@ -85,26 +85,10 @@ func (g *graphAgent) Close() error {
 	return nil
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
 // Run implements Agent.
 func (g *graphAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
-	seg.LimitTo(time.Duration(g.entry.Timeout), time.Duration(g.entry.Timeout), agent.TimeoutOfEntry)
-	if seg.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, seg.TimeoutFault())
-		defer cancel()
-	}
-	if seg.OutputBytes <= 0 {
-		seg.OutputBytes = agent.DefaultOutputBytes
-	}
+	ctx, cancel := seg.Bounded(ctx, time.Duration(g.entry.Timeout))
+	defer cancel()
 	t := turn{graphAgent: g, seg: seg}
 	out, err := t.run(ctx)
 	var f *fault.Fault

@@ -51,7 +51,7 @@ type httpAgent struct {
 
 // New makes an agent from an entry of type http.
 func New(e agent.Entry, opts agent.Options) agent.Agent {
-	h := &httpAgent{entry: e, settings: SettingsOf(e), opts: opts, pause: pause}
+	h := &httpAgent{entry: e, settings: SettingsOf(e), opts: opts, pause: agent.Pause}
 	h.client.Transport = http.DefaultTransport.(*http.Transport).Clone()
 	// A POST that is sent again is another request, and its headers are for nobody else.
 	h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -64,26 +64,10 @@ func (h *httpAgent) Close() error {
 	return nil
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
 // Run implements Agent.
 func (h *httpAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
-	seg.LimitTo(time.Duration(h.entry.Timeout), time.Duration(h.entry.Timeout), agent.TimeoutOfEntry)
-	if seg.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, seg.TimeoutFault())
-		defer cancel()
-	}
-	if seg.OutputBytes <= 0 {
-		seg.OutputBytes = agent.DefaultOutputBytes
-	}
+	ctx, cancel := seg.Bounded(ctx, time.Duration(h.entry.Timeout))
+	defer cancel()
 	if payload, waited := seg.Resume[answerID]; waited {
 		if d := seg.Deliveries[answerID]; d.Error != nil {
 			return agent.Outcome{Fault: fault.New(fault.Job, h.opts.RedactText(d.Error.Message))}, nil
