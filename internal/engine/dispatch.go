@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/footprint"
 	mcpsource "github.com/evalrun/evalrun/internal/gateway/source"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -13,8 +14,12 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// poll is how long a lost wake-up can cost; nothing polls faster.
-const poll = 5 * time.Second
+const (
+	// poll is how long a lost wake-up can cost; nothing polls faster.
+	poll = 5 * time.Second
+	// rest is how long nothing is looked at while nothing is due and the store tells of changes.
+	rest = time.Minute
+)
 
 // finishing is how many rollouts may be committed and evaluated while the next agents run already;
 // more where more calls of judges may be under way at once.
@@ -56,7 +61,10 @@ func (r *Runner) dispatch(ctx context.Context, until Until) error {
 			}
 		case <-timer.C:
 			if r.rests(next) {
-				next.pause = pauseUntil(next.due, r.o.Now())
+				if next.pause = rest; !next.due.IsZero() {
+					next.pause = pauseUntil(next.due, r.o.Now())
+				}
+				footprint.GiveBack()
 				goto wait
 			}
 			r.triggers.markDue()

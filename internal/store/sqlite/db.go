@@ -137,8 +137,11 @@ func (d *db) Again(error, int, time.Time, <-chan struct{}) bool { return false }
 func (d *db) Tell(what rules.Changed) { d.wake.Tell(what.Message()) }
 
 // HasChanged implements Database. It also says yes when it cannot find out, because those who are
-// woken for nothing wait again.
+// woken for nothing wait again, and when the store is not in its place, which those who write find out.
 func (d *db) HasChanged() bool {
+	if d.InPlace() != nil {
+		return true
+	}
 	d.looking.Lock()
 	defer d.looking.Unlock()
 	ctx := context.Background()
