@@ -50,6 +50,9 @@ func (r *Runner) dispatch(ctx context.Context, until Until) error {
 		timer.Reset(next.pause)
 		select {
 		case <-r.kick:
+			if err := r.checkEnded(ctx); err != nil {
+				return err
+			}
 			if runs := r.takeTold(); len(runs) > 0 {
 				if err := r.changedElsewhere(ctx, store.WakeUp{Runs: runs}); err != nil {
 					return err
@@ -311,13 +314,23 @@ func (r *Runner) agentEnded() {
 	r.wakeUp()
 }
 
-// changedElsewhere reacts to commits that were not made through this runner.
-func (r *Runner) changedElsewhere(ctx context.Context, up store.WakeUp) error {
-	for _, id := range up.Jobs {
+// checkEnded lets the triggers be checked whose local jobs have said that they are done.
+func (r *Runner) checkEnded(ctx context.Context) error {
+	r.mu.Lock()
+	ended := r.ended
+	r.ended = nil
+	r.mu.Unlock()
+	for _, id := range ended {
 		if err := r.o.Store.CheckTrigger(ctx, id); err != nil {
 			return err
 		}
+		r.triggers.markDue()
 	}
+	return nil
+}
+
+// changedElsewhere reacts to commits that were not made through this runner.
+func (r *Runner) changedElsewhere(ctx context.Context, up store.WakeUp) error {
 	r.triggers.markDue()
 	if up.Unnamed {
 		r.events.kickAll()

@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/grace"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait/sources"
 )
 
 // Store is the part of the store that a Runner needs.
@@ -110,6 +111,8 @@ type Runner struct {
 	postponed map[string]bool
 	// told holds the runs that this process has changed without this runner; see Tell.
 	told map[string]bool
+	// ended holds the triggers of local jobs that have said that they are done.
+	ended []string
 	// staying says that the reason for staying has been logged.
 	staying bool
 	// failure is the error that ends Run.
@@ -145,6 +148,20 @@ func New(options Options) *Runner {
 	return r
 }
 
+// maxEnded bounds the local jobs that have said that they are done. Those of which that is forgotten
+// are found when they are due.
+const maxEnded = 1000
+
+// jobEnded reports that the local job of a trigger has said that it is done.
+func (r *Runner) jobEnded(triggerID string) {
+	r.mu.Lock()
+	if len(r.ended) < maxEnded {
+		r.ended = append(r.ended, triggerID)
+	}
+	r.mu.Unlock()
+	r.wakeUp()
+}
+
 // Stop makes Run start nothing new, finish the work in progress, and return.
 func (r *Runner) Stop() { r.stopOnce.Do(func() { close(r.stop) }) }
 
@@ -162,7 +179,10 @@ func (r *Runner) Run(ctx context.Context, until Until) error {
 		r.triggers.countRounds()
 	}
 	stopLeases := r.leases.keep(ctx)
-	err := r.dispatch(ctx, until)
+	stopListening, err := sources.Listen(r.o.Store.Dir(), r.jobEnded)
+	if err == nil {
+		err = r.dispatch(ctx, until)
+	}
 	if ctx.Err() != nil {
 		err = nil // errors of the store after the context has ended do not count
 	}
@@ -171,7 +191,7 @@ func (r *Runner) Run(ctx context.Context, until Until) error {
 	r.mu.Lock()
 	failure := r.failure
 	r.mu.Unlock()
-	stopped := errors.Join(r.events.stop(), r.runs.close())
+	stopped := errors.Join(stopListening(), r.events.stop(), r.runs.close())
 	err = errors.Join(err, failure)
 	if errors.Is(err, store.ErrMoved) {
 		return err // all other errors follow from this one

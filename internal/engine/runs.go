@@ -18,7 +18,6 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/rollout"
-	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/sources"
 )
@@ -169,7 +168,7 @@ func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error)
 	dir := c.findBaseDir(plan)
 	set := sources.New(plan.Jobs, wait.Env{
 		Resolve: c.o.Resolve, Now: c.o.Now, BaseDir: dir,
-		StoreDir: c.o.Store.Dir(), WakeDir: store.WakeDir(c.o.Store.Dir()), Executable: c.o.Executable,
+		StoreDir: c.o.Store.Dir(), Executable: c.o.Executable,
 		MCP: mcpsource.New(mcpsource.Options{Lookup: plan.Lookup(c.o.Resolve), Client: c.http, Now: c.o.Now,
 			Work: func(ctx context.Context, rolloutID, callID string) (*wait.Work, error) {
 				return rollout.WorkOf(ctx, c.o.Store, rolloutID, callID)

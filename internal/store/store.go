@@ -244,8 +244,6 @@ type Portable interface {
 
 // WakeUp says what another process has committed.
 type WakeUp struct {
-	// Jobs are the ids of triggers whose local job said that it is done.
-	Jobs []string
 	// Runs are the runs that have changed. Others may have as well if Unnamed is set.
 	Runs    []string
 	Unnamed bool

@@ -46,8 +46,6 @@ type Env struct {
 	BaseDir string
 	// StoreDir is the store's folder.
 	StoreDir string
-	// WakeDir is where waiting evalrun processes have their sockets; may be empty.
-	WakeDir string
 	// Executable is the program whose hidden commands are called; the running one if empty.
 	Executable string
 	// MCP asks MCP servers for what calls of their tools have started; nil means that nobody can.

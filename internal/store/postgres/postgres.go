@@ -25,7 +25,6 @@ import (
 
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/rules"
-	"github.com/evalrun/evalrun/internal/store/wake"
 )
 
 // IsURL reports whether a store of this name is one in PostgreSQL.
@@ -56,7 +55,6 @@ type db struct {
 	write *sql.DB
 	// sender marks the messages of this process.
 	sender string
-	wake   *wake.Socket
 	listen listener
 	// closed ends all waiting for the server.
 	closed  chan struct{}
@@ -122,9 +120,6 @@ func Open(url string, opts store.Options) (*rules.Store, error) {
 	d.sender = s.Holder()
 	if err := d.listen.start(d, s.Received); err != nil {
 		return nil, errors.Join(d.connectFailed(err), s.Close())
-	}
-	if d.wake, err = wake.Listen(d.dir, s.Received); err != nil {
-		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
@@ -283,5 +278,5 @@ func (d *db) HasChanged() bool { return false }
 func (d *db) Shut() error {
 	d.closing.Do(func() { close(d.closed) })
 	d.listen.stop()
-	return errors.Join(d.wake.Close(), d.read.Close(), d.write.Close())
+	return errors.Join(d.read.Close(), d.write.Close())
 }

@@ -6,9 +6,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// maxJobs bounds the ids that wait to be read from Wake. The jobs of ids that are dropped are found
-// when they are due.
-const maxJobs = 1000
+// maxNamed bounds the runs that wait to be read from Wake.
+const maxNamed = 1000
 
 // MaxMessage is how long the message of a commit may be.
 const MaxMessage = 512
@@ -18,7 +17,6 @@ const MaxMessage = 512
 const (
 	commitWord = "commit"
 	eventWord  = "event"
-	jobWord    = "job"
 )
 
 // Message tells another process of a commit. It has the runs that have changed; if they are too many
@@ -34,16 +32,12 @@ func (c Changed) Message() string {
 	return word + "\n"
 }
 
-// parseMessage reads what other processes say: that they have committed something, or that a job is
-// done.
+// parseMessage reads what other processes say that they have committed.
 func parseMessage(text string) (up store.WakeUp, forDispatchers bool) {
 	words := strings.Fields(text)
-	switch {
-	case len(words) == 2 && words[0] == jobWord:
-		up.Jobs = words[1:]
-	case len(words) > 1 && (words[0] == commitWord || words[0] == eventWord):
+	if len(words) > 1 && (words[0] == commitWord || words[0] == eventWord) {
 		up.Runs = words[1:]
-	default:
+	} else {
 		up.Unnamed = true
 	}
 	return up, len(words) == 0 || words[0] != eventWord
@@ -69,11 +63,9 @@ func (d *db) signal(up store.WakeUp) {
 		case d.wake <- up:
 			return
 		case earlier := <-d.wake:
-			up.Jobs = append(earlier.Jobs, up.Jobs...)
-			up.Jobs = up.Jobs[max(0, len(up.Jobs)-maxJobs):]
 			up.Runs = append(earlier.Runs, up.Runs...)
-			up.Unnamed = up.Unnamed || earlier.Unnamed || len(up.Runs) > maxJobs
-			up.Runs = up.Runs[max(0, len(up.Runs)-maxJobs):]
+			up.Unnamed = up.Unnamed || earlier.Unnamed || len(up.Runs) > maxNamed
+			up.Runs = up.Runs[max(0, len(up.Runs)-maxNamed):]
 		}
 	}
 }

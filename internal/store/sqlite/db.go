@@ -14,7 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/rules"
-	"github.com/evalrun/evalrun/internal/store/wake"
+	"github.com/evalrun/evalrun/internal/wake"
 )
 
 const defaultBusy = 10 * time.Second

@@ -16,7 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/rules"
-	"github.com/evalrun/evalrun/internal/store/wake"
+	"github.com/evalrun/evalrun/internal/wake"
 )
 
 // Store is the embedded store: one file in a folder, shared by the processes of one machine.
@@ -74,7 +74,7 @@ func Open(dir string, opts store.Options) (*Store, error) {
 		}
 	}
 	s := rules.New(d, opts)
-	if d.wake, err = wake.Listen(dir, s.Received); err != nil && !d.readOnly() {
+	if d.wake, err = wake.Listen(store.WakeDir(dir), s.Received); err != nil && !d.readOnly() {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil

@@ -53,31 +53,6 @@ func TestCommitsWakeOtherProcesses(t *testing.T) {
 	}
 }
 
-func TestJobsThatAreDoneWake(t *testing.T) {
-	s := open(t, t.TempDir())
-	sockets, err := filepath.Glob(filepath.Join(store.WakeDir(s.Dir()), "*.sock"))
-	if err != nil || len(sockets) != 1 {
-		t.Fatal(sockets, err)
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: sockets[0], Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	for _, text := range []string{"job one\n", "rubbish", "", "job two\n"} {
-		if _, err := conn.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var jobs []string
-	for len(jobs) < 2 {
-		jobs = append(jobs, woken(t, s).Jobs...)
-	}
-	if !slices.Equal(jobs, []string{"one", "two"}) {
-		t.Fatal(jobs)
-	}
-}
-
 // R10. Whoever opens a store or commits removes the sockets of processes that were killed, and no
 // others.
 func TestSocketsOfDeadProcessesAreRemoved(t *testing.T) {

@@ -111,14 +111,12 @@ func (s *source) spec(j wait.Job, dir jobFolder) (spec jobSpec, err error) {
 	if spec.CWD, err = filepath.Abs(spec.CWD); err != nil {
 		return spec, err
 	}
-	if s.o.WakeDir != "" {
-		wake, err := filepath.Abs(s.o.WakeDir)
-		if err != nil {
-			return spec, err
-		}
-		if spec.Wake, err = filepath.Rel(string(dir), wake); err != nil {
-			return spec, err
-		}
+	listeners, err := filepath.Abs(listenersIn(s.o.StoreDir))
+	if err != nil {
+		return spec, err
+	}
+	if spec.Wake, err = filepath.Rel(string(dir), listeners); err != nil {
+		return spec, err
 	}
 	spec.Input = jsonvalue.Marshal(jobInput{
 		j.TriggerID, j.Spec.Process, j.Spec.FolderPath, j.Spec.FolderKey, j.Spec.InputArguments(),

@@ -158,7 +158,7 @@ func TestExecStarterIsKilled(t *testing.T) {
 // starter runs an evalrun that starts the job and stops at a step.
 func (r *rig) starter(at string) *exec.Cmd {
 	r.Helper()
-	o := startOptions{r.options.BaseDir, r.options.StoreDir, r.options.WakeDir, r.options.Executable, r.config}
+	o := startOptions{r.options.BaseDir, r.options.StoreDir, r.options.Executable, r.config}
 	o.Config.Env["TOKEN"] = "plain" // a function such as Resolve cannot be handed over
 	var arguments []string
 	for _, v := range []any{o, r.p} {

@@ -55,10 +55,10 @@ func newRig(t *testing.T, script string, change ...func(*Config)) *rig {
 	}
 	t.Cleanup(func() { remove(t, dir) })
 	r := &rig{T: t}
-	if err := os.MkdirAll(filepath.Join(dir, "store", "wake"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, "store", "wake", "jobs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r.wake, r.stops = r.socket(dir, "store/wake/x.sock"), r.socket(dir, "stops.sock")
+	r.wake, r.stops = r.socket(dir, "store/wake/jobs/x.sock"), r.socket(dir, "stops.sock")
 	r.pipe, r.gate = r.fifo(dir, "pipe"), r.fifo(dir, "gate")
 	t.Setenv(stopSocket, filepath.Join(dir, "stops.sock"))
 	t.Setenv(stopAt, "")
@@ -75,7 +75,7 @@ func newRig(t *testing.T, script string, change ...func(*Config)) *rig {
 	}
 	r.config = *c
 	r.options = wait.Env{BaseDir: dir, StoreDir: filepath.Join(dir, "store"), Executable: executable,
-		WakeDir: filepath.Join(dir, "store", "wake"), Resolve: known(map[string]string{"TOKEN": "open-sesame"})}
+		Resolve: known(map[string]string{"TOKEN": "open-sesame"})}
 	r.p = wait.Job{TriggerID: "0198c0de-0000-7000-8000-000000000001", Spec: wait.Spec{Type: wait.TypeJob, Name: "JOB", Process: "P", FolderPath: "Shared",
 		Payload: json.RawMessage(`{"process_name":"P","input_arguments":{"n":1.50}}`)}}
 	t.Cleanup(r.end)

@@ -59,8 +59,8 @@ func stopHere(name string) {
 
 // startOptions are what "test-start" is given: [wait.Env] without its functions, and the configuration.
 type startOptions struct {
-	BaseDir, StoreDir, WakeDir, Executable string
-	Config                                 Config
+	BaseDir, StoreDir, Executable string
+	Config                        Config
 }
 
 func startOne(options, job string) error {
@@ -72,7 +72,7 @@ func startOne(options, job string) error {
 	if err := json.Unmarshal([]byte(job), &j); err != nil {
 		return err
 	}
-	source := New(wait.Env{BaseDir: o.BaseDir, StoreDir: o.StoreDir, WakeDir: o.WakeDir, Executable: o.Executable}, o.Config)
+	source := New(wait.Env{BaseDir: o.BaseDir, StoreDir: o.StoreDir, Executable: o.Executable}, o.Config)
 	_, err := source.Start(context.Background(), j)
 	return err
 }

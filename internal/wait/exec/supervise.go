@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -109,7 +108,7 @@ func supervise(jobDir string) error {
 		return err
 	}
 	step("job.result")
-	wake(spec)
+	spec.tellEnd()
 	return nil
 }
 
@@ -208,24 +207,6 @@ func (s jobSpec) wait(pid int, done <-chan error, signals <-chan os.Signal, dir 
 	kill.Stop()
 	_ = syscall.Kill(-pid, syscall.SIGKILL) // what its leader left behind
 	return why, err
-}
-
-// wake tells the evalrun processes that wait on the store. One that cannot be told asks by itself
-// some seconds later.
-func wake(s jobSpec) {
-	if s.Wake == "" {
-		return
-	}
-	sockets, _ := filepath.Glob(filepath.Join(s.Wake, "*.sock"))
-	for _, path := range sockets {
-		c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
-		if err != nil {
-			continue
-		}
-		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = io.WriteString(c, "job "+s.TriggerID+"\n")
-		_ = c.Close()
-	}
 }
 
 // limited keeps what is written to it, up to a limit. More is an error, which closes the pipe to

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/a2a"
+	"github.com/evalrun/evalrun/internal/wait/exec"
 	waithttp "github.com/evalrun/evalrun/internal/wait/http"
 	"github.com/evalrun/evalrun/internal/wait/httpcall"
 	"github.com/evalrun/evalrun/internal/wait/langgraph"
@@ -163,6 +164,12 @@ func (s *Set) CheckWork(ctx context.Context, w wait.Work) (wait.Status, error) {
 		status.Payload, err = json.Marshal(map[string]string{"state": "Faulted", "info": status.Fault.Message})
 	}
 	return status, err
+}
+
+// Listen calls done with the triggers of jobs of this machine as they say that they are done, until
+// stop is called.
+func Listen(storeDir string, done func(triggerID string)) (stop func() error, err error) {
+	return exec.Listen(storeDir, done)
 }
 
 // Close closes idle connections. Sources may be used again after it.

@@ -1,5 +1,5 @@
-// Package wake lets the processes of one machine that use the same folder tell each other that there
-// is something to look at, by datagrams. It knows nothing of what the messages say.
+// Package wake lets the processes of one machine tell each other that there is something to look at,
+// by datagrams to the sockets of a folder. It knows nothing of what the messages say.
 package wake
 
 import (
@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/evalrun/evalrun/internal/store"
 )
 
 // maxSocketPath is the longest path of a Unix socket on Linux and macOS, less one for the zero
@@ -22,9 +20,8 @@ const maxSocketPath = 103
 
 const socketExt = ".sock"
 
-// Socket tells the other processes of a store that something was committed, by a datagram to the
-// socket that each keeps in <store>/wake. It is a hint: a process that missed it looks by itself
-// after 5 s at the latest.
+// Socket is the socket of this process in a folder. What is told is a hint: a process that missed it
+// looks by itself after 5 s at the latest.
 type Socket struct {
 	dir      string
 	own      string
@@ -34,8 +31,8 @@ type Socket struct {
 }
 
 // Listen makes this process's own socket, and calls received with each message that comes.
-func Listen(storeDir string, received func(message string)) (*Socket, error) {
-	w := &Socket{dir: store.WakeDir(storeDir), received: received}
+func Listen(dir string, received func(message string)) (*Socket, error) {
+	w := &Socket{dir: dir, received: received}
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		return w, err
 	}
@@ -69,15 +66,15 @@ func (w *Socket) receive() {
 // maxMessage is how long a message may be.
 const maxMessage = 512
 
-// others are the sockets of the other processes.
-func (w *Socket) others() (paths []string) {
-	names, err := os.ReadDir(w.dir)
+// others are the sockets in a folder but for the own one.
+func others(dir, own string) (paths []string) {
+	names, err := os.ReadDir(dir)
 	if err != nil {
 		return nil
 	}
 	for _, e := range names {
-		path := filepath.Join(w.dir, e.Name())
-		if path != w.own && len(path) <= maxSocketPath && filepath.Ext(path) == socketExt {
+		path := filepath.Join(dir, e.Name())
+		if path != own && len(path) <= maxSocketPath && filepath.Ext(path) == socketExt {
 			paths = append(paths, path)
 		}
 	}
@@ -86,7 +83,7 @@ func (w *Socket) others() (paths []string) {
 
 // removeStale removes the sockets of processes that were killed.
 func (w *Socket) removeStale() {
-	for _, path := range w.others() {
+	for _, path := range others(w.dir, w.own) {
 		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
 		if err != nil {
 			removeIfDead(path, err)
@@ -96,9 +93,14 @@ func (w *Socket) removeStale() {
 	}
 }
 
-// Tell sends a message to every other process that has the store open.
-func (w *Socket) Tell(message string) {
-	for _, path := range w.others() {
+// Tell sends a message to every other process that listens in the folder.
+func (w *Socket) Tell(message string) { tell(w.dir, w.own, message) }
+
+// Tell sends a message to every process that listens in a folder.
+func Tell(dir, message string) { tell(dir, "", message) }
+
+func tell(dir, own, message string) {
+	for _, path := range others(dir, own) {
 		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
 		if err != nil {
 			removeIfDead(path, err)
