@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 func openTest(t *testing.T) *Store {
@@ -48,7 +48,7 @@ func TestDocumentThatCannotBeWrittenIsSaidAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		// In the place of the document there is a folder that is not empty.
-		if err := os.MkdirAll(filepath.Join(workspace.RunDir(s.Dir(), id), "results.json", "x"), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(string(files.Of(s).Run(id)), "results.json", "x"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -62,7 +62,7 @@ func TestDocumentThatCannotBeWrittenIsSaidAtOnce(t *testing.T) {
 	if strings.Count(strings.Join(said, "\n"), "could not be written") != 2 {
 		t.Errorf("said %s", said)
 	}
-	if err := os.RemoveAll(filepath.Join(workspace.RunDir(s.Dir(), "a"), "results.json")); err != nil {
+	if err := os.RemoveAll(files.Of(s).Run("a").Results()); err != nil {
 		t.Fatal(err)
 	}
 	d.changedRun("a")
@@ -81,7 +81,7 @@ func TestDocumentOfARemovedRunIsNotWritten(t *testing.T) {
 	if err := d.close(); err != nil || len(said) > 0 {
 		t.Errorf("%v, said %v", err, said)
 	}
-	if _, err := os.Stat(workspace.RunDir(s.Dir(), "removed")); !os.IsNotExist(err) {
+	if _, err := os.Stat(string(files.Of(s).Run("removed"))); !os.IsNotExist(err) {
 		t.Errorf("the folder of the removed run is there: %v", err)
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -162,7 +162,7 @@ func (r *rescoring) judges(plan plans.Plan, o ScoreOptions) *judge.Judges {
 		models[a.Name] = plans.ModelOf(a)
 	}
 	return judge.New(judge.Options{
-		Config: *plan.Judges, CacheDir: filepath.Join(r.st.Dir(), "judge-cache"), AgentModels: models,
+		Config: *plan.Judges, CacheDir: files.Of(r.st).JudgeCache(), AgentModels: models,
 		Resolve: o.Variables.resolve, Redact: r.red,
 		Spent: func(ctx context.Context) (judge.Spent, error) { return rollout.SpentOnJudges(ctx, r.st, r.runID) },
 	})

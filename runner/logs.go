@@ -14,10 +14,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // LogOptions choose the logs that are written.
@@ -34,7 +34,7 @@ const followEvery = 200 * time.Millisecond
 // Logs writes the output of the agents, the setup and the verifiers of rollouts of a run, segment
 // by segment, each file under its name.
 func (s *Store) Logs(ctx context.Context, w io.Writer, runID string, rolloutIDs []string, o LogOptions) error {
-	l := logs{w: w, dir: s.Dir(), all: o.All, read: map[string]int64{}}
+	l := logs{w: w, dir: files.Of(s), all: o.All, read: map[string]int64{}}
 	var tick <-chan time.Time
 	if o.Follow {
 		ticker := time.NewTicker(followEvery)
@@ -79,7 +79,7 @@ func ended(ctx context.Context, st store.Listing, rolloutIDs []string) (bool, er
 // logs writes files as they grow.
 type logs struct {
 	w    io.Writer
-	dir  string
+	dir  files.Store
 	all  bool
 	read map[string]int64
 	// current is the file whose name was written last.
@@ -89,12 +89,12 @@ type logs struct {
 // more writes the new part of the files. Of a file that still grows it writes only whole lines.
 func (l *logs) more(runID string, rolloutIDs []string, last bool) error {
 	for _, id := range rolloutIDs {
-		dir := workspace.RolloutDir(l.dir, runID, id)
-		files, err := l.files(dir)
+		dir := string(l.dir.Run(runID).Rollout(id))
+		names, err := l.files(dir)
 		if err != nil {
 			return err
 		}
-		for _, file := range files {
+		for _, file := range names {
 			if err := l.add(filepath.Join(dir, file), id+"/"+filepath.ToSlash(file), last); err != nil {
 				return err
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/pack"
 	"github.com/evalrun/evalrun/internal/snapshot"
 	"github.com/evalrun/evalrun/internal/store"
@@ -102,7 +103,7 @@ func (s *Store) packFiles(ctx context.Context, p *pack.Writer, ids []string, dat
 		return err
 	}
 	for _, id := range ids {
-		if err := p.Tree(runsFolder+"/"+id, workspace.RunDir(s.Dir(), id)); err != nil {
+		if err := p.Tree(runsFolder+"/"+id, string(files.Of(s).Run(id))); err != nil {
 			return err
 		}
 		rollouts, err := s.st.RolloutIDs(ctx, id)
@@ -112,14 +113,14 @@ func (s *Store) packFiles(ctx context.Context, p *pack.Writer, ids []string, dat
 		for _, rollout := range rollouts {
 			// Changes over an image are in the snapshot of a suspension, and in no other form that every
 			// file system keeps.
-			err := errors.Join(p.Tree(workFolder+"/"+rollout, workspace.WorkDir(s.Dir(), rollout), workspace.OverImage...),
+			err := errors.Join(p.Tree(workFolder+"/"+rollout, files.Of(s).Work(rollout), workspace.OverImage...),
 				p.Tree(outsideFolder+"/"+rollout, filepath.Join(workspace.StateDir(), s.ID(), rollout)))
 			if err != nil {
 				return err
 			}
 		}
 		err = s.st.Triggers(ctx, id, true, func(t store.Trigger) error {
-			return p.Tree(jobsFolder+"/"+t.ID, workspace.JobDir(s.Dir(), t.ID))
+			return p.Tree(jobsFolder+"/"+t.ID, files.Of(s).Job(t.ID))
 		})
 		if err != nil {
 			return err
@@ -148,7 +149,7 @@ func (s *Store) noteLocalJobs(ctx context.Context, ids []string, notice func(str
 	n := 0
 	for _, id := range ids {
 		err := s.st.Triggers(ctx, id, false, func(t store.Trigger) error {
-			if _, err := os.Stat(filepath.Join(workspace.JobDir(s.Dir(), t.ID), "result.json")); t.Source == wait.SourceExec &&
+			if _, err := os.Stat(filepath.Join(files.Of(s).Job(t.ID), "result.json")); t.Source == wait.SourceExec &&
 				err != nil {
 				n++
 			}

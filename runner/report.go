@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/export"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -158,7 +157,7 @@ func (r *Report) showing() report.Showing {
 }
 
 func documentPath(s store.Place, runID string) string {
-	return filepath.Join(workspace.RunDir(s.Dir(), runID), "results.json")
+	return files.Of(s).Run(runID).Results()
 }
 
 // printScore formats a score for people.

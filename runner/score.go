@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/evalrun/evalrun/eval"
@@ -16,12 +15,12 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // ScoreOptions say how completed rollouts are scored again.
@@ -174,11 +173,11 @@ func (p planned) mayScore(ctx context.Context, o ScoreOptions) error {
 // lockScoring makes sure that one process at a time scores a run again, because evaluators may cost
 // something.
 func (p planned) lockScoring() (*os.File, error) {
-	dir := workspace.RunDir(p.st.Dir(), p.runID)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	run := files.Of(p.st).Run(p.runID)
+	if err := os.MkdirAll(string(run), 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := durable.TryLock(filepath.Join(dir, "score.lock"), 0o600)
+	lock, err := durable.TryLock(run.ScoreLock(), 0o600)
 	if errors.Is(err, durable.ErrLocked) {
 		return nil, inputError("run %s is being scored again by another process; wait until it has ended", p.runID)
 	}

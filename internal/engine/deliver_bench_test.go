@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
@@ -94,7 +95,7 @@ func suspendedRun(b *testing.B, s *sqlite.Store, dir string, i int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(workspace.WorkDir(s.Dir(), claims[0].RolloutID), workspace.FolderWorkspace), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(files.Of(s).Work(claims[0].RolloutID), workspace.FolderWorkspace), 0o700); err != nil {
 		b.Fatal(err)
 	}
 	if _, err := s.CommitSegment(ctx, claims[0].Token, store.SegmentEnd{Outcome: store.OutcomeSuspended, Triggers: []store.NewTrigger{{InterruptID: "i", Type: "JOB", Name: "JOB",

@@ -9,25 +9,21 @@ import (
 	"maps"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // settleTime is how long the log waits after a change for further changes. Lines need not be
 // written at once.
 const settleTime = 50 * time.Millisecond
-
-// eventsFile is the name of a run's file of events, in its folder.
-const eventsFile = "events.jsonl"
 
 // eventBatch is how many events are read at once.
 const eventBatch = 2000
@@ -309,7 +305,7 @@ func (l *eventLog) flushRun(ctx context.Context, runID string, seen int64, last 
 // isRemoved reports whether a run was removed from the store. The folder of a removed run must not
 // be made again. It asks the store only if the run has no file.
 func (l *eventLog) isRemoved(ctx context.Context, runID string) (bool, error) {
-	if _, err := os.Lstat(filepath.Join(workspace.RunDir(l.o.Store.Dir(), runID), eventsFile)); err == nil {
+	if _, err := os.Lstat(files.Of(l.o.Store).Run(runID).Events()); err == nil {
 		return false, nil
 	}
 	_, err := l.o.Store.Run(ctx, runID)
@@ -350,11 +346,11 @@ func (l *eventLog) openLog(ctx context.Context, runID string, seen int64) (log *
 	if err := l.o.Store.InPlace(); err != nil {
 		return nil, 0, err
 	}
-	dir := workspace.RunDir(l.o.Store.Dir(), runID)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	folder := files.Of(l.o.Store).Run(runID)
+	if err := os.MkdirAll(string(folder), 0o700); err != nil {
 		return nil, 0, err
 	}
-	path := filepath.Join(dir, eventsFile)
+	path := folder.Events()
 	log, last, err := durable.OpenLog(path, 0o600)
 	if err != nil {
 		return nil, 0, err

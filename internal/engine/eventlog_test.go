@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/testenv"
-	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // Only the events of runs that were named are written; when it is not known which have changed,
@@ -28,7 +28,7 @@ func TestOnlyRunsThatHaveChangedAreWritten(t *testing.T) {
 		t.Helper()
 		got := ""
 		for _, id := range []string{"a", "b", "c"} {
-			file := filepath.Join(workspace.RunDir(s.Dir(), id), "events.jsonl")
+			file := files.Of(s).Run(id).Events()
 			if _, err := os.Stat(file); err == nil {
 				got += id
 				if err := os.Remove(file); err != nil {
@@ -160,7 +160,7 @@ func TestRemovedRunIsNotWrittenAgain(t *testing.T) {
 	}
 	pump.kick("gone")
 	pump.flush(false)
-	if _, err := os.Stat(workspace.RunDir(s.Dir(), "gone")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(string(files.Of(s).Run("gone"))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder of the removed run is there again: %v", err)
 	}
 	if len(pump.seen) != 0 || len(pump.errs) != 0 {
@@ -172,7 +172,7 @@ func TestRemovedRunIsNotWrittenAgain(t *testing.T) {
 	if err := pump.stop(); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(workspace.RunDir(s.Dir(), "gone")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(string(files.Of(s).Run("gone"))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("at its end the folder of the removed run is there again: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/rollout"
@@ -21,9 +22,6 @@ import (
 
 // internalAttempts is how many attempts evalrun makes when it fails itself.
 const internalAttempts = 3
-
-// internalLog is the file in a rollout's folder that records how evalrun failed with the rollout.
-const internalLog = "internal.log"
 
 // postponed is how long a process leaves a trigger alone whose plan it cannot read. Another process
 // may read it.
@@ -165,12 +163,11 @@ func (g *guard) record(ctx context.Context, runID, rolloutID string, attempt int
 	message = workspace.Shorten(message)
 	g.o.Logger.Error("evalrun failed with a rollout",
 		"run", runID, "rollout", rolloutID, "attempt", attempt, "of", internalAttempts, "error", message)
-	if err := appendText(
-		filepath.Join(workspace.RolloutDir(g.o.Store.Dir(), runID, rolloutID), internalLog), text); err != nil {
+	if err := appendText(files.Of(g.o.Store).Run(runID).Rollout(rolloutID).InternalLog(), text); err != nil {
 		g.o.Logger.Error("the failure could not be kept in the rollout's folder", "rollout", rolloutID, "error", err)
 	}
 	return fault.Newf(fault.Internal, "evalrun itself failed with this rollout: %s (%s in the rollout's folder has more)",
-		message, internalLog)
+		message, files.InternalLog)
 }
 
 // panicError is a panic in the goroutine of a rollout or a trigger.

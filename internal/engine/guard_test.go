@@ -14,12 +14,12 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/function"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/testenv"
-	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // panickyAgent is an agent with a bug of ours.
@@ -186,9 +186,9 @@ func TestWhatIsBadHarmsOnlyItself(t *testing.T) {
 				if want.category != "internal" {
 					return nil
 				}
-				log, err := os.ReadFile(filepath.Join(workspace.RolloutDir(s.Dir(), runID, o.ID), internalLog))
+				log, err := os.ReadFile(files.Of(s).Run(runID).Rollout(o.ID).InternalLog())
 				if err != nil || strings.Count(string(log), "attempt ") != internalAttempts || !strings.Contains(string(log), want.message) {
-					t.Errorf("%s: %s says %q, %v", runID, internalLog, log, err)
+					t.Errorf("%s: %s says %q, %v", runID, files.InternalLog, log, err)
 				}
 				if strings.HasPrefix(want.message, "panic") && strings.Count(string(log), "[running]") != internalAttempts {
 					t.Errorf("%s: the stacks are not in %q", runID, log)

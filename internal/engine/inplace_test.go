@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
-	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // openIn opens the store of a folder until the test ends.
@@ -156,7 +156,7 @@ func TestEventsThatCannotBeWrittenAreSaidAtOnce(t *testing.T) {
 	p := &poison{t, dir, s}
 	p.run("bad", 3, "echo '{}'")
 	p.run("good", 3, "echo '{}'")
-	if err := os.MkdirAll(filepath.Join(workspace.RunDir(s.Dir(), "bad"), "events.jsonl"), 0o700); err != nil {
+	if err := os.MkdirAll(files.Of(s).Run("bad").Events(), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	log := &logBuffer{written: make(chan struct{}, 1)}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -32,11 +33,11 @@ func Remove(ctx context.Context, s remover, runID string) error {
 		return err
 	}
 	if err := s.Triggers(ctx, runID, true, func(t store.Trigger) error {
-		return workspace.Remove(workspace.JobDir(s.Dir(), t.ID))
+		return workspace.Remove(files.Of(s).Job(t.ID))
 	}); err != nil {
 		return err
 	}
-	if err := workspace.Remove(workspace.RunDir(s.Dir(), runID)); err != nil {
+	if err := workspace.Remove(string(files.Of(s).Run(runID))); err != nil {
 		return err
 	}
 	return s.Remove(ctx, runID)
@@ -52,8 +53,8 @@ func removeWork(ctx context.Context, s store.Reader, runID string) error {
 	_, missing := os.Lstat(elsewhere)
 	for _, id := range ids {
 		// Most workspaces are empty and quickly removed.
-		_ = os.Remove(filepath.Join(workspace.WorkDir(s.Dir(), id), workspace.FolderWorkspace))
-		err = errors.Join(err, workspace.Remove(workspace.WorkDir(s.Dir(), id)))
+		_ = os.Remove(filepath.Join(files.Of(s).Work(id), workspace.FolderWorkspace))
+		err = errors.Join(err, workspace.Remove(files.Of(s).Work(id)))
 		if missing == nil {
 			err = errors.Join(err, workspace.Remove(filepath.Join(elsewhere, id)))
 		}

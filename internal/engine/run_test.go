@@ -15,11 +15,11 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/testenv"
-	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // project is a folder with a store and agents that are shell scripts.
@@ -156,7 +156,7 @@ func TestARepeatedSegmentFindsTheWorkspaceAsItWas(t *testing.T) {
 			if o.State != eval.StateCompleted || last.Attempt != 2 || string(last.Output) != `{"lines":1}` && string(last.Output) != `{"lines": 1}` {
 				t.Errorf("%s, attempt %d, output %s, fault %v; expected a second attempt that finds one line", o.State, last.Attempt, last.Output, o.Fault)
 			}
-			if left, err := os.ReadDir(workspace.WorkDir(s.Dir(), o.ID)); err != nil || len(left) != 1 {
+			if left, err := os.ReadDir(files.Of(s).Work(o.ID)); err != nil || len(left) != 1 {
 				t.Errorf("beside the workspace there is still something left: %v, %v", left, err)
 			}
 		})

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"maps"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/gateway"
 	mcpsource "github.com/evalrun/evalrun/internal/gateway/source"
 	"github.com/evalrun/evalrun/internal/judge"
@@ -204,7 +204,7 @@ func (c *runCache) judges(runID string, run *rollout.Run) *judge.Judges {
 	c.judging = max(c.judging, run.Plan.Judges.Concurrency())
 	c.mu.Unlock()
 	return judge.New(judge.Options{
-		Config: *run.Plan.Judges, CacheDir: filepath.Join(c.o.Store.Dir(), "judge-cache"), AgentModels: models,
+		Config: *run.Plan.Judges, CacheDir: files.Of(c.o.Store).JudgeCache(), AgentModels: models,
 		Resolve: c.o.Resolve,
 		Redact:  run.Redact, Client: c.http, Now: c.o.Now,
 		Spent: func(ctx context.Context) (judge.Spent, error) { return rollout.SpentOnJudges(ctx, c.o.Store, runID) },

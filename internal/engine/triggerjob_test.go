@@ -13,10 +13,10 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/wait"
-	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // Invariant: A start that keeps failing costs a bounded number of requests and
@@ -159,7 +159,7 @@ func (w *jobWorld) suspendOnly() {
 	}}); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(workspace.WorkDir(w.store.Dir(), claims[0].RolloutID), "workspace"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(files.Of(w.store).Work(claims[0].RolloutID), "workspace"), 0o700); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/model"
 	"github.com/evalrun/evalrun/internal/peers/fakejudge"
@@ -42,7 +43,7 @@ func newWorld(t *testing.T, rule func(fakejudge.Request) fakejudge.Reply, change
 	}
 	t.Cleanup(func() { _ = server.Close() })
 	w := &world{T: t, server: server, dir: t.TempDir()}
-	o := Options{Config: Default(), CacheDir: filepath.Join(w.dir, "judge-cache"), Redact: redact.New(map[string]string{"OPENAI_API_KEY": fakejudge.Key})}
+	o := Options{Config: Default(), CacheDir: files.Store(w.dir).JudgeCache(), Redact: redact.New(map[string]string{"OPENAI_API_KEY": fakejudge.Key})}
 	values := server.Environ()
 	o.Resolve = func(name string) (string, bool) { value, ok := values[name]; return value, ok }
 	o.Pause = func(ctx context.Context, d time.Duration) error {

@@ -9,11 +9,11 @@ import (
 
 	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/eval/summary"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
-	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -54,7 +54,7 @@ func FolderOf(ctx context.Context, st interface {
 	if err == nil && (one.RunID != runID || one.ID != rolloutID) {
 		err = fmt.Errorf("rollout %s: %w", rolloutID, store.ErrNotFound)
 	}
-	return Folder{red.String(one.EvaluationName), workspace.RolloutDir(st.Dir(), runID, rolloutID), red}, err
+	return Folder{red.String(one.EvaluationName), string(files.Of(st).Run(runID).Rollout(rolloutID)), red}, err
 }
 
 // Attempt is one attempt of one segment.
@@ -109,7 +109,7 @@ func ReadDetail(ctx context.Context, st store.Reader, runID, rolloutID string, r
 	}
 	d := &Detail{}
 	return d, st.Snapshot(ctx, runID, func(v store.View) error {
-		*d = Detail{Folder: Folder{Dir: workspace.RolloutDir(st.Dir(), runID, rolloutID), Redact: red}}
+		*d = Detail{Folder: Folder{Dir: string(files.Of(st).Run(runID).Rollout(rolloutID)), Redact: red}}
 		return d.read(v, o)
 	})
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -79,7 +79,7 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 			return errors.Join(durable.WriteOutput(path, 0, r.WriteResults), show(r, look))
 		})
 	}
-	dir := workspace.RunDir(st.Dir(), runID)
+	dir := string(files.Of(st).Run(runID))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

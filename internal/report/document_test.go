@@ -14,11 +14,11 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/testenv"
-	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -139,7 +139,7 @@ func TestEveryStateMakesAValidDocument(t *testing.T) {
 	})
 	t.Run("missing trace", func(t *testing.T) {
 		r := mixedRun(t)
-		r.check(os.RemoveAll(workspace.RunDir(r.st.Dir(), testRunID)))
+		r.check(os.RemoveAll(string(files.Of(r.st).Run(testRunID))))
 		if doc := string(r.document()); strings.Contains(doc, `"name": "add"`) {
 			t.Error("a span came from nowhere")
 		}
@@ -205,7 +205,7 @@ func TestSaveResults(t *testing.T) {
 	if diff := cmp.Diff(indented.String()+"\n", string(data)); diff != "" {
 		t.Errorf("the document is not indented as JSON is:\n%s", diff)
 	}
-	if left, _ := filepath.Glob(filepath.Join(workspace.RunDir(r.st.Dir(), testRunID), "*.spool")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(string(files.Of(r.st).Run(testRunID)), "*.spool")); len(left) > 0 {
 		t.Errorf("%v was left", left)
 	}
 
@@ -254,7 +254,7 @@ func TestSaveResults(t *testing.T) {
 		}
 	})
 	t.Run("beside the run", func(t *testing.T) {
-		own := filepath.Join(workspace.RunDir(r.st.Dir(), testRunID), "results.json")
+		own := files.Of(r.st).Run(testRunID).Results()
 		r.check(SaveResults(t.Context(), r.st, testRunID, own, nil, nil))
 		head, err := ReadResults(own)
 		r.check(err)

@@ -14,10 +14,10 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -105,7 +105,7 @@ func failingRun(t *testing.T) *testRun {
 		one := set.Evaluations[len(failingCases)+i]
 		r.completeWith(one.ID, `{"answer":42}`, nil, withoutDuration(e.Evaluate(t.Context(), eval.Subject{Evaluation: one, Output: json.RawMessage(`{"answer":42}`), Env: os.Environ()}).Results)...)
 	}
-	dir := filepath.Join(workspace.RolloutDir(r.st.Dir(), testRunID, r.claims["task"].RolloutID), "verifier")
+	dir := filepath.Join(string(files.Of(r.st).Run(testRunID).Rollout(r.claims["task"].RolloutID)), "verifier")
 	r.check(os.MkdirAll(dir, 0o700))
 	r.check(os.WriteFile(filepath.Join(dir, record.VerifierLog), []byte("collected 2 items\n\ntest_a PASSED\ntest_b FAILED: expected 3, got 4\n"), 0o600))
 	r.completeWith("task", `{}`, nil, eval.Result{EvaluatorID: eval.Verifier.ID, EvaluatorName: eval.Verifier.Name, Score: ptr(0.5), Scale: 1, Details: json.RawMessage(`{"metrics":{"tests":2}}`)})

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
@@ -49,10 +50,10 @@ func (r *Report) verifierLog(one *schemas.Rollout) string {
 	if r.storeDir == "" {
 		return ""
 	}
-	dir := r.RolloutDir(one.RolloutID)
-	log := filepath.Join(dir, "verifier", record.VerifierLog)
+	folder := files.Store(r.storeDir).Run(r.RunID).Rollout(one.RolloutID)
+	log := filepath.Join(folder.Verifier(), record.VerifierLog)
 	for _, step := range one.Steps {
-		if own := filepath.Join(dir, "steps", step.Name, "verifier", record.VerifierLog); isFile(own) {
+		if own := filepath.Join(folder.Step(step.Name).Verifier(), record.VerifierLog); isFile(own) {
 			log = own
 		}
 	}

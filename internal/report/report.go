@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -46,7 +46,7 @@ func (r *Report) RolloutDir(rolloutID string) string {
 	if r.storeDir == "" {
 		return ""
 	}
-	return workspace.RolloutDir(r.storeDir, r.RunID, rolloutID)
+	return string(files.Store(r.storeDir).Run(r.RunID).Rollout(rolloutID))
 }
 
 // LogFile is the path of one of a rollout's Logs, or empty if the store's place is not known.

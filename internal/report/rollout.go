@@ -9,10 +9,10 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
-	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -69,10 +69,15 @@ func (o Options) rollout(rv store.RolloutView, results []result, p parts) (out *
 	return out, err
 }
 
+// segmentDir is the folder of one attempt of a segment.
+func (o Options) segmentDir(rv store.RolloutView, s store.Segment) string {
+	return files.Store(o.StoreDir).Run(rv.RunID).Rollout(rv.ID).Segment(s.Number, s.Attempt)
+}
+
 // logs returns the files of all attempts of all segments.
 func (o Options) logs(rv store.RolloutView) (out []string) {
 	for _, s := range rv.Segments {
-		dir, err := filepath.Rel(o.StoreDir, workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt))
+		dir, err := filepath.Rel(o.StoreDir, o.segmentDir(rv, s))
 		if err != nil {
 			continue // both are absolute
 		}
@@ -238,9 +243,7 @@ func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
 		if s.Outcome != store.OutcomeCompleted && s.Outcome != store.OutcomeSuspended && !last {
 			continue
 		}
-		for _, dir := range record.TraceDirs(
-			workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt),
-			s.Files) {
+		for _, dir := range record.TraceDirs(o.segmentDir(rv, s), s.Files) {
 			spans, _, err := record.ReadTrace(dir)
 			if err != nil {
 				return nil, err

@@ -16,13 +16,13 @@ import (
 	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/wait"
-	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -91,15 +91,15 @@ func (r *testRun) claim(n int) {
 	}
 }
 
-func (r *testRun) commit(id string, end store.SegmentEnd, files map[string]string) {
+func (r *testRun) commit(id string, end store.SegmentEnd, named map[string]string) {
 	r.t.Helper()
 	c, ok := r.claims[id]
 	if !ok {
 		r.t.Fatalf("%s was not claimed", id)
 	}
-	dir := workspace.SegmentDir(r.st.Dir(), testRunID, c.RolloutID, c.Segment, c.Attempt)
+	dir := files.Of(r.st).Run(testRunID).Rollout(c.RolloutID).Segment(c.Segment, c.Attempt)
 	r.check(os.MkdirAll(dir, 0o700))
-	for name, text := range files {
+	for name, text := range named {
 		r.check(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 		end.Files = append(end.Files, store.File{Name: name, Size: int64(len(text))})
 	}

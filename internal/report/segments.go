@@ -11,7 +11,6 @@ import (
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -137,7 +136,7 @@ func modelCalls(t modelproxy.Tally) schemas.ModelCalls {
 func (o Options) usage(rv store.RolloutView) (used []eval.Usage, source string, err error) {
 	var dirs []string
 	for _, s := range rv.Segments {
-		dir := workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt)
+		dir := o.segmentDir(rv, s)
 		one, from, err := record.UsageOfSegment(s, dir, dirs)
 		if err != nil {
 			return nil, "", err

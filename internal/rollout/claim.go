@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/container"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
@@ -109,14 +110,14 @@ func (h *held) marker() string { return Marker(h.host.Store.ID(), h.claim.Rollou
 
 // dir returns the folder in which people find the files of the rollout.
 func (h *held) dir() string {
-	return workspace.RolloutDir(h.host.Store.Dir(), h.claim.RunID, h.claim.RolloutID)
+	return string(files.Of(h.host.Store).Run(h.claim.RunID).Rollout(h.claim.RolloutID))
 }
 
 // segmentDir returns the folder of the claimed attempt.
 func (h *held) segmentDir() string { return h.attemptDir(h.claim.Segment, h.claim.Attempt) }
 
 func (h *held) attemptDir(segment, attempt int) string {
-	return workspace.SegmentDir(h.host.Store.Dir(), h.claim.RunID, h.claim.RolloutID, segment, attempt)
+	return files.Of(h.host.Store).Run(h.claim.RunID).Rollout(h.claim.RolloutID).Segment(segment, attempt)
 }
 
 // root returns the folder of the files that the agent keeps. In a sandbox without isolation it lies
@@ -125,7 +126,7 @@ func (h *held) root() string {
 	if h.entry.Needs().Sandbox && h.isolation() == sandbox.IsolationProcess {
 		return filepath.Join(workspace.StateDir(), h.host.Store.ID(), h.claim.RolloutID)
 	}
-	return workspace.WorkDir(h.host.Store.Dir(), h.claim.RolloutID)
+	return files.Of(h.host.Store).Work(h.claim.RolloutID)
 }
 
 func (h *held) workspace() string { return filepath.Join(h.root(), workspace.FolderWorkspace) }

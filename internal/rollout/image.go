@@ -15,6 +15,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/image"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -161,7 +162,7 @@ func (r rolloutImages) keepServices(names []string) error {
 func (r rolloutImages) keepFor(keep func(path string) error) error {
 	err := keep(r.held.root())
 	if r.held.run.Plan.KeepImages {
-		err = errors.Join(err, keep(workspace.RunDir(r.held.host.Store.Dir(), r.held.claim.RunID)))
+		err = errors.Join(err, keep(string(files.Of(r.held.host.Store).Run(r.held.claim.RunID))))
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/peers/fakejudge"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -36,7 +37,7 @@ func newJudgedWorld(t *testing.T, rule func(fakejudge.Request) fakejudge.Reply) 
 	w.host.LoadRun = func(ctx context.Context, runID string) (*Run, error) {
 		run, err := load(ctx, runID)
 		if err == nil {
-			run.Judges = judge.New(judge.Options{Config: *run.Plan.Judges, CacheDir: filepath.Join(w.store.Dir(), "judge-cache"), Resolve: w.resolve, Redact: run.Redact})
+			run.Judges = judge.New(judge.Options{Config: *run.Plan.Judges, CacheDir: files.Of(w.store).JudgeCache(), Resolve: w.resolve, Redact: run.Redact})
 		}
 		return run, err
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -52,10 +51,6 @@ func CheckDir(dir string) error {
 	}
 	return nil
 }
-
-// WakeDir is the folder of the sockets by which the processes of a store on one machine wake each
-// other.
-func WakeDir(storeDir string) string { return filepath.Join(storeDir, "wake") }
 
 // IsBroken reports whether an error says that the store itself does not work, so that nothing can
 // go on. Every other error of a method concerns only the run, rollout or trigger that it was called

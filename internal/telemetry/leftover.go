@@ -4,12 +4,11 @@ import (
 	"context"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/failpoint"
-	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/internal/files"
 )
 
 // beginLogs makes the logs of the runs that have changed before anything is sent. By its log a run
@@ -32,13 +31,13 @@ func (e *Exporter) beginLogs() {
 
 // findLeftOver marks the runs of which this collector has only a part as changed.
 func (e *Exporter) findLeftOver() {
-	runs, err := os.ReadDir(filepath.Dir(workspace.RunDir(e.o.Store.Dir(), "run")))
+	runs, err := os.ReadDir(files.Of(e.o.Store).Runs())
 	if err != nil {
 		return // there are no runs yet
 	}
 	for _, run := range runs {
 		id := run.Name()
-		if _, err := os.Stat(filepath.Join(workspace.RunDir(e.o.Store.Dir(), id), e.logName())); err != nil {
+		if _, err := os.Stat(files.Of(e.o.Store).Run(id).Log(e.logName())); err != nil {
 			continue
 		}
 		log, seq, err := e.openLog(id, durable.TryOpenLog)

@@ -8,10 +8,10 @@ import (
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
-	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // builder makes the spans of one rollout.
@@ -147,7 +147,7 @@ func (b *builder) failure(message string) *trace.Status {
 func (b *builder) attempts(chosen func(store.Segment) bool) error {
 	var earlier []string
 	for _, g := range b.rv.Segments {
-		dir := workspace.SegmentDir(b.storeDir, b.rv.RunID, b.rv.ID, g.Number, g.Attempt)
+		dir := files.Store(b.storeDir).Run(b.rv.RunID).Rollout(b.rv.ID).Segment(g.Number, g.Attempt)
 		if chosen(g) {
 			if err := b.attempt(g, dir, earlier); err != nil {
 				return err

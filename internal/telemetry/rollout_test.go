@@ -16,10 +16,10 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 const rolloutID = "0a1b2c3d-0a1b-5c3d-8e4f-0123456789ab"
@@ -35,7 +35,7 @@ func newBuilder(t *testing.T, content bool, spans ...string) *builder {
 		{Number: 1, Attempt: 1, Outcome: store.OutcomeFailed, StartedAt: began, EndedAt: began.Add(time.Second), Fault: fault.New(fault.Exit, "it failed with open-sesame\nand printed this")},
 		{Number: 1, Attempt: 2, Outcome: store.OutcomeCompleted, StartedAt: began.Add(2 * time.Second), EndedAt: began.Add(5 * time.Second), Files: []store.File{{Name: record.FileTrace}}},
 	}
-	dir := workspace.SegmentDir(b.storeDir, "r", rolloutID, 1, 2)
+	dir := files.Store(b.storeDir).Run("r").Rollout(rolloutID).Segment(1, 2)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

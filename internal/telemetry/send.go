@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
-	"path/filepath"
 	"strconv"
 
 	collectortrace "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
@@ -14,9 +13,9 @@ import (
 
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/telemetry/otlp"
-	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 const (
@@ -75,11 +74,11 @@ func (e *Exporter) openLog(runID string,
 	if err := e.o.Store.InPlace(); err != nil {
 		return nil, 0, err
 	}
-	dir := workspace.RunDir(e.o.Store.Dir(), runID)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	run := files.Of(e.o.Store).Run(runID)
+	if err := os.MkdirAll(string(run), 0o700); err != nil {
 		return nil, 0, err
 	}
-	log, last, err := open(filepath.Join(dir, e.logName()), 0o600)
+	log, last, err := open(run.Log(e.logName()), 0o600)
 	if errors.Is(err, durable.ErrLocked) {
 		return nil, 0, errElsewhere
 	}

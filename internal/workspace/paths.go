@@ -1,7 +1,6 @@
-// Package workspace knows the folders of runs and rollouts. It says where they are and how a
-// sandbox shows them, copies files in and out, makes snapshots and restores them. An agent may have
-// left anything in these folders, so no function trusts what it finds there. The package knows
-// nothing of agents, stores or tasks.
+// Package workspace knows the folders of agents. It says how a sandbox shows them, copies files in
+// and out, makes snapshots and restores them. An agent may have left anything in these folders, so
+// no function trusts what it finds there. The package knows nothing of agents, stores or tasks.
 package workspace
 
 import (
@@ -12,31 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 )
-
-// The folders of a store. Everything in them but store.db and jobs can be read without evalrun.
-
-// RunDir returns the folder of a run: results.json, events.jsonl and its rollouts.
-func RunDir(storeDir, runID string) string { return filepath.Join(storeDir, "runs", runID) }
-
-// RolloutDir returns the folder of a rollout.
-func RolloutDir(storeDir, runID, rolloutID string) string {
-	return filepath.Join(RunDir(storeDir, runID), "rollouts", rolloutID)
-}
-
-// SegmentDir returns the folder of one attempt of a segment.
-func SegmentDir(storeDir, runID, rolloutID string, segment, attempt int) string {
-	return filepath.Join(RolloutDir(storeDir, runID, rolloutID), "segments",
-		strconv.Itoa(segment)+"."+strconv.Itoa(attempt))
-}
-
-// WorkDir returns the folder of the files that a rollout's agent keeps: its workspace and, while a
-// segment runs, a copy from the segment's start.
-func WorkDir(storeDir, rolloutID string) string { return filepath.Join(storeDir, "work", rolloutID) }
-
-// JobDir returns the folder of a local job.
-func JobDir(storeDir, triggerID string) string { return filepath.Join(storeDir, "jobs", triggerID) }
 
 // LinkTo makes a link with a short path to a folder, and returns the path. It is in /tmp, with a
 // name made from a rollout's marker. A link that a killed process has left is replaced.

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/rules"
 	"github.com/evalrun/evalrun/internal/wake"
@@ -74,7 +75,7 @@ func Open(dir string, opts store.Options) (*Store, error) {
 		}
 	}
 	s := rules.New(d, opts)
-	if d.wake, err = wake.Listen(store.WakeDir(dir), s.Received); err != nil && !d.readOnly() {
+	if d.wake, err = wake.Listen(files.Store(dir).Wake(), s.Received); err != nil && !d.readOnly() {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/testenv"
@@ -58,7 +59,7 @@ func TestCommitsWakeOtherProcesses(t *testing.T) {
 func TestSocketsOfDeadProcessesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	a := open(t, dir)
-	wake := store.WakeDir(dir)
+	wake := files.Store(dir).Wake()
 	leave := func() string {
 		t.Helper()
 		path := filepath.Join(wake, "-stale.sock") // told before all others
@@ -112,7 +113,7 @@ func TestStoreWithoutSockets(t *testing.T) {
 		t.Error("woken without a socket")
 	default:
 	}
-	if entries, err := os.ReadDir(store.WakeDir(dir)); err != nil || len(entries) != 0 {
+	if entries, err := os.ReadDir(files.Store(dir).Wake()); err != nil || len(entries) != 0 {
 		t.Fatal(entries, err)
 	}
 }
@@ -140,7 +141,7 @@ func TestClosedStoreLeavesNoSocket(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	entries, err := os.ReadDir(store.WakeDir(s.Dir()))
+	entries, err := os.ReadDir(files.Of(s).Wake())
 	if err != nil || len(entries) != 0 {
 		t.Fatal(entries, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
@@ -58,7 +59,7 @@ func (s *source) folder(j wait.Job) (jobFolder, error) {
 	if !safeName.MatchString(j.TriggerID) {
 		return "", fmt.Errorf("expected a UUID as the id of a trigger, got %q", j.TriggerID)
 	}
-	dir, err := filepath.Abs(filepath.Join(s.o.StoreDir, "jobs", j.TriggerID))
+	dir, err := filepath.Abs(files.Store(s.o.StoreDir).Job(j.TriggerID))
 	return jobFolder(dir), err
 }
 
@@ -111,7 +112,7 @@ func (s *source) spec(j wait.Job, dir jobFolder) (spec jobSpec, err error) {
 	if spec.CWD, err = filepath.Abs(spec.CWD); err != nil {
 		return spec, err
 	}
-	listeners, err := filepath.Abs(listenersIn(s.o.StoreDir))
+	listeners, err := filepath.Abs(files.Store(s.o.StoreDir).JobsWake())
 	if err != nil {
 		return spec, err
 	}

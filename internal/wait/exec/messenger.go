@@ -1,23 +1,19 @@
 package exec
 
 import (
-	"path/filepath"
 	"strings"
 
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/wake"
 )
 
 // endWord begins the message of a job that is done. The id of its trigger follows.
 const endWord = "job"
 
-// listenersIn is the folder with the sockets of the processes that wait for the jobs of a store. The
-// store's own are in the folder above.
-func listenersIn(storeDir string) string { return filepath.Join(storeDir, "wake", "jobs") }
-
 // Listen calls done with the id of the trigger of each job that ends on this machine, until stop is
 // called. A job whose message is lost is found when it is asked for.
 func Listen(storeDir string, done func(triggerID string)) (stop func() error, err error) {
-	socket, err := wake.Listen(listenersIn(storeDir), func(message string) {
+	socket, err := wake.Listen(files.Store(storeDir).JobsWake(), func(message string) {
 		if words := strings.Fields(message); len(words) == 2 && words[0] == endWord {
 			done(words[1])
 		}

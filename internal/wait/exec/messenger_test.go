@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/wake"
 )
@@ -17,7 +18,7 @@ func TestJobsTellThatTheyAreDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, message := range []string{"rubbish", "", "job", "job one two", "job first\n"} {
-		wake.Tell(listenersIn(r.options.StoreDir), message)
+		wake.Tell(files.Store(r.options.StoreDir).JobsWake(), message)
 	}
 	r.start()
 	got := []string{testenv.Receive(t, told, "the first message"), testenv.Receive(t, told, "the end of the job")}
@@ -27,7 +28,7 @@ func TestJobsTellThatTheyAreDone(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	if left, err := os.ReadDir(listenersIn(r.options.StoreDir)); err != nil || len(left) != 1 {
+	if left, err := os.ReadDir(files.Store(r.options.StoreDir).JobsWake()); err != nil || len(left) != 1 {
 		t.Errorf("there is %v, %v; expected the socket of the test alone", left, err)
 	}
 }
