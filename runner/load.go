@@ -62,6 +62,12 @@ type LoadOptions struct {
 	Answers string
 	// Mocks is the same for mocks of tools.
 	Mocks string
+	// Cache has runs keep the outputs of agents, and take those of earlier runs with Cache of the store.
+	// WatchSession does the same for the runs of a session alone; Cache includes it. Leave are files that
+	// are written, and no part of a program.
+	Cache        bool
+	WatchSession string
+	Leave        []string
 	// Sandbox chooses the sandbox of agents and tasks that need one.
 	Sandbox SandboxOptions
 	// Fetched, if not nil, says which of the paths were fetched, and from where.
@@ -238,6 +244,9 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	}
 	checkThresholds(r, set, e.most()-len(set.Evaluations))
 	e.chooseJudges(r)
+	if err := e.cacheOutputs(); err != nil {
+		return err
+	}
 	if err := e.opts.Variables.check(req.Agents); err != nil || e.opts.Catalog != nil {
 		// A remote caller learns of missing programs from the rollouts, not of this machine's files.
 		return err

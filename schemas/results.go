@@ -79,6 +79,8 @@ type Head struct {
 	Rescorings []Rescoring `json:"rescorings,omitempty"`
 	// Played says which answers and jobs were played, nil if nothing was to be.
 	Played *Played `json:"played,omitempty"`
+	// CachedOutputs counts the rollouts whose agent was not run, because an earlier run has its output.
+	CachedOutputs int `json:"cachedOutputs,omitempty"`
 }
 
 // Played counts what has arrived without anybody: the answers of people, the results of jobs and of

@@ -50,6 +50,9 @@ type Rollout struct {
 	RefusedConnections *RefusedConnections `json:"refusedConnections,omitempty"`
 	// Limit is the limit that ended the agent, if its work until then was scored.
 	Limit *Fault `json:"limit,omitempty"`
+	// Cached is the rollout whose output this one has, because it would have been the same; nil if the
+	// agent was run.
+	Cached *Cached `json:"cached,omitempty"`
 	// Usage is the usage of the agent.
 	Usage *Usage `json:"usage,omitempty"`
 	// Steps are the steps that have ended, of a task of several steps.
@@ -77,6 +80,15 @@ type LimitWithoutEffect struct {
 	// Key is the key in task.toml.
 	Key    string `json:"key"`
 	Reason string `json:"reason"`
+}
+
+// Cached is a rollout whose output another one has.
+type Cached struct {
+	RunID     string    `json:"runId"`
+	RolloutID string    `json:"rolloutId"`
+	At        time.Time `json:"at"`
+	// WorkingMs is the time that the agent took then.
+	WorkingMs int64 `json:"workingMs"`
 }
 
 // State is the state of a rollout.

@@ -26,6 +26,7 @@ type runFlags struct {
 	interval string
 	rebuild  bool
 	dataset  string
+	watch    bool
 }
 
 const allowCodeUsage = "run evaluators that are Python code outside of the repository, or the folder, you are in"
@@ -96,6 +97,10 @@ with a time to live, unless --detach is given.`,
 		"keep what the agents leave in their homes and workspaces when the run is final")
 	fl.BoolVar(&f.load.Fresh, "fresh", false,
 		"give each segment a process of its own, also of agents whose workers are kept")
+	fl.BoolVar(&f.load.Cache, "cache", false,
+		"take the outputs of agents from earlier runs with --cache if input, agent and its program are the same")
+	fl.BoolVar(&f.watch, "watch", false,
+		"run again whenever the files of the set, its agents or their programs change, and only what has changed")
 	titled(fl, titleAgents)
 	fl.StringVar(&f.load.JudgeModel, "judge-model", "",
 		"ask the model `NAME` if a judge has no model of its own and the agent's model is not known (default: $EVALRUN_JUDGE_MODEL)")
@@ -119,7 +124,7 @@ with a time to live, unless --detach is given.`,
 
 func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []string) error {
 	o, err := w.options()
-	if err := errors.Join(err, f.check(cmd),
+	if err := errors.Join(err, f.check(cmd), f.checkWatch(cmd),
 		w.refuseInputs(slices.Concat(paths, f.load.Agents, []string{f.sandbox.mcpConfig, f.load.Answers, f.load.Mocks})...)); err != nil {
 		return err
 	}
@@ -135,6 +140,10 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 	}
 	f.load.Variables, f.load.FailUnder = o.Variables, o.FailUnder
 	o.FailUnder = nil // the plan has the thresholds
+	f.load.Leave = w.written()
+	if f.watch {
+		return f.watchFiles(cmd, g, w, o, paths)
+	}
 	fetched, local, err := fetch(cmd, g, paths, f.dataset)
 	if err != nil {
 		return err
@@ -144,12 +153,9 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 		return err
 	}
 	f.load.SelectAtOnce = f.create.FailedOf == "" && f.create.RetryOf == "" && !f.create.LastFailed
-	set, err := runner.Load(local, f.load)
-	if set.Warnings != "" {
-		printf(cmd.ErrOrStderr(), "%s\n", set.Warnings)
-	}
+	set, err := f.loadSet(cmd, g, local)
 	if err != nil {
-		return internal(err)
+		return err
 	}
 	if f.dryRun {
 		return f.preview(cmd, g, set)
@@ -183,6 +189,24 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 		}
 		return w.work(cmd, g, s, run.RunID, o, false)
 	})
+}
+
+// loadSet reads the eval set, and says what of it is worth a warning. The set is there also if it has
+// an error.
+func (f *runFlags) loadSet(cmd *cobra.Command, g *globals, paths []string) (*runner.EvalSet, error) {
+	set, err := runner.Load(paths, f.load)
+	if set.Warnings != "" {
+		printf(cmd.ErrOrStderr(), "%s\n", set.Warnings)
+	}
+	if err != nil {
+		return set, internal(err)
+	}
+	if f.load.Cache && !g.quiet {
+		for _, line := range set.Uncached() {
+			printf(cmd.ErrOrStderr(), "evalrun: --cache: %s\n", redact.Line(line))
+		}
+	}
+	return set, nil
 }
 
 // fetch brings the tasks of git repositories to this machine.

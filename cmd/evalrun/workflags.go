@@ -217,6 +217,22 @@ func (w *workFlags) outputs() map[string]string {
 	return map[string]string{"output": w.output, "junit": w.junit, "summary": w.summary, "events": w.events}
 }
 
+// written returns the files that the command writes, its streams among them if they go to files and
+// that can be seen.
+func (w *workFlags) written() (paths []string) {
+	for _, path := range w.outputs() {
+		if path != "" {
+			paths = append(paths, path)
+		}
+	}
+	for _, stream := range []string{"1", "2"} {
+		if path, err := os.Readlink("/proc/self/fd/" + stream); err == nil && input.IsFile(path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 // refuseInputs returns an error if an output would overwrite an input.
 func (w *workFlags) refuseInputs(inputs ...string) error {
 	for flag, path := range w.outputs() {

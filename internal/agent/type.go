@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -57,7 +60,19 @@ type Type struct {
 	Texts func(e Entry) []string
 	// AsksPeople reports whether a person answers what MCP servers ask the agent.
 	AsksPeople func(e Entry) bool
+	// Content says on what the output of an agent depends beside its entry and the input.
+	Content Content
 }
+
+// Content is on what the output of an agent depends, as far as it can be seen from here.
+type Content int
+
+// The contents of agents.
+const (
+	ContentUnseen Content = iota // on a service, or on a program that works in a sandbox
+	ContentEntry                 // on nothing else
+	ContentFolder                // on the files of the entry's folder, and those that its command names
+)
 
 // Needs lists what the agents of a type need to run. They are given no more than that.
 type Needs struct {
@@ -203,6 +218,36 @@ func (e Entry) Skills() string {
 func (e Entry) AsksPeople() bool {
 	asks := e.typeOf().AsksPeople
 	return asks != nil && asks(e)
+}
+
+// Content says on what the output of the agent depends beside the entry and the input.
+func (e Entry) Content() Content {
+	if e.Needs().Sandbox {
+		return ContentUnseen
+	}
+	return e.typeOf().Content
+}
+
+// Program returns the folder of the agent's program, and the files beside it that its command names. An
+// entry's cwd is relative to dir.
+func (e Entry) Program(dir string) (folder string, files []string) {
+	folder = filepath.FromSlash(e.Cwd)
+	if !filepath.IsAbs(folder) {
+		folder = filepath.Join(dir, folder)
+	}
+	for i, word := range e.Command {
+		path := filepath.FromSlash(word)
+		if found, err := exec.LookPath(word); i == 0 && filepath.Base(path) == path && err == nil {
+			path = found
+		}
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(folder, path)
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			files = append(files, path)
+		}
+	}
+	return folder, files
 }
 
 // Secrets returns the secrets of the entry that are neither in it nor in the environment. Its cwd is

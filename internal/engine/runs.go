@@ -183,7 +183,7 @@ func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error)
 			secrets[e.Name+" "+name] = value
 		}
 	}
-	run, err := rollout.NewRun(plan, dir, agents, set, plan.Redactor(secrets, c.o.Resolve))
+	run, err := rollout.NewRun(plan, dir, c.o.Store.Dir(), agents, set, plan.Redactor(secrets, c.o.Resolve))
 	if err != nil {
 		set.Close()
 		return nil, err

@@ -57,6 +57,8 @@ type Plan struct {
 	Answers *wait.PlayedAnswers `json:"answers,omitempty"`
 	// Mocks are those of tools; nil if none are played.
 	Mocks *mock.Mocks `json:"mocks,omitempty"`
+	// Cache keeps the outputs of agents for later runs, and takes them from earlier ones; nil does not.
+	Cache *Cache `json:"cache,omitempty"`
 	// Notify are the targets that are told of the run's events.
 	Notify notify.Targets `json:"notify,omitempty"`
 	// Judges are the models that evaluators ask; nil if they ask none.
@@ -103,6 +105,16 @@ type Origin struct {
 	AgentOptions []string `json:"agentOptions,omitempty"`
 	// Request is the digest of the request by which a service was asked for the run.
 	Request string `json:"request,omitempty"`
+}
+
+// Cache says which outputs of agents a run takes from earlier runs of its store.
+type Cache struct {
+	// Session is the session of a command whose runs take each other's outputs; empty for all runs with
+	// a cache. A session takes the outputs of services, too.
+	Session string `json:"session,omitempty"`
+	// Leave are files that are no part of an agent's program although they are in its folder, such as
+	// the eval set. They are relative to the eval set's folder and slash-separated.
+	Leave []string `json:"leave,omitempty"`
 }
 
 // MCPDirect as [Environment].MCP sends MCP servers to agents as they are declared; otherwise they
@@ -183,6 +195,7 @@ type Request struct {
 	Jobs    wait.Jobs
 	Answers *wait.PlayedAnswers
 	Mocks   *mock.Mocks
+	Cache   *Cache
 	Notify  notify.Targets
 	Judges  *judge.Config
 	// BaseDir is the eval set's folder. WorkDir is the folder in which the command runs.
@@ -206,8 +219,8 @@ func New(req Request, storeDir string) (store.Plan, error) {
 	evaluations := set.Evaluations
 	set.Evaluations = nil
 	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, FailFast: req.FailFast, Deadline: req.Deadline,
-		Set: set, Agents: req.Agents, Jobs: req.Jobs, Answers: req.Answers, Mocks: req.Mocks, Notify: req.Notify, Judges: req.Judges,
-		Env: req.Env, Environment: req.Environment, Origin: req.Origin}
+		Set: set, Agents: req.Agents, Jobs: req.Jobs, Answers: req.Answers, Mocks: req.Mocks, Cache: req.Cache, Notify: req.Notify,
+		Judges: req.Judges, Env: req.Env, Environment: req.Environment, Origin: req.Origin}
 	switch {
 	case req.Mocks != nil:
 	case req.Answers != nil || req.Jobs.Played():

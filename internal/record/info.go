@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
@@ -55,6 +56,17 @@ type Info struct {
 	Limit *fault.Fault `json:"limit,omitempty"`
 	// Mocks counts the calls of tools that were played; nil if none was.
 	Mocks *Mocks `json:"mocks,omitempty"`
+	// Cached says where the output comes from if the agent was not run; nil if it was.
+	Cached *Cached `json:"cached,omitempty"`
+}
+
+// Cached is the rollout that has put out what this one would have.
+type Cached struct {
+	RunID     string    `json:"runId"`
+	RolloutID string    `json:"rolloutId"`
+	Time      time.Time `json:"time"`
+	// WorkingMs is the time that it took then.
+	WorkingMs int64 `json:"workingMs"`
 }
 
 // Mocks counts the calls of tools that were played: by the places of their mocks, and by server and

@@ -105,14 +105,17 @@ func playedPlace(t store.Trigger) string {
 	return ""
 }
 
-// PlayedSentences say how many answers and jobs of a run were played, and what is wrong with the
-// answers.
+// PlayedSentences say how many outputs of a run are those of earlier runs, how many answers and jobs
+// were played, and what is wrong with the answers.
 func PlayedSentences(h *schemas.Head) []string { return overview{h}.playedSentences() }
 
 func (h overview) playedSentences() (out []string) {
+	if n := h.CachedOutputs; n > 0 {
+		out = append(out, "from the cache: "+count(n, "output")+" of earlier runs, which have paid for the models")
+	}
 	p := h.Played
 	if p == nil {
-		return nil
+		return out
 	}
 	var what []string
 	if p.Answers > 0 {

@@ -184,7 +184,7 @@ func (d *documentReader) fields() map[string]any {
 		"evaluationSetDigest": &d.EvaluationSetDigest, "dataset": &d.Dataset, "evalIds": &d.EvalIDs,
 		"filter": &d.Filter, "retryOf": &d.RetryOf, "commandLine": &d.CommandLine,
 		"selection": &d.Selection, "failFast": &d.FailFast, "taskOverrides": &d.TaskOverrides, "tags": &d.Tags,
-		"metadata": &d.Metadata, "planDigest": &d.PlanDigest, "played": &d.Played, "rescorings": &d.Rescorings,
+		"metadata": &d.Metadata, "planDigest": &d.PlanDigest, "played": &d.Played, "cachedOutputs": &d.CachedOutputs, "rescorings": &d.Rescorings,
 		"gitCommit": &d.GitCommit, "gitDirty": &d.GitDirty, "evalrunVersion": &d.EvalrunVersion,
 		"startedAt": &d.StartedAt, "finishedAt": &d.FinishedAt, "agents": &d.Agents, "status": &d.Status,
 		"summary": &d.Summary, "statistics": &d.statistics, "datasetEvaluatorResults": &d.dataset,

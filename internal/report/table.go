@@ -76,9 +76,13 @@ func (t tableWriter) rollouts() error {
 		if told {
 			why = shorten(reason(one), reasonWidth)
 		}
+		took := formatDuration(milliseconds(one.Clocks.WorkingMs))
+		if one.Cached != nil {
+			took = "cached"
+		}
 		table.verdicts = append(table.verdicts, v)
 		table.rows = append(table.rows, []string{string(v), formatScore(one.Score),
-			shorten(t.census.label(one), nameWidth), formatDuration(milliseconds(one.Clocks.WorkingMs)), why})
+			shorten(t.census.label(one), nameWidth), took, why})
 		return nil
 	}); err != nil {
 		return err

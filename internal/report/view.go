@@ -39,9 +39,12 @@ func fromView(v store.View, o Options, element func(one *schemas.Rollout, text [
 		})
 	}
 	render := func(one viewed) (rendered, error) { return o.render(one, element != nil) }
-	played := newPlayedCount(&o.Plan)
+	played, cached := newPlayedCount(&o.Plan), 0
 	if err := inOrder(read, render, func(one rendered) error {
 		played.add(one.view)
+		if o.Plan.Cache != nil && isCached(one.view) {
+			cached++
+		}
 		statistics.Add(one.counted)
 		if element == nil {
 			return nil
@@ -54,7 +57,7 @@ func fromView(v store.View, o Options, element func(one *schemas.Rollout, text [
 	o.redactNames(&summary)
 	r := &Report{Head: o.head(run), Dataset: summary.Dataset, Pass: set.Thresholds.Pass, storeDir: o.StoreDir}
 	r.Summary, r.Statistics = summaryOf(run.Counts, &summary), &summary
-	r.Played = played.done(r.Final, o.Redact)
+	r.Played, r.CachedOutputs = played.done(r.Final, o.Redact), cached
 	r.each = func(p parts, f func(*schemas.Rollout) error) error {
 		return v.Rollouts(func(rv store.RolloutView) error {
 			results, err := readResults(rv)

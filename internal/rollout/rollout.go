@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/mock"
+	"github.com/evalrun/evalrun/internal/outputs"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -90,6 +91,8 @@ type Rollout struct {
 	budget *agent.Budget
 	// mocks plays the tools of the segment; nil if none is played.
 	mocks *mock.Player
+	// question is that of the output which is kept for later runs; nil if none is.
+	question *outputs.Question
 	// declared holds the MCP servers of its sandbox as they are declared.
 	declared []tasks.MCPServer
 }
@@ -174,6 +177,7 @@ func (r *Rollout) commitSegment(ctx context.Context, out agent.Outcome) error {
 		return err
 	}
 	r.state = done.State
+	r.keepOutput(end)
 	failpoint.Hit("rollout.segmentCommitted")
 	scored := mayBeScored(done.State)
 	switch {

@@ -22,6 +22,8 @@ type Run struct {
 	// Dir is the eval set's folder.
 	Dir    string
 	agents agents
+	// outputs are those of earlier runs that this one takes; nil if it runs everything.
+	outputs *takenOutputs
 	// python runs evaluators that are code in Python.
 	python *evalworker.Workers
 	// Evaluators are in the order of the plan; the evaluator of the task's verifier is nil.
@@ -33,12 +35,13 @@ type Run struct {
 	Redact *redact.Redactor
 }
 
-// NewRun makes a run of a plan. Its agents are made when they are needed.
-func NewRun(plan plans.Plan, dir string, o agent.Options, set *sources.Set, red *redact.Redactor) (*Run, error) {
+// NewRun makes a run of a plan in the store of a folder. Its agents are made when they are needed.
+func NewRun(plan plans.Plan, dir, storeDir string, o agent.Options, set *sources.Set, red *redact.Redactor) (*Run, error) {
 	if red != nil {
 		o.Redact = red.Writer
 	}
 	run := &Run{Plan: plan, Dir: dir, agents: agents{options: o}, Sources: set, Redact: red, python: evaluatorWorkers(plan)}
+	run.outputs = newTakenOutputs(plan, dir, storeDir, o)
 	var err error
 	run.Evaluators, err = newEvaluators(plan)
 	return run, err

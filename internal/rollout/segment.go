@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -18,6 +19,9 @@ import (
 // runSegment runs the agent once.
 func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 	c := r.held.claim
+	if out, err := r.takeOutput(); out != nil || err != nil {
+		return *cmp.Or(out, &agent.Outcome{}), err
+	}
 	a, err := r.held.run.agents.acquire(r.held.entry)
 	if err != nil {
 		return agent.Outcome{}, err

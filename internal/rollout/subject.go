@@ -84,6 +84,10 @@ func (h *held) figures(segments []store.Segment) (working time.Duration, used []
 		if !g.StartedAt.IsZero() && g.EndedAt.After(g.StartedAt) {
 			working += g.EndedAt.Sub(g.StartedAt)
 		}
+		var info record.Info
+		if h.run.outputs != nil && g.Info != nil && json.Unmarshal(g.Info, &info) == nil && info.Cached != nil {
+			working += time.Duration(info.Cached.WorkingMs) * time.Millisecond
+		}
 	}
 	return working, h.run.Plan.Set.Prices.PricedAll(used), nil
 }

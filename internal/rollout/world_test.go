@@ -105,7 +105,7 @@ func (w *world) loadRun(ctx context.Context, runID string) (*Run, error) {
 	}
 	set := sources.New(nil, wait.Env{StoreDir: w.store.Dir(), Resolve: w.resolve, Now: time.Now})
 	w.t.Cleanup(set.Close)
-	return NewRun(plan, w.dir, agent.Options{Resolve: w.resolve, Now: time.Now}, set, plan.Redactor(nil, w.resolve))
+	return NewRun(plan, w.dir, w.dir, agent.Options{Resolve: w.resolve, Now: time.Now}, set, plan.Redactor(nil, w.resolve))
 }
 
 // freeSlot is a slot that is always free.

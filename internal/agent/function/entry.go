@@ -16,6 +16,7 @@ const Name = "function"
 // Type is the type of programs that read a JSON document and print one.
 var Type = agent.Type{
 	Name: Name, Parse: parse, Settings: func() any { return new(Settings) }, Check: agent.CheckCommand, New: New,
+	Content: agent.ContentFolder,
 }
 
 // Settings are the settings that only the entries of function agents have.

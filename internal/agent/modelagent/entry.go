@@ -26,6 +26,7 @@ const Name = "model"
 var Type = agent.Type{
 	Name: Name, Parse: parse, Settings: func() any { return new(Settings) }, Check: check, New: New,
 	Expand: expand, Lacks: lacks, NeedsOf: needs, GoesOn: goesOn, AsksPeople: asksPeople,
+	Content: agent.ContentEntry,
 }
 
 // Settings are the settings that only the entries of models have.

@@ -34,7 +34,8 @@ var Types = []agent.Type{
 func typeOf(name string) agent.Type {
 	return agent.Type{
 		Name: name, Settings: func() any { return new(Settings) }, Check: check, New: newAgent, Secrets: secrets,
-		Parse: func(r *input.Reader, f *input.Fields) agent.Entry { return parse(name, r, f) },
+		Content: agent.ContentFolder,
+		Parse:   func(r *input.Reader, f *input.Fields) agent.Entry { return parse(name, r, f) },
 	}
 }
 
