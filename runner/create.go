@@ -33,6 +33,8 @@ type CreateOptions struct {
 	// CommandLine, if not empty, is how evalrun was called, without the flags that choose agents and
 	// evaluations. Reports make from it the command that repeats an evaluation.
 	CommandLine []string
+	// Priority is above that of other runs of the store if this one goes before them.
+	Priority int
 	// FailFast cancels the rest of the run when a rollout has faulted, or has no score that passes.
 	FailFast bool
 	// Request is the digest of the request that asks for the run, if there was one. It is kept with
@@ -59,6 +61,9 @@ func (o CreateOptions) Check() error {
 	}
 	if o.RunID == Latest {
 		return inputError("--run-id: %s is the name of the newest run, whichever that is; give another id", Latest)
+	}
+	if o.Priority < -1_000_000 || o.Priority > 1_000_000 {
+		return inputError("--priority: expected a number from -1000000 to 1000000, got %d", o.Priority)
 	}
 	if o.AsPlanned && o.RunID == "" {
 		return inputError("--as-planned has a meaning only with --run-id")
@@ -115,7 +120,7 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 	if err != nil {
 		return Created{}, err
 	}
-	plan.Job = jobOf(o.Job, req.Set)
+	plan.Job, plan.Priority = jobOf(o.Job, req.Set), o.Priority
 	created, err := s.st.CreateRun(ctx, plan)
 	if err != nil {
 		return Created{}, err

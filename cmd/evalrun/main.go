@@ -94,7 +94,7 @@ the rollout resumes where it stopped, and is scored.
 	addGroup(root, "Compare and score", compareCommand(g), calibrateCommand(g), scoreCommand(g))
 	addGroup(root, "Services", serveCommand(g), tokenCommand(g), jobsCommand(g), gatewayCommand(g))
 	addGroup(root, "Tasks and agents", taskCommand(g), imagesCommand(g), probeCommand(g))
-	addGroup(root, "Store and program", gcCommand(g), packCommand(g), pruneCommand(g), rmCommand(g), unpackCommand(g),
+	addGroup(root, "Store and program", gcCommand(g), limitsCommand(g), packCommand(g), pruneCommand(g), rmCommand(g), unpackCommand(g),
 		doctorCommand(g), completionCommand(), schemaCommand(g), versionCommand(g))
 	root.SetHelpCommandGroupID("Store and program")
 	root.AddCommand(supervisorCommand(), bridgeCommand(), probeServerCommand())

@@ -111,6 +111,8 @@ with a time to live, unless --detach is given.`,
 	fl.StringVar(&f.create.RunID, "run-id", "", "create the run with the id `ID`, or continue it if it exists")
 	fl.BoolVar(&f.create.AsPlanned, "as-planned", false,
 		"with --run-id: continue the run as it was planned, even if the eval set has changed")
+	fl.IntVar(&f.create.Priority, "priority", 0,
+		"let processes of several runs begin rollouts of this one before those of runs with a priority below `N`")
 	fl.BoolVar(&f.detach, "detach", false,
 		"do not wait for results that their sources will forget; an executor or evalrun resume must fetch them in time")
 	titled(fl, titleWaiting)

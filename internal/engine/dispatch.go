@@ -137,6 +137,10 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (action, error) {
 	if err != nil {
 		return action{}, err
 	}
+	r.sayHeldBack(b)
+	if r.o.RunID == "" {
+		b.Limited, b.Unfit = 0, 0 // who looks after all runs need not stay for what others do first
+	}
 	if !b.Idle() || until == UntilIdle || until == UntilDone { // the clock alone may end a run that stays; see mustStay
 		changed = nil
 	}
@@ -169,6 +173,20 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (action, error) {
 		return action{}, nil
 	}
 	return action{pause: pauseUntil(b.NextDue, r.o.Now()), changed: changed, due: b.NextDue}, nil
+}
+
+// sayHeldBack tells the user of a run why nothing happens.
+func (r *Runner) sayHeldBack(b store.Backlog) {
+	if r.o.RunID == "" || b.Runnable > 0 {
+		return
+	}
+	if b.Limited > 0 && !r.saidLimited {
+		r.o.Logger.Warn("rollouts wait for a place that others have; evalrun limits shows how many may run at once", "rollouts", b.Limited)
+	}
+	if b.Unfit > 0 && !r.saidUnfit {
+		r.o.Logger.Warn("rollouts wait for a process with their tags; evalrun doctor shows which there are", "rollouts", b.Unfit)
+	}
+	r.saidLimited, r.saidUnfit = b.Limited > 0, b.Unfit > 0
 }
 
 // pauseUntil returns how long to wait until due, at most poll. A zero due is never.

@@ -115,6 +115,8 @@ type Runner struct {
 	ended []string
 	// staying says that the reason for staying has been logged.
 	staying bool
+	// saidLimited and saidUnfit say that it has been said what is held back. The loop alone uses them.
+	saidLimited, saidUnfit bool
 	// failure is the error that ends Run.
 	failure error
 }

@@ -20,6 +20,8 @@ type Options struct {
 	Machine *Machine
 	// Process is the process that claims, for a store that has [Processes]; nil means this process.
 	Process *Process
+	// Tags are what this process has that rollouts may ask for. It claims none that asks for another.
+	Tags []string
 	// Files is the folder in which a store that is no folder has one of its own for its files, named
 	// after its id.
 	Files string

@@ -15,6 +15,8 @@ type Plan struct {
 	EvaluationSetName string
 	// RetryOf is the run whose faulted rollouts this one repeats; empty otherwise.
 	RetryOf string
+	// Priority is above that of others if the run goes before them.
+	Priority int
 	// Data is the rest of the plan, a JSON document of the caller's, without the evaluations.
 	Data        json.RawMessage
 	Evaluations []Evaluation
@@ -48,6 +50,8 @@ type PlannedRollout struct {
 	// AcceptsFaults says that the agent can take a faulted delivery; otherwise the rollout faults
 	// with it.
 	AcceptsFaults bool
+	// Tags are what a process must have to claim it.
+	Tags []string
 }
 
 // Run is one execution of an eval set.
@@ -91,6 +95,9 @@ type Backlog struct {
 	// Runnable rollouts can be claimed now, Delayed ones after a backoff. Held ones are being
 	// worked on by somebody whose lease is good.
 	Runnable, Delayed, Held int
+	// Limited rollouts could be claimed now if a limit had room, Unfit ones by a process with other
+	// tags.
+	Limited, Unfit int
 	// Due counts the triggers that can be claimed now.
 	Due int
 	// NextDue is the next time at which something becomes claimable without anybody's doing; zero
@@ -99,7 +106,9 @@ type Backlog struct {
 }
 
 // Idle reports that nothing can be done until something outside happens or a trigger becomes due.
-func (b Backlog) Idle() bool { return b.Runnable == 0 && b.Delayed == 0 && b.Held == 0 && b.Due == 0 }
+func (b Backlog) Idle() bool {
+	return b.Runnable == 0 && b.Delayed == 0 && b.Held == 0 && b.Due == 0 && b.Limited == 0 && b.Unfit == 0
+}
 
 // Event is one entry of a run's log. It is written by the transaction that made the change, and
 // never changes.

@@ -153,8 +153,10 @@ type RolloutView struct {
 // Queue claims rollouts, and records what became of them.
 type Queue interface {
 	// Claim takes up to limit rollouts that can go on, of one run or, if runID is empty, of all.
-	// Those whose holder's lease is void come first. Then come, the longest runnable first, those
-	// never started, those whose wait is over and those whose backoff is over. This process keeps
+	// Those whose holder's lease is void come first. Then come those never started, those whose wait
+	// is over and those whose backoff is over, as far as the limits have room and this process has
+	// their tags: those of runs of higher priority first, then those of the run of which the fewest
+	// agents run, of one run the longest runnable. This process keeps
 	// what it holds, however late it renews, until it says by Forget that its work on it has ended. A
 	// claim whose answer it never got it takes again, as if it had been made now.
 	Claim(ctx context.Context, runID string, limit int) ([]Claim, error)

@@ -18,8 +18,11 @@ var schema string
 //go:embed blocks.sql
 var blocks string
 
+//go:embed limits.sql
+var limits string
+
 // migrations bring a store from version i to version i+1.
-var migrations = []string{schema, blocks}
+var migrations = []string{schema, blocks, limits}
 
 // schemaVersion is the version of the schema that this program knows.
 var schemaVersion = len(migrations)

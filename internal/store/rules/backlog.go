@@ -29,22 +29,22 @@ func (s reader) backlog(ctx context.Context, runID string) (b store.Backlog, err
 	if err != nil {
 		return b, err
 	}
-	var next, due, batch, lease, expires sql.NullInt64
+	var next, due, batch, lease, expires, heldBack sql.NullInt64
 	err = tx.QueryRowContext(ctx, backlogQuery,
-		s.db.now().UnixMicro(), runID, s.db.holder, dead, s.db.machine.Name, s.db.machine.BootID, s.db.working.list()).
-		Scan(&b.Runnable, &b.Delayed, &b.Held, &b.Due, &next, &due, &batch, &lease, &expires)
-	b.NextDue = earliest(next, due, batch, lease, expires)
+		s.db.now().UnixMicro(), runID, s.db.holder, dead, s.db.machine.Name, s.db.machine.BootID, s.db.working.list(), s.db.tags).
+		Scan(&b.Runnable, &b.Limited, &b.Unfit, &b.Delayed, &b.Held, &b.Due, &next, &due, &batch, &lease, &expires, &heldBack)
+	b.NextDue = earliest(next, due, batch, lease, expires, heldBack)
 	return b, err
 }
 
 // NextDue implements Reader.
 func (s reader) NextDue(ctx context.Context, runID string) (time.Time, error) {
-	var next, due, batch, expires sql.NullInt64
+	var next, due, batch, expires, heldBack sql.NullInt64
 	machine := s.db.machine
 	err := s.db.read.QueryRowContext(ctx, nextDueQuery,
 		s.db.now().UnixMicro(), runID, s.db.holder, "", machine.Name, machine.BootID, s.db.working.list()).
-		Scan(&next, &due, &batch, &expires)
-	return earliest(next, due, batch, expires), s.db.describe(err, "find what is due next")
+		Scan(&next, &due, &batch, &expires, &heldBack)
+	return earliest(next, due, batch, expires, heldBack), s.db.describe(err, "find what is due next")
 }
 
 // earliest returns the earliest of the times that are valid, and zero if none is.
@@ -86,7 +86,7 @@ const activityQuery = `SELECT run_id, sum(held), sum(delayed) FROM (
 
 // backlogQuery counts with the conditions of Claim, ClaimTriggers and ClaimBatches. ?1 is now, ?2 a
 // run or empty, ?3 this process, ?4 the dead ones, ?5 and ?6 the name and the boot of this machine,
-// ?7 what this process works on.
+// ?7 what this process works on, ?8 its tags.
 var backlogQuery = func() string {
 	var (
 		ofRun  = " AND (?2 = '' OR run_id = ?2)"
@@ -94,17 +94,20 @@ var backlogQuery = func() string {
 		orphan = "owner IN (SELECT value FROM json_each(?4))"
 	)
 	return fmt.Sprintf(`SELECT
-		(SELECT count(*) FROM rollouts WHERE runnable_at <= ?1%[1]s AND %[9]s) + (SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND %[2]s%[1]s),
+		(SELECT count(*) FROM rollouts WHERE runnable_at <= ?1%[1]s AND %[9]s AND %[10]s AND %[11]s) + (SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND %[2]s%[1]s AND %[10]s),
+		(SELECT count(*) FROM rollouts WHERE runnable_at <= ?1%[1]s AND %[9]s AND %[10]s AND NOT %[11]s),
+		(SELECT count(*) FROM rollouts WHERE runnable_at <= ?1%[1]s AND NOT %[10]s) + (SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND %[2]s%[1]s AND NOT %[10]s),
 		(SELECT count(*) FROM rollouts WHERE runnable_at > ?1%[1]s),
 		(SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND NOT %[2]s%[1]s),
-		(SELECT count(*) FROM triggers WHERE due_at <= ?1 AND %[3]s%[1]s AND NOT %[6]s) + (SELECT count(*) FROM triggers WHERE owner IS NOT NULL AND due_at > ?1 AND %[4]s%[1]s AND NOT %[6]s)
+		(SELECT count(*) FROM triggers WHERE due_at <= ?1 AND %[3]s%[1]s AND NOT %[6]s AND NOT %[12]s) + (SELECT count(*) FROM triggers WHERE owner IS NOT NULL AND due_at > ?1 AND %[4]s%[1]s AND NOT %[6]s)
 			+ (SELECT count(*) FROM judge_batches WHERE due_at <= ?1 AND %[8]s%[1]s) + (SELECT count(*) FROM judge_batches WHERE owner IS NOT NULL AND due_at > ?1 AND %[4]s%[1]s)
 			+ (SELECT count(*) FROM judge_batches b WHERE %[5]s AND due_at > ?1%[1]s),
 		(SELECT runnable_at FROM rollouts WHERE runnable_at > ?1%[1]s ORDER BY runnable_at LIMIT 1),
 		(SELECT due_at FROM triggers WHERE due_at > ?1 AND %[3]s AND (owner IS NULL OR NOT %[4]s)%[1]s ORDER BY due_at LIMIT 1),
 		(SELECT due_at FROM judge_batches WHERE due_at > ?1 AND %[8]s AND (owner IS NULL OR NOT %[4]s)%[1]s ORDER BY due_at LIMIT 1),
 		(SELECT min(lease_until) FROM rollouts WHERE owner IS NOT NULL AND owner <> ?3 AND NOT %[2]s%[1]s),
-		%[7]s`, ofRun, void, notMine("trigger_id"), orphan, nothingToAdd, elsewhere("", "?5", "?6"), nextExpiry, notMine("batch_id"), notBegun("?7"))
+		%[7]s, %[13]s`, ofRun, void, notMine("trigger_id"), orphan, nothingToAdd, elsewhere("", "?5", "?6"), nextExpiry, notMine("batch_id"), notBegun("?7"),
+		fits("?8"), room, heldBack(""), nextHeldBackExpiry)
 }()
 
 // notMine is the condition that a row is due when its claim ends. A trigger of a living process is; one
@@ -124,7 +127,7 @@ var nextDueQuery = `SELECT
 	(SELECT runnable_at FROM rollouts WHERE runnable_at > ?1 AND (?2 = '' OR run_id = ?2) ORDER BY runnable_at LIMIT 1),
 	(SELECT due_at FROM triggers WHERE due_at > ?1 AND ` + notMine("trigger_id") + ` AND (?2 = '' OR run_id = ?2) ORDER BY due_at LIMIT 1),
 	(SELECT due_at FROM judge_batches WHERE due_at > ?1 AND ` + notMine("batch_id") + ` AND (?2 = '' OR run_id = ?2) ORDER BY due_at LIMIT 1),
-	` + nextExpiry
+	` + nextExpiry + ", " + nextHeldBackExpiry
 
 // deadOwners returns, as a JSON array, the holders of something whose process is certainly gone.
 func (s reader) deadOwners(ctx context.Context, q querier) (string, error) {

@@ -19,32 +19,30 @@ type segments struct {
 	kept     keptRows
 }
 
-// claimable finds rollouts to claim. Those that a process left behind come first, then those that
-// have been runnable longest. A lease of this process is not void for itself: it goes on when it
-// can renew again. But what it does not know of it takes again at once. What it works on although the
-// claim was taken back it leaves alone.
+// claimable finds rollouts to claim. Those that a process left behind come first, then those that are
+// next in their lanes. A lease of this process is not void for itself: it goes on when it can renew
+// again. But what it does not know of it takes again at once. What it works on although the claim was
+// taken back it leaves alone.
 func (s segments) claimable(runID string, limit int) (ids []string, err error) {
 	dead, err := s.holders.dead("rollouts")
 	if err != nil {
 		return nil, err
 	}
 	working := s.tx.db.working.list()
-	add := func(r scanner) error {
+	if err := s.tx.rows(func(r scanner) error {
 		var id string
 		err := r.Scan(&id)
 		ids = append(ids, id)
 		return err
-	}
-	if err := s.tx.rows(add, `SELECT rollout_id FROM rollouts
+	}, `SELECT rollout_id FROM rollouts
 		WHERE owner IS NOT NULL AND (owner <> ?1 AND (lease_until <= ?2 OR owner IN (SELECT value FROM json_each(?3)))
-			OR `+forgotten("rollout_id", "?1", "?6")+`) AND (?4 = '' OR run_id = ?4)
+			OR `+forgotten("rollout_id", "?1", "?6")+`) AND (?4 = '' OR run_id = ?4) AND `+fits("?7")+`
 		ORDER BY renewed_at, ordinal, run_id LIMIT ?5`,
-		s.tx.db.holder, s.tx.now, dead, runID, limit, working); err != nil || len(ids) == limit {
+		s.tx.db.holder, s.tx.now, dead, runID, limit, working, s.tx.db.tags); err != nil || len(ids) == limit {
 		return ids, err
 	}
-	err = s.tx.rows(add, `SELECT rollout_id FROM rollouts WHERE runnable_at <= ?1 AND (?2 = '' OR run_id = ?2)
-		AND `+notBegun("?4")+` ORDER BY runnable_at, ordinal, run_id LIMIT ?3`, s.tx.now, runID, limit-len(ids), working)
-	return ids, err
+	next, err := s.nextInLanes(runID, limit-len(ids), working)
+	return append(ids, next...), err
 }
 
 // notBegun is the condition that this process does not work already on a rollout that can be claimed,

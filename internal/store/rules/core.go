@@ -64,6 +64,9 @@ type db struct {
 	machine store.Machine
 	process store.Process
 	lease   time.Duration
+	// tags is a JSON array of what this process has.
+	tags    string
+	turns   turns
 	now     func() time.Time
 	commit  *committer
 	changes *changes
@@ -99,6 +102,7 @@ type Store struct {
 	outbox
 	rescorings
 	standings
+	limits
 	blocks
 }
 
@@ -132,10 +136,10 @@ func New(over Database, opts store.Options) *Store {
 	}
 	d.changes = newChanges(over.HasChanged)
 	d.commit = startCommitter(d)
-	d.keepFiles = *opts.KeepFiles
+	d.keepFiles, d.tags = *opts.KeepFiles, list(opts.Tags)
 	return &Store{
 		d, runs{d}, queue{d}, scoring{d}, batches{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d},
-		mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d}, blocks{d},
+		mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d}, limits{d}, blocks{d},
 	}
 }
 

@@ -72,9 +72,9 @@ func (s runs) Remove(ctx context.Context, runID string) error {
 
 func (rows rolloutRows) create(p store.Plan) error {
 	if err := rows.tx.Exec(
-		`INSERT INTO runs (run_id, name, evaluation_set_id, evaluation_set_name, retry_of, created_at, open)
-		VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		p.RunID, p.Name, p.EvaluationSetID, p.EvaluationSetName, p.RetryOf, rows.tx.now, len(p.Rollouts)); err != nil {
+		`INSERT INTO runs (run_id, name, evaluation_set_id, evaluation_set_name, retry_of, created_at, open, priority)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		p.RunID, p.Name, p.EvaluationSetID, p.EvaluationSetName, p.RetryOf, rows.tx.now, len(p.Rollouts), p.Priority); err != nil {
 		return err
 	}
 	if err := rows.tx.Exec("INSERT INTO plans (run_id, data) VALUES (?, ?)", p.RunID, document(p.Data)); err != nil {
@@ -98,10 +98,10 @@ func (rows rolloutRows) create(p store.Plan) error {
 		}
 		if err := rows.tx.Exec(
 			`INSERT INTO rollouts (rollout_id, run_id, ordinal, evaluation, evaluation_id, evaluation_name, agent, epoch,
-				resume_all, accepts_faults, state, state_since, runnable_at, created_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?)`,
+				resume_all, accepts_faults, state, state_since, runnable_at, created_at, tags)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?)`,
 			r.ID, p.RunID, i, r.Evaluation, p.Evaluations[r.Evaluation].ID, r.EvaluationName, r.Agent, r.Epoch, r.All,
-			r.AcceptsFaults, rows.tx.now, rows.tx.now, rows.tx.now); err != nil {
+			r.AcceptsFaults, rows.tx.now, rows.tx.now, rows.tx.now, store.TagList(r.Tags)); err != nil {
 			return fmt.Errorf("planning %s: %w", r.EvaluationName, err)
 		}
 		if r.Fault != nil {

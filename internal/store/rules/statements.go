@@ -13,7 +13,7 @@ func Statements() []string {
 		viewAsked, viewRollouts + ofRollout, viewSegments + ofRollout + orderSegments,
 		viewTriggers + ofRollout + orderTriggers, viewResults + ofRollout + orderResults,
 		selectWaitingRequests, selectMergeable, selectHeld, countWaiting + fromOpen, countWaiting + fromOpenOfRun,
-		selectWaiting + fromOpen + " GROUP BY type", selectWaiting + fromOpenOfRun + " GROUP BY type",
+		selectLimits, selectQueues, selectAllLanes, selectLanesOfRun, selectWaiting + fromOpen + " GROUP BY type", selectWaiting + fromOpenOfRun + " GROUP BY type",
 	}, ViewStatements()...)
 }
 

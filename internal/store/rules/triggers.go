@@ -72,14 +72,14 @@ func elsewhere(prefix, name, boot string) string {
 }
 
 // due finds triggers to claim. Those that a dead process left come first, then those that have been
-// due longest.
+// due longest. A start that the limit of its source holds back is none of them.
 func (rows triggerRows) due(runID string, limit int) ([]store.Trigger, error) {
 	dead, err := rows.holders.dead("triggers")
 	if err != nil {
 		return nil, err
 	}
 	machine := rows.tx.db.machine
-	here := " AND NOT " + elsewhere("t.", "?6", "?7")
+	here := " AND NOT " + elsewhere("t.", "?6", "?7") + " AND NOT " + heldBack("t.")
 	args := []any{rows.tx.now, dead, runID, limit, rows.tx.db.holder, machine.Name, machine.BootID, rows.tx.db.working.list()}
 	var left []store.Trigger
 	if dead != "[]" {
@@ -94,7 +94,10 @@ func (rows triggerRows) due(runID string, limit int) ([]store.Trigger, error) {
 	due, err := rows.list(
 		`WHERE t.due_at <= ?1 AND (t.owner IS NULL OR t.owner <> ?5 AND t.owner NOT IN (SELECT value FROM json_each(?2))
 			OR `+forgotten("t.trigger_id", "?5", "?8")+`) AND (?3 = '' OR t.run_id = ?3)`+here+" ORDER BY t.due_at LIMIT ?4", args...)
-	return append(left, due...), err
+	if err != nil {
+		return nil, err
+	}
+	return rows.withinLimits(append(left, due...))
 }
 
 // claim gives a trigger that is due to this process, and says what to do with it.

@@ -173,7 +173,9 @@ func TestStatementsScanNoTable(t *testing.T) {
 	queries = append(queries, rules.Statements()...) // R6
 	// These may be scanned, for these tell only of what is going on at the moment.
 	small := []string{"INDEX rollouts_runnable", "INDEX rollouts_owner", "INDEX triggers_due", "INDEX judge_batches_due", "INDEX judge_batches_owner", "INDEX judge_batches_open", "INDEX triggers_owner", "INDEX triggers_open", "INDEX triggers_listed", "INDEX runs_open", "INDEX deliveries_old", "INDEX jobs_due",
-		"SCAN h", "SCAN holders", "SCAN json_each", "VIRTUAL TABLE", "CONSTANT ROW", "SCAN (subquery", "SCAN going_on"}
+		"SCAN h", "SCAN holders", "SCAN json_each", "VIRTUAL TABLE", "CONSTANT ROW", "SCAN (subquery", "SCAN going_on", "INDEX rollouts_lanes",
+		// One row for each lane.
+		"SCAN one", "SCAN l", "SCAN lanes", "SCAN all_lanes", "SCAN limits"}
 	for _, q := range queries {
 		if !slices.ContainsFunc([]string{"SELECT", "UPDATE", "DELETE"}, func(verb string) bool { return strings.HasPrefix(q, verb) }) {
 			continue
@@ -218,7 +220,7 @@ func TestClaimsAreInTheOrderOfTheirIndex(t *testing.T) {
 			}
 		}
 	}
-	if found != 2 {
+	if found != 3 {
 		t.Errorf("%d statements claim", found)
 	}
 }
@@ -230,6 +232,22 @@ func TestAViewSortsNoRollouts(t *testing.T) {
 		if slices.Contains(explain(t, s, q), "USE TEMP B-TREE FOR ORDER BY") {
 			t.Errorf("everything is sorted: %s", q)
 		}
+	}
+}
+
+// The lanes are found without reading all that is in them.
+func TestLanesAreSearched(t *testing.T) {
+	s := openInternal(t, t.TempDir())
+	found := 0
+	for _, q := range rules.Statements() {
+		for _, step := range explain(t, s, q) {
+			if strings.Contains(step, "rollouts_lanes") && strings.Contains(step, "(?,?,?") {
+				found++
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d statements search by all columns", found)
 	}
 }
 

@@ -340,4 +340,16 @@ CREATE TABLE blocks (
   asked_at INTEGER NOT NULL              -- when somebody last wanted it to be there, to the hour
 );
 CREATE INDEX blocks_asked ON blocks (asked_at);
+`, `
+-- What may run at once, over all processes, and who gets the next place.
+CREATE TABLE limits (
+  kind TEXT NOT NULL,                    -- all, agent or source
+  name TEXT NOT NULL,                    -- of the agent or source; empty for all
+  most INTEGER NOT NULL,
+  PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+ALTER TABLE runs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE rollouts ADD COLUMN tags TEXT NOT NULL DEFAULT '';  -- what whoever claims it must have, a sorted JSON array; empty if nothing
+CREATE INDEX rollouts_lanes ON rollouts (run_id, agent, tags, state, runnable_at, ordinal) WHERE runnable_at IS NOT NULL;
+CREATE INDEX triggers_started ON triggers (source) WHERE state IN ('starting', 'waiting');
 `}

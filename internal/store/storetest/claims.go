@@ -63,7 +63,7 @@ func claimSpecs(s *suite) {
 		equal(w, "of no run", len(claims), 0)
 	})
 
-	s.spec("what has been runnable longest comes first", func(w *world) {
+	s.spec("of a run, what has been runnable longest comes first", func(w *world) {
 		// given two rollouts that wait, and one that is tried again later
 		_, rollouts := w.create(3)
 		claims, err := w.a.Claim(w.ctx, "", 3)
@@ -81,10 +81,10 @@ func claimSpecs(s *suite) {
 		w.advance(time.Second)
 		w.deliver(w.a, payload(store.TriggerID(rollouts[1], "i", 0, 0), `1`))
 		w.advance(time.Minute)
-		// then they are claimed in that order
+		// then they are claimed in that order, but for the new run, which had no turn yet
 		claims, err = w.a.Claim(w.ctx, "", 10)
 		w.must(err)
-		equal(w, "claims", ids(claims), []string{rollouts[2], newer[0], rollouts[1], rollouts[0]})
+		equal(w, "claims", ids(claims), []string{newer[0], rollouts[2], rollouts[1], rollouts[0]})
 	})
 
 	s.spec("what somebody left behind comes before everything else", func(w *world) {

@@ -58,7 +58,7 @@ func (o op) String() string {
 var kinds = []string{
 	"claim", "claim", "claim", "commit", "commit", "commit", "commit", "commit", "result", "score", "score", "finish",
 	"deliver", "deliver", "deliver", "deliverKey", "claimTriggers", "claimTriggers", "started", "pending", "failed",
-	"answered", "cancel", "renew", "forget", "advance", "advance"}
+	"answered", "cancel", "renew", "forget", "limit", "advance", "advance"}
 
 func history(r *rand.Rand, n int) []op {
 	ops := make([]op, n)

@@ -24,6 +24,8 @@ type model struct {
 	// wait for triggers still to come.
 	triggers []*modelTrigger
 	parked   []*modelDelivery
+	// most are the limits by what they count.
+	most map[store.Limit]int
 }
 
 // deadHolder is the store whose process is gone.
@@ -33,7 +35,8 @@ const (
 )
 
 type modelRollout struct {
-	id                                      string
+	id, agent                               string
+	tags                                    []string
 	all, accepts                            bool
 	state                                   eval.State
 	segment, attempt, failures, suspensions int
@@ -90,11 +93,52 @@ func isDue(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
 
 func (m *model) claimable(s int) (out []*modelRollout) {
 	for _, o := range m.rollouts {
-		if m.isVoid(o.holder, s, o.lease) || o.holder == s && o.forgotten || isDue(o.runnable, m.now) {
+		if fits(o, s) && (m.isVoid(o.holder, s, o.lease) || o.holder == s && o.forgotten || isDue(o.runnable, m.now) && m.hasRoom(o)) {
 			out = append(out, o)
 		}
 	}
 	return out
+}
+
+// taggedStore is the one that has the tag of tagged rollouts.
+const taggedStore = 1
+
+func fits(o *modelRollout, s int) bool { return len(o.tags) == 0 || s == taggedStore }
+
+// hasRoom reports whether the agent of a runnable rollout may start.
+func (m *model) hasRoom(o *modelRollout) bool {
+	if o.state == eval.StateEvaluating || o.state == eval.StateScoring {
+		return true
+	}
+	all, ofAgent := 0, 0
+	for _, other := range m.rollouts {
+		if other.holder != nobody && other.state == eval.StateRunning {
+			all++
+			if other.agent == o.agent {
+				ofAgent++
+			}
+		}
+	}
+	return m.below(store.Limit{Kind: store.LimitAll}, all) && m.below(store.Limit{Kind: store.LimitAgent, Name: o.agent}, ofAgent)
+}
+
+func (m *model) below(of store.Limit, n int) bool {
+	most, limited := m.most[of]
+	return !limited || n < most
+}
+
+// heldBack reports whether the limit of its source keeps the job of a trigger from being started.
+func (m *model) heldBack(g *modelTrigger) bool {
+	if g.state != store.TriggerIntended || isDue(g.deadline, m.now) {
+		return false
+	}
+	n := 0
+	for _, other := range m.triggers {
+		if other.source == g.source && (other.state == store.TriggerStarting || other.state == store.TriggerWaiting) {
+			n++
+		}
+	}
+	return !m.below(store.Limit{Kind: store.LimitSource, Name: g.source}, n)
 }
 
 func (m *model) claim(o *modelRollout, s int) {
@@ -212,8 +256,12 @@ func earlier(a, b time.Time) time.Time {
 // backlog is counted one by one.
 func (m *model) backlog(s int) (b store.Backlog) {
 	for _, o := range m.rollouts {
-		switch {
-		case m.isVoid(o.holder, s, o.lease), o.holder == s && o.forgotten, isDue(o.runnable, m.now):
+		switch claimed := m.isVoid(o.holder, s, o.lease) || o.holder == s && o.forgotten; {
+		case (claimed || isDue(o.runnable, m.now)) && !fits(o, s):
+			b.Unfit++
+		case !claimed && isDue(o.runnable, m.now) && !m.hasRoom(o):
+			b.Limited++
+		case claimed || isDue(o.runnable, m.now):
 			b.Runnable++
 		case o.holder != nobody:
 			b.Held++
@@ -229,6 +277,9 @@ func (m *model) backlog(s int) (b store.Backlog) {
 	for _, g := range m.triggers {
 		if (g.holder != s && g.holder != m.dead || g.holder == s && g.forgotten) && g.due.After(m.now) {
 			b.NextDue = earlier(b.NextDue, g.due)
+		}
+		if isDue(g.due, m.now) && m.heldBack(g) {
+			b.NextDue = earlier(b.NextDue, g.deadline)
 		}
 	}
 	return b

@@ -76,6 +76,9 @@ func (m *model) changed(o *modelRollout, interrupt string, end store.SegmentEnd)
 
 func (m *model) dueTriggers(s int) (out []*modelTrigger) {
 	for _, g := range m.triggers {
+		if m.heldBack(g) {
+			continue
+		}
 		if g.holder != s && (isDue(g.due, m.now) || g.holder == m.dead) || g.holder == s && g.forgotten && isDue(g.due, m.now) {
 			out = append(out, g)
 		}

@@ -35,13 +35,17 @@ func play(w *world, ops []op) error {
 	fresh := *w
 	fresh.clock = &clock{now: w.Now()}
 	fresh.dir = w.TempDir()
-	p := &player{w: &fresh, model: model{dead: unseen}}
+	p := &player{w: &fresh, model: model{dead: unseen, most: map[store.Limit]int{}}}
 	for i := range 3 {
 		as := store.ThisProcess()
 		if i == deadHolder && seesProcesses(p.stores[0]) {
 			as, p.model.dead = deadProcess(), i
 		}
-		s := w.open(w.TB, fresh.dir, store.Options{Now: fresh.Now, Lease: lease, Process: &as})
+		o := store.Options{Now: fresh.Now, Lease: lease, Process: &as}
+		if i == taggedStore {
+			o.Tags = []string{"gpu"}
+		}
+		s := w.open(w.TB, fresh.dir, o)
 		defer func() { w.must(s.Close()) }()
 		p.stores = append(p.stores, s)
 	}
@@ -49,7 +53,11 @@ func play(w *world, ops []op) error {
 	plan := plan(4, func(p *store.Plan) {
 		for i := range p.Rollouts {
 			p.Rollouts[i].All, p.Rollouts[i].AcceptsFaults = i%2 == 1, i >= 2
+			if i >= 2 {
+				p.Rollouts[i].Agent = "other"
+			}
 		}
+		p.Rollouts[3].Tags = []string{"gpu"}
 	})
 	p.runID = plan.RunID
 	if _, err := p.w.a.CreateRun(p.w.ctx, plan); err != nil {
@@ -57,7 +65,7 @@ func play(w *world, ops []op) error {
 	}
 	for _, r := range plan.Rollouts {
 		p.model.rollouts = append(p.model.rollouts, &modelRollout{
-			id: r.ID, all: r.All, accepts: r.AcceptsFaults, state: eval.StatePending, holder: nobody, runnable: p.w.Now()})
+			id: r.ID, agent: r.Agent, tags: r.Tags, all: r.All, accepts: r.AcceptsFaults, state: eval.StatePending, holder: nobody, runnable: p.w.Now()})
 	}
 	for i, o := range ops {
 		p.model.now = p.w.Now()
@@ -103,6 +111,8 @@ func (p *player) apply(o op) error {
 		return p.applyRenew(s, o)
 	case "forget":
 		return p.applyForget(s, o)
+	case "limit":
+		return p.applyLimit(s, o)
 	}
 	d := time.Duration(o.a%40) * time.Second
 	if o.b%40 == 0 {

@@ -15,12 +15,12 @@ import (
 
 func (p *player) applyClaim(s Store, o op) error {
 	limit := 1 + o.a%3
-	want := p.model.claimable(o.store)
 	claims, err := s.Claim(p.w.ctx, p.runID, limit)
-	if err != nil || len(claims) != min(limit, len(want)) {
-		return fmt.Errorf("%d claims of %d, limit %d: %w", len(claims), len(want), limit, err)
+	if err != nil {
+		return err
 	}
 	for _, c := range claims {
+		want := p.model.claimable(o.store)
 		i := slices.IndexFunc(want, func(o *modelRollout) bool { return o.id == c.RolloutID })
 		if i < 0 {
 			return fmt.Errorf("rollout %s cannot be claimed", c.RolloutID)
@@ -45,7 +45,23 @@ func (p *player) applyClaim(s Store, o op) error {
 		}
 		p.claims = append(p.claims, playedClaim{o.store, c.Token})
 	}
+	if left := p.model.claimable(o.store); len(claims) < limit && len(left) > 0 {
+		return fmt.Errorf("%d claims, limit %d, but %d more could be claimed", len(claims), limit, len(left))
+	}
 	return nil
+}
+
+// applyLimit sets a limit, also below what runs, or removes it.
+func (p *player) applyLimit(s Store, o op) error {
+	l := []store.Limit{{Kind: store.LimitAll}, {Kind: store.LimitAgent, Name: "other"}, {Kind: store.LimitSource, Name: "http"}}[o.a%3]
+	most := o.b%5 - 2
+	if most < 0 {
+		delete(p.model.most, l)
+	} else {
+		p.model.most[l] = most
+	}
+	l.Most = most
+	return s.SetLimits(p.w.ctx, l)
 }
 
 // end makes an outcome of a segment of numbers.

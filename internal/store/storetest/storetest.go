@@ -36,6 +36,7 @@ type Store interface {
 	store.Outbox
 	store.Rescorings
 	store.Standings
+	store.Limits
 	store.Blocks
 	store.Changes
 	// Holder is the id under which it claims.
@@ -66,7 +67,7 @@ func Run(t *testing.T, open Opener) {
 		{"access tokens", accessTokenSpecs}, {"jobs", jobSpecs}, {"job events", jobEventSpecs}, {"job ends", jobEndSpecs},
 		{"notifications", notificationSpecs}, {"targets", targetSpecs}, {"rescorings", rescoringSpecs}, {"views", viewSpecs},
 		{"listing", listingSpecs}, {"backlog", backlogSpecs}, {"standings", standingSpecs}, {"heads", headSpecs},
-		{"blocks", blockSpecs}, {"histories", historySpecs},
+		{"limits", limitSpecs}, {"tags", tagSpecs}, {"blocks", blockSpecs}, {"histories", historySpecs},
 	} {
 		t.Run(group.name, func(t *testing.T) { group.specs(&suite{t: t, open: open}) })
 	}
