@@ -13,9 +13,9 @@ func limitsCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "limits [SCOPE=N|SCOPE=none...]",
 		Short: "Show or set how many agents and jobs run at once, over all processes of the store",
-		Long: `Show the limits of the store, what is under them and what they hold back; with arguments, set them
-first. SCOPE is all for the agents that run, agent:NAME for those of one name, source:NAME for the jobs
-of a source (http, uipath, exec) that were started and have not ended.
+		Long: `Show the limits of the store, what is under them and what they hold back; with arguments, set
+them first. SCOPE is all for the agents that run, agent:NAME for those of one name, source:NAME for
+the jobs of a source (http, uipath, exec) that were started and have not ended.
 
 A limit holds for all processes of the store, and each has besides its own --concurrency. What runs
 goes on when a limit is lowered. With 0 nothing begins.`,

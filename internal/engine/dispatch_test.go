@@ -74,6 +74,10 @@ func TestAnIdleRunnerRests(t *testing.T) {
 		}
 	}
 	(&poison{t, dir, s}).run("r", 1, waitsForKey)
+	select {
+	case <-changed: // a moment after the commit has been answered
+	case <-time.After(time.Minute):
+	}
 	if r.rests(action{changed: changed}) {
 		t.Error("it rests though a run was made")
 	}
