@@ -8,7 +8,6 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/function"
 	"github.com/evalrun/evalrun/internal/agent/modelagent"
-	"github.com/evalrun/evalrun/internal/agent/pyagent"
 	"github.com/evalrun/evalrun/internal/input"
 )
 
@@ -95,7 +94,7 @@ func (e *EvalSet) discoverAgent() error {
 	if len(e.req.Agents) > 0 || e.opts.Catalog != nil {
 		return nil
 	}
-	a, ok, err := pyagent.Discover(e.req.BaseDir)
+	a, ok, err := agent.Discover(e.req.BaseDir)
 	if err != nil {
 		return &InputError{Err: err}
 	}
@@ -137,7 +136,7 @@ func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) 
 		}
 		return a, nil
 	}
-	if a, ok, err := pyagent.Named(name); err != nil {
+	if a, ok, err := agent.OfWord(name); err != nil {
 		return a, inputError("--agent: %w", err)
 	} else if ok {
 		return e.startedIn(a, e.req.WorkDir)

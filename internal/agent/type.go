@@ -58,6 +58,10 @@ type Type struct {
 	Secrets func(e Entry, dir string) map[string]string
 	// Texts returns the texts of an entry that may hold ${VAR}, beside those that all entries have.
 	Texts func(e Entry) []string
+	// InProject returns the agent that the files of a project's folder name, and OfWord the one that a word
+	// on the command line stands for, such as FILE.py:NAME. They return false if it is none of the type.
+	InProject func(dir string) (Entry, bool, error)
+	OfWord    func(word string) (Entry, bool, error)
 	// AsksPeople reports whether a person answers what MCP servers ask the agent.
 	AsksPeople func(e Entry) bool
 	// Content says on what the output of an agent depends beside its entry and the input.
@@ -135,6 +139,42 @@ func Registered(name string) (Entry, bool) {
 		}
 	}
 	return Entry{}, false
+}
+
+// Discover looks for the agent of the project to which a folder belongs: in the folder and in those
+// above it, up to the first with a file that names agents, or that is a repository's. It returns
+// false if there is none.
+func Discover(dir string) (Entry, bool, error) {
+	for {
+		for _, t := range types {
+			if t.InProject == nil {
+				continue
+			}
+			if e, ok, err := t.InProject(dir); ok || err != nil {
+				return e, ok, err
+			}
+		}
+		_, err := os.Stat(filepath.Join(dir, ".git"))
+		above := filepath.Dir(dir)
+		if err == nil || above == dir {
+			return Entry{}, false, nil
+		}
+		dir = above
+	}
+}
+
+// OfWord returns the agent that a word on the command line stands for, such as FILE.py:NAME; false if
+// it stands for none. Relative paths are those of the process.
+func OfWord(word string) (Entry, bool, error) {
+	for _, t := range types {
+		if t.OfWord == nil {
+			continue
+		}
+		if e, ok, err := t.OfWord(word); ok || err != nil {
+			return e, ok, err
+		}
+	}
+	return Entry{}, false, nil
 }
 
 // HowToInstall returns the command that installs a program of an agent of the registry, and what it

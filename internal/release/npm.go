@@ -3,6 +3,8 @@ package main
 import (
 	_ "embed"
 	"encoding/json"
+
+	"github.com/evalrun/evalrun/sdk/typescript"
 )
 
 // launcher is the script that npm puts on PATH. It starts the program of this machine's package.
@@ -24,6 +26,7 @@ type npmPackage struct {
 	OS                   []string          `json:"os,omitempty"`
 	CPU                  []string          `json:"cpu,omitempty"`
 	Bin                  map[string]string `json:"bin,omitempty"`
+	Exports              map[string]any    `json:"exports,omitempty"`
 	PreferUnplugged      bool              `json:"preferUnplugged,omitempty"`
 	Engines              map[string]string `json:"engines,omitempty"`
 	OptionalDependencies map[string]string `json:"optionalDependencies,omitempty"`
@@ -36,14 +39,23 @@ func (r *release) npmProgram(t target, program []byte) ([]byte, error) {
 }
 
 // npmLauncher is the package that people install. It depends on the packages of all systems, of which
-// npm takes the one that fits. No script runs when it is installed.
+// npm takes the one that fits. No script runs when it is installed. It has the module of sdk/typescript, too.
 func (r *release) npmLauncher(targets []target) ([]byte, error) {
 	p := npmPackage{Name: "evalrun", Bin: map[string]string{"evalrun": "launcher.js"}, Engines: map[string]string{"node": ">=18"},
-		OptionalDependencies: map[string]string{}}
+		OptionalDependencies: map[string]string{},
+		Exports:              map[string]any{".": map[string]string{"types": "./evalrun.d.mts", "default": "./evalrun.mjs"}}}
 	for _, t := range targets {
 		p.OptionalDependencies[npmName(t)] = r.semver()
 	}
-	return r.npm(p, file{"package/launcher.js", 0o755, launcher})
+	files := []file{{"package/launcher.js", 0o755, launcher}}
+	for _, name := range []string{"evalrun.mjs", "evalrun.d.mts"} {
+		data, err := typescript.Files.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{"package/" + name, 0o644, data})
+	}
+	return r.npm(p, files...)
 }
 
 func (r *release) npm(p npmPackage, files ...file) ([]byte, error) {

@@ -69,6 +69,9 @@ func TestPackages(t *testing.T) {
 		if files[program] != 0o755 {
 			t.Errorf("%s has %v, want the program as %s", name, files, program)
 		}
+		if name == "evalrun-1.2.3.tgz" && (files["package/evalrun.mjs"] != 0o644 || files["package/evalrun.d.mts"] != 0o644) {
+			t.Errorf("%s has %v, want the module for Node", name, files)
+		}
 		if strings.HasSuffix(name, ".whl") && (files["evalrun/__init__.py"] != 0o644 || len(files) != 6) {
 			t.Errorf("%s has %v, want the Python package without what Python has compiled", name, files)
 		}

@@ -21,7 +21,7 @@ const (
 	Docker    = "EVALRUN_DOCKER"    // dockerd, with the user root
 	Python    = "EVALRUN_PYTHON"    // python3
 	LangGraph = "EVALRUN_LANGGRAPH" // the virtual environment of fixtures/langgraph
-	// Frameworks are the virtual environments of the other frameworks in fixtures.
+	// Frameworks are the environments of the other frameworks in fixtures, and Node for those in TypeScript.
 	Frameworks = "EVALRUN_FRAMEWORKS"
 	Data       = "EVALRUN_DATA"     // published eval sets and tasks, beside the checkout
 	Postgres   = "EVALRUN_POSTGRES" // the URL of a PostgreSQL database, in which tests make schemas

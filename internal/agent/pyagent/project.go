@@ -81,25 +81,36 @@ func Entrypoints(dir, kind string) []string {
 	return p.entrypoints(kind)
 }
 
-// Discover looks for the agent of the project to which a folder belongs: in the folder and in those
-// above it, up to the first with a file that names agents, or that is a repository's. It returns
-// false if there is none.
-func Discover(dir string) (agent.Entry, bool, error) {
-	for {
-		for _, file := range projectFiles {
-			path := filepath.Join(dir, file.name)
-			if _, err := os.Stat(path); err == nil {
-				e, err := ofProject(path, file.kind, "")
-				return e, err == nil, err
-			}
+// inProject returns the agent that the files of a folder name; false if they name none.
+func inProject(dir string) (agent.Entry, bool, error) {
+	for _, file := range projectFiles {
+		path := filepath.Join(dir, file.name)
+		if _, err := os.Stat(path); err == nil {
+			e, err := ofProject(path, file.kind, "")
+			return e, err == nil, err
 		}
-		_, err := os.Stat(filepath.Join(dir, ".git"))
-		above := filepath.Dir(dir)
-		if err == nil || above == dir {
-			return agent.Entry{}, false, nil
-		}
-		dir = above
 	}
+	return agent.Entry{}, false, nil
+}
+
+// Graphs returns where the graphs of a langgraph.json are, by their names; none if it cannot be read.
+func Graphs(path string) map[string]string {
+	p, err := readProject(path)
+	if err != nil {
+		return nil
+	}
+	places := map[string]string{}
+	for name, value := range p.Graphs {
+		var at string
+		var described struct {
+			Path string `json:"path"`
+		}
+		if json.Unmarshal(value, &at) != nil && json.Unmarshal(value, &described) == nil {
+			at = described.Path
+		}
+		places[name] = at
+	}
+	return places
 }
 
 // ofProject returns one of the agents that a file names; the only one if no name is given.
@@ -124,10 +135,10 @@ func ofProject(path, kind, name string) (agent.Entry, error) {
 	return entry(kind, name, filepath.Dir(path)), nil
 }
 
-// Named returns the agent that a word on the command line stands for: FILE.py:NAME, module:NAME, or
+// named returns the agent that a word on the command line stands for: FILE.py:NAME, module:NAME, or
 // a file that names a project's agents, such as langgraph.json, with or without :NAME. It returns false if the word is none of
 // these. Relative paths are those of the process.
-func Named(word string) (agent.Entry, bool, error) {
+func named(word string) (agent.Entry, bool, error) {
 	path, name, _ := strings.Cut(word, ":")
 	for _, file := range projectFiles {
 		if filepath.Base(path) == file.name {
@@ -151,11 +162,11 @@ func Named(word string) (agent.Entry, bool, error) {
 	return entry(kind, word, "."), true, nil
 }
 
-// variables are those of the project's own file of variables. What cannot be read has none: the
-// program may not need them.
-func variables(e agent.Entry, dir string) map[string]string {
+// Variables are those of the project's own file of variables, for agents of a type, as NAME=VALUE. What
+// cannot be read has none: the program may not need them.
+func Variables(dir, kind string) []string {
 	path := ".env"
-	switch e.Type {
+	switch kind {
 	case Python:
 		return nil
 	case LangGraph:
@@ -164,7 +175,7 @@ func variables(e agent.Entry, dir string) map[string]string {
 		if err != nil || len(p.Env) == 0 {
 			return nil
 		} else if json.Unmarshal(p.Env, &given) == nil {
-			return given
+			return environ(given)
 		} else if json.Unmarshal(p.Env, &path) != nil {
 			return nil
 		}
@@ -173,7 +184,7 @@ func variables(e agent.Entry, dir string) map[string]string {
 	if err != nil {
 		return nil
 	}
-	return parseVariables(string(data))
+	return environ(parseVariables(string(data)))
 }
 
 // assignment matches NAME=VALUE, with a value in quotes, which may have several lines, or without.
@@ -217,7 +228,7 @@ func secrets(e agent.Entry, dir string) map[string]string {
 	} else {
 		dir = e.Cwd
 	}
-	return redact.FromEnviron(environ(variables(e, dir)), nil)
+	return redact.FromEnviron(Variables(dir, e.Type), nil)
 }
 
 func environ(all map[string]string) (out []string) {

@@ -51,7 +51,7 @@ func TestDiscover(t *testing.T) {
 		dir := write(t, c.files)
 		from := testenv.Mkdir(t, dir, "evaluations", "eval-sets")
 		testenv.Mkdir(t, dir, ".git")
-		e, ok, err := pyagent.Discover(from)
+		e, ok, err := agent.Discover(from)
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -81,7 +81,7 @@ func TestAgentsOfTheCommandLine(t *testing.T) {
 		"./agents/one.json":            "",
 		"C:/agent.json":                "",
 	} {
-		e, ok, err := pyagent.Named(word)
+		e, ok, err := agent.OfWord(word)
 		got := ""
 		if err != nil {
 			got = err.Error()

@@ -1,19 +1,14 @@
 package pyagent
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/function"
+	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/sdk/python"
@@ -52,7 +47,7 @@ func (s *starter) command(ctx context.Context, seg agent.Segment) (sandbox.Comma
 	if bad != nil {
 		return sandbox.Command{}, bad
 	}
-	env = append(append(append([]string{}, quiet...), environ(variables(s.entry, dir))...), env...)
+	env = append(append(append([]string{}, quiet...), Variables(dir, s.entry.Type)...), env...)
 	interpreter, bad := s.found(ctx, dir, env)
 	if bad != nil {
 		return sandbox.Command{}, bad
@@ -62,12 +57,12 @@ func (s *starter) command(ctx context.Context, seg agent.Segment) (sandbox.Comma
 
 // workerOf returns the command of a worker.
 func workerOf(interpreter, dir string, env []string, arguments ...string) (sandbox.Command, *fault.Fault) {
-	worker, err := files()
+	files, err := program.Unpack(python.Files, "python")
 	if err != nil {
 		return sandbox.Command{}, fault.Newf(fault.Internal, "keep the files that run code in Python: %v", err)
 	}
-	return sandbox.Command{Path: interpreter, Args: append([]string{interpreter, "-u", worker}, arguments...), Dir: dir,
-		Env: env}, nil
+	command := []string{interpreter, "-u", filepath.Join(files, "evalrun")}
+	return sandbox.Command{Path: interpreter, Args: append(command, arguments...), Dir: dir, Env: env}, nil
 }
 
 // Worker returns the command of a worker of another kind than agents, in the folder of its project.
@@ -89,59 +84,4 @@ func (s *starter) found(ctx context.Context, dir string, env []string) (path str
 		s.python, bad = interpreter(ctx, s.settings.Python, dir, env)
 	}
 	return s.python, bad
-}
-
-// files returns the folder with the package evalrun, which it writes into the user's cache under the
-// sum of its content.
-var files = sync.OnceValues(func() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	contents := map[string][]byte{}
-	sum := sha256.New()
-	err = fs.WalkDir(python.Files, "evalrun", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := python.Files.ReadFile(path)
-		contents[path] = data
-		_, _ = fmt.Fprintf(sum, "%s %d\n%s", path, len(data), data)
-		return err
-	})
-	if err != nil {
-		return "", err
-	}
-	parent := filepath.Join(cache, "evalrun", "python")
-	dir := filepath.Join(parent, hex.EncodeToString(sum.Sum(nil)[:8]))
-	if same(dir, contents) {
-		return filepath.Join(dir, "evalrun"), nil
-	}
-	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return "", err
-	}
-	tmp, err := os.MkdirTemp(parent, "new-")
-	if err == nil {
-		err = os.Mkdir(filepath.Join(tmp, "evalrun"), 0o700)
-	}
-	for path, data := range contents {
-		err = errors.Join(err, os.WriteFile(filepath.Join(tmp, filepath.FromSlash(path)), data, 0o600))
-	}
-	if err == nil && os.Rename(tmp, dir) != nil { // it is there: another process was faster, or it was changed
-		if !same(dir, contents) {
-			err = errors.Join(os.RemoveAll(dir), os.Rename(tmp, dir))
-		}
-	}
-	return filepath.Join(dir, "evalrun"), errors.Join(err, os.RemoveAll(tmp))
-})
-
-// same reports whether a folder has these files.
-func same(dir string, contents map[string][]byte) bool {
-	for path, data := range contents {
-		there, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(path)))
-		if err != nil || !bytes.Equal(there, data) {
-			return false
-		}
-	}
-	return true
 }

@@ -81,7 +81,7 @@ def of_project(entrypoint):
     place = graphs[entrypoint]
     place = place["path"] if isinstance(place, dict) else place
     if os.path.splitext(place.rpartition(":")[0])[1] in (".js", ".ts", ".mjs", ".mts", ".cjs", ".cts"):
-        raise AgentError("start", f"the graph {entrypoint!r} is one of Node ({place}); only graphs in Python can be run")
+        raise AgentError("start", f"the graph {entrypoint!r} is one of Node ({place}); name it with the type node, or with --agent langgraph.json:{entrypoint}")
     for folder in config.get("dependencies") or []:
         if folder.startswith(".") and os.path.isdir(folder):
             sys.path.insert(0, os.path.abspath(folder))
