@@ -75,6 +75,9 @@ type Set struct {
 	// Mocks is the value of `mocks`, and MocksOf has those of single evaluations by their ids.
 	Mocks   *input.Node            `json:"-"`
 	MocksOf map[string]*input.Node `json:"-"`
+	// MockedFunctions are the values of `mockingStrategy` of evaluations, by their ids, as far as they can be
+	// played here.
+	MockedFunctions map[string]*input.Node `json:"-"`
 	// Judges is the value of `judges`, which package judge reads.
 	Judges *input.Node `json:"-"`
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/eval/python"
 	"github.com/evalrun/evalrun/internal/evalworker"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/mock"
 )
 
 // codeTime is how long the code of an evaluator may take to be loaded and asked about criteria.
@@ -43,7 +45,20 @@ func checkCode(r *input.Reader, set *eval.Set, dir string, allowed bool) (err er
 			err = errors.Join(err, c.check(def))
 		}
 	}
-	return err
+	return errors.Join(err, c.checkFunctions())
+}
+
+// checkFunctions refuses functions that are played by code which belongs to somebody else's files.
+func (c *codeCheck) checkFunctions() error {
+	if c.allowed || !slices.ContainsFunc(slices.Collect(maps.Values(c.set.MockedFunctions)), mock.HasCode) {
+		return nil
+	}
+	tree, err := workingTree()
+	if err != nil || within(tree, c.dir) {
+		return err
+	}
+	return inputError("mockingStrategy: a _target_ is code, and the eval set is outside of %s, in which you work: %s; %s",
+		tree, c.set.Path, "look at it, and run it with --allow-code")
 }
 
 func (c *codeCheck) check(def eval.Definition) error {
@@ -171,8 +186,11 @@ func within(tree, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// noOwnCode refuses evaluators that an uploaded set brings as code.
+// noOwnCode refuses evaluators and mocks that an uploaded set brings as code.
 func noOwnCode(set *eval.Set) error {
+	if slices.ContainsFunc(slices.Collect(maps.Values(set.MockedFunctions)), mock.HasCode) {
+		return inputError("mockingStrategy: a _target_ is code, and an uploaded eval set brings none")
+	}
 	i := slices.IndexFunc(set.Evaluators, func(def eval.Definition) bool { return python.Is(def) && def.Dir == "" })
 	if i < 0 {
 		return nil

@@ -31,7 +31,13 @@ func readMocks(r *input.Reader, set *eval.Set, path string) (*mock.Mocks, error)
 		}
 		out.File = mock.Parse(r, n, filepath.Base(path)+" mocks")
 	}
-	if len(out.Set)+len(out.File)+len(out.Evaluations) == 0 {
+	for _, id := range slices.Sorted(maps.Keys(set.MockedFunctions)) {
+		if out.Functions == nil {
+			out.Functions = map[string]*mock.Functions{}
+		}
+		out.Functions[id] = mock.ParseFunctions(r, set.MockedFunctions[id], "evaluation "+id+" mockingStrategy")
+	}
+	if !out.Tools() && out.Functions == nil {
 		return nil, nil
 	}
 	return out, nil
@@ -39,7 +45,7 @@ func readMocks(r *input.Reader, set *eval.Set, path string) (*mock.Mocks, error)
 
 // checkMocks refuses mocks that no agent would get: the MCP gateway plays them.
 func (e *EvalSet) checkMocks() error {
-	if e.req.Mocks == nil {
+	if !e.req.Mocks.Tools() {
 		return nil
 	}
 	behind := func(a agent.Entry) bool { return a.Needs().Gateway }

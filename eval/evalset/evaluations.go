@@ -2,6 +2,7 @@ package evalset
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -54,6 +55,12 @@ func (l *loader) evaluation(f *input.Fields, set *eval.Set, legacy bool) eval.Ev
 		set.MocksOf[e.ID] = n
 	}
 	e.NotRunnable = l.notRunnable(f)
+	if n := f.Get("mockingStrategy"); kindOf(n) == mockito && e.NotRunnable == "" {
+		if set.MockedFunctions == nil {
+			set.MockedFunctions = map[string]*input.Node{}
+		}
+		set.MockedFunctions[e.ID] = n
+	}
 	if legacy {
 		l.legacyCriteria(f, set, &e)
 		return e
@@ -145,28 +152,47 @@ func (l *loader) legacyCriteria(f *input.Fields, set *eval.Set, e *eval.Evaluati
 	}
 }
 
+// mockito is the type of a mockingStrategy whose answers stand in the eval set.
+const mockito = "mockito"
+
+// kindOf returns the type of a mockingStrategy; empty if it has none.
+func kindOf(n *input.Node) string {
+	if t := n.Member("type"); t != nil && t.Kind == input.String {
+		return t.Text
+	}
+	return ""
+}
+
+// The reasons why what has no answers in the eval set is not played.
+const (
+	modelPlays  = "a model in UiPath's cloud plays it, which evalrun does not call; a mockingStrategy of type mockito holds its answers"
+	modelWrites = "a model in UiPath's cloud writes it, which evalrun does not call"
+)
+
 // notRunnable says why an evaluation cannot be run here. It never silently drops a key that would
 // change what the tools do, or make up the input.
 func (l *loader) notRunnable(f *input.Fields) string {
 	var reasons []string
 	add := func(reason string) { reasons = append(reasons, reason) }
 	if n := f.Optional("mockingStrategy", input.Object); n != nil {
-		kind := ""
-		if t := n.Member("type"); t != nil && t.Kind == input.String {
-			kind = " (" + t.Text + ")"
+		switch kind := kindOf(n); kind {
+		case mockito:
+		case "llm":
+			add("mockingStrategy (llm): " + modelPlays)
+		default:
+			add(fmt.Sprintf("mockingStrategy: expected the type mockito, got %q", kind))
 		}
-		add("mockingStrategy" + kind + ": evalrun cannot mock an agent's tools")
 	}
 	if f.Optional("inputMockingStrategy", input.Object) != nil {
-		add("inputMockingStrategy: evalrun cannot generate inputs")
+		add("inputMockingStrategy: " + modelWrites)
 	}
 	f.String("simulationInstructions", "")
 	if f.Bool("simulateTools", false) {
-		add("simulateTools: evalrun cannot mock an agent's tools")
+		add("simulateTools: " + modelPlays)
 	}
 	instructions := f.String("inputGenerationInstructions", "")
 	if f.Bool("simulateInput", false) && instructions != "" {
-		add("simulateInput: evalrun cannot generate inputs")
+		add("simulateInput: " + modelWrites)
 	}
 	for _, key := range []string{"conversationalInputs", "conversationalExpectedOutput"} {
 		if f.Has(key) {

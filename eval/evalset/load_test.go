@@ -295,10 +295,12 @@ func TestLoadByBareName(t *testing.T) {
 func TestMockingMakesAnEvaluationNotRunnable(t *testing.T) {
 	for _, v := range []struct{ key, want string }{
 		{`"mockingStrategy":null`, ``},
-		{`"mockingStrategy":{"type":"llm","prompt":"x"}`, `mockingStrategy (llm): evalrun cannot mock an agent's tools`},
-		{`"inputMockingStrategy":{"prompt":"x"}`, `inputMockingStrategy: evalrun cannot generate inputs`},
+		{`"mockingStrategy":{"type":"llm","prompt":"x"}`, `mockingStrategy (llm): a model in UiPath's cloud plays it, which evalrun does not call; a mockingStrategy of type mockito holds its answers`},
+		{`"mockingStrategy":{"type":"mockito","behaviors":[]}`, ``},
+		{`"mockingStrategy":{"type":"x"}`, `mockingStrategy: expected the type mockito, got "x"`},
+		{`"inputMockingStrategy":{"prompt":"x"}`, `inputMockingStrategy: a model in UiPath's cloud writes it, which evalrun does not call`},
 		{`"simulateTools":false`, ``},
-		{`"simulateTools":true,"simulateInput":true,"inputGenerationInstructions":"x"`, `simulateTools: evalrun cannot mock an agent's tools; simulateInput: evalrun cannot generate inputs`},
+		{`"simulateTools":true,"simulateInput":true,"inputGenerationInstructions":"x"`, `simulateTools: a model in UiPath's cloud plays it, which evalrun does not call; a mockingStrategy of type mockito holds its answers; simulateInput: a model in UiPath's cloud writes it, which evalrun does not call`},
 		{`"simulateInput":true`, ``},
 		{`"conversationalInputs":{"a":1}`, `conversationalInputs: evalrun cannot run conversational evaluations`},
 	} {

@@ -77,6 +77,8 @@ type Segment struct {
 	Gateway *Gateway
 	// Mocks plays tools of the servers, if they are behind the gateway; nil plays none.
 	Mocks *mock.Player
+	// Functions are functions of the agent that are played in its process; nil if none are.
+	Functions *mock.Functions
 	// History lists the folders of earlier segments in order, as far as they belong to the
 	// conversation that goes on. It is empty if a new conversation begins.
 	History []string

@@ -94,6 +94,8 @@ type Needs struct {
 	// Solution is the task's own solution.
 	Task     bool
 	Solution bool
+	// Mockable are the functions of the agent that are to be played.
+	Mockable bool
 }
 
 // types holds the registered types, in the order in which messages name them.

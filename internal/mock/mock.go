@@ -1,5 +1,6 @@
 // Package mock plays tools of MCP servers: it says which calls match, and what they get in place of
-// an answer of their server. It knows the format of mocks and of results of tools. It calls nothing.
+// an answer of their server. It knows the format of mocks, of UiPath's for functions, too, and of results of
+// tools. It calls nothing.
 package mock
 
 import (
@@ -53,6 +54,9 @@ type Mocks struct {
 	Evaluations map[string][]Mock `json:"evaluations,omitempty"`
 	File        []Mock            `json:"file,omitempty"`
 	Set         []Mock            `json:"set,omitempty"`
+	// Functions are those of the agents' own that are played in their processes, by the ids of the
+	// evaluations.
+	Functions map[string]*Functions `json:"functions,omitempty"`
 }
 
 // Of returns the mocks of an evaluation in their order, without those that are for others.
@@ -99,8 +103,26 @@ func (m *Mocks) Places(evaluations func(id string) bool) (out []string) {
 	}
 	add(m.File)
 	add(m.Set)
+	for _, id := range slices.Sorted(maps.Keys(m.Functions)) {
+		if evaluations(id) {
+			for _, name := range m.Functions[id].Names {
+				out = append(out, m.Functions[id].Place+" "+name)
+			}
+		}
+	}
 	return out
 }
+
+// OfFunctions returns the functions that are played in an evaluation; nil if none are.
+func (m *Mocks) OfFunctions(evaluationID string) *Functions {
+	if m == nil {
+		return nil
+	}
+	return m.Functions[evaluationID]
+}
+
+// Tools reports whether tools of MCP servers are played.
+func (m *Mocks) Tools() bool { return m != nil && len(m.Set)+len(m.File)+len(m.Evaluations) > 0 }
 
 // Played counts what was played.
 type Played struct {

@@ -30,14 +30,15 @@ import (
 )
 
 // Version grows when plans get a field that an earlier version of the program must not ignore.
-const Version = 3
+const Version = 4
 
 // The versions of plans that earlier programs can run. In those of version 1 nobody is played.
 // Those of version 2 play people and jobs, which an earlier program would take for sources that it
-// lacks, and those of version 3 tools, which it would call.
+// lacks, those of version 3 tools, which it would call, and those of version 4 functions of agents.
 const (
 	versionUnplayed = 1
 	versionUnmocked = 2
+	versionTools    = 3
 )
 
 // ErrLater means that a later version of the program has made the plan of a run.
@@ -55,7 +56,7 @@ type Plan struct {
 	Jobs   wait.Jobs     `json:"jobs,omitempty"`
 	// Answers are those of the people who are played; nil if none are.
 	Answers *wait.PlayedAnswers `json:"answers,omitempty"`
-	// Mocks are those of tools; nil if none are played.
+	// Mocks are those of tools and functions; nil if none are played.
 	Mocks *mock.Mocks `json:"mocks,omitempty"`
 	// Cache keeps the outputs of agents for later runs, and takes them from earlier ones; nil does not.
 	Cache *Cache `json:"cache,omitempty"`
@@ -222,7 +223,9 @@ func New(req Request, storeDir string) (store.Plan, error) {
 		Set: set, Agents: req.Agents, Jobs: req.Jobs, Answers: req.Answers, Mocks: req.Mocks, Cache: req.Cache, Notify: req.Notify,
 		Judges: req.Judges, Env: req.Env, Environment: req.Environment, Origin: req.Origin}
 	switch {
+	case req.Mocks != nil && req.Mocks.Functions != nil:
 	case req.Mocks != nil:
+		plan.Version = versionTools
 	case req.Answers != nil || req.Jobs.Played():
 		plan.Version = versionUnmocked
 	default:
@@ -251,7 +254,12 @@ func New(req Request, storeDir string) (store.Plan, error) {
 				if req.Only != nil && !req.Only(e.ID, a.Name, epoch) {
 					continue
 				}
-				out.Rollouts = append(out.Rollouts, plannedRollout(out.RunID, i, e, a, epoch))
+				r := plannedRollout(out.RunID, i, e, a, epoch)
+				if r.Fault == nil && req.Mocks.OfFunctions(e.ID) != nil && !a.Needs().Mockable {
+					r.Fault = fault.Newf(fault.NotRunnable,
+						"mockingStrategy: only functions in Python can be played, and the agent %s has the type %s", a.Name, a.Type)
+				}
+				out.Rollouts = append(out.Rollouts, r)
 			}
 		}
 	}

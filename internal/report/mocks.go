@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/record"
@@ -41,9 +42,14 @@ func (c *playedCount) addCalls(rv store.RolloutView) {
 func (c *playedCount) ofMocks(final bool) (warnings []string) {
 	for _, key := range slices.Sorted(maps.Keys(c.unmatched)) {
 		server, tool, _ := strings.Cut(key, " ")
+		if server == "" {
+			tool = "the function " + tool
+		} else {
+			tool += " of MCP server " + strconv.Quote(server)
+		}
 		warnings = append(warnings, fmt.Sprintf(
-			"%s of MCP server %q is mocked, and no mock matches the arguments of %s, which came to nothing",
-			tool, server, count(c.unmatched[key], "call")))
+			"%s is mocked, and no mock matches the arguments of %s, which came to nothing",
+			tool, count(c.unmatched[key], "call")))
 	}
 	for _, m := range c.plan.Mocks.All() {
 		if n := c.calls[m.Place]; m.Sequence && n > len(m.Answers) {

@@ -46,7 +46,7 @@ func (r *Rollout) runSegment(ctx context.Context) (_ agent.Outcome, err error) {
 	if r.mocks, err = r.held.newMockPlayer(ctx); err != nil {
 		return agent.Outcome{}, err
 	}
-	seg.Mocks = r.mocks
+	seg.Mocks, seg.Functions = r.mocks, r.held.run.Plan.Mocks.OfFunctions(r.held.evaluation.ID)
 	var f *fault.Fault
 	if f = r.limitTime(&seg); f != nil {
 		return agent.Outcome{Fault: f}, nil

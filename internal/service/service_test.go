@@ -247,8 +247,10 @@ func TestUploadsBringNothingThatRuns(t *testing.T) {
 		"jq of an evaluation":   {upload("evaluations", `[{"id":"1","name":"n","inputs":{},"checks":[{"equals":1,"jq":"."}]}]`), "brings no jq"},
 		"answers":               {upload("answers", `[{"match":{},"approve":true}]`), "an uploaded eval set has no answers"},
 		"answers of one":        {upload("evaluations", `[{"id":"1","name":"n","inputs":{},"answers":[{"match":{},"approve":true}]}]`), "an uploaded evaluation has no answers"},
-		"variable":              {upload("name", `"a ${HOME} b"`), "names no variables"},
-		"no JSON":               {json.RawMessage(`[1]`), "expected an object"},
+		"mocks with code": {upload("evaluations", `[{"id":"1","name":"n","inputs":{},"evaluationCriterias":{},"mockingStrategy":{"type":"mockito","behaviors":[`+
+			`{"function":"f","then":[{"type":"return","value":[{"_target_":"subprocess.Popen","args":["id"]}]}]}]}}]`), "an uploaded eval set brings none"},
+		"variable": {upload("name", `"a ${HOME} b"`), "names no variables"},
+		"no JSON":  {json.RawMessage(`[1]`), "expected an object"},
 	} {
 		_, err := w.Start(t.Context(), service.StartRequest{Upload: c.data})
 		if !errors.As(err, new(*runner.InputError)) || !strings.Contains(err.Error(), c.says) {

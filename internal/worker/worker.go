@@ -52,8 +52,17 @@ type Answer struct {
 	Output json.RawMessage `json:"output"`
 	Error  *Error          `json:"error"`
 	Stats  Stats           `json:"stats"`
+	// Mocks counts the calls of functions that were played; nil if none was.
+	Mocks *Mocks `json:"mocks"`
 	// Fault says what happened to the worker in place of an answer.
 	Fault *fault.Fault `json:"-"`
+}
+
+// Mocks counts calls by the names of functions: those that were played, and those of functions that are
+// played, but not with these arguments.
+type Mocks struct {
+	Calls     map[string]int `json:"calls"`
+	Unmatched map[string]int `json:"unmatched"`
 }
 
 // Error is an error that the worker answers with.

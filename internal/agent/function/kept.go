@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/mock"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/worker"
@@ -50,6 +51,7 @@ type request struct {
 	envelope
 	TraceFile string            `json:"traceFile"`
 	Env       map[string]string `json:"env"`
+	Mocks     *mock.Functions   `json:"mocks,omitempty"`
 }
 
 // Run implements Agent.
@@ -88,6 +90,12 @@ func (k *kept) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error
 	if out.Info, err = usage(seg, answer.Output); err != nil {
 		return agent.Outcome{}, fmt.Errorf("agent %q: %w", k.entry.Name, err)
 	}
+	if played := playedFunctions(seg.Functions, answer.Mocks); played != nil {
+		if out.Info == nil {
+			out.Info = &record.Info{}
+		}
+		out.Info.Mocks = played
+	}
 	if out.Fault != nil {
 		out.Fault.Message = k.opts.RedactText(out.Fault.Message) + c.stderr.StderrTail()
 	}
@@ -106,7 +114,25 @@ func (k *kept) request(seg agent.Segment) request {
 	}
 	trace := filepath.Join(seg.Dir, record.FileTrace)
 	env[EnvTraceFile], env[EnvWorkspace] = trace, seg.Workspace
-	return request{newEnvelope(seg), trace, env}
+	return request{newEnvelope(seg), trace, env, seg.Functions}
+}
+
+// playedFunctions counts the calls of functions that a worker says it has played. Names that the strategy lacks
+// are none of evalrun's.
+func playedFunctions(f *mock.Functions, said *worker.Mocks) *record.Mocks {
+	if f == nil || said == nil {
+		return nil
+	}
+	out := record.Mocks{Calls: map[string]int{}, Unmatched: map[string]int{}}
+	for _, name := range f.Names {
+		if n := said.Calls[name]; n > 0 {
+			out.Calls[f.Place+" "+name] = n
+		}
+		if n := said.Unmatched[name]; n > 0 {
+			out.Unmatched[mock.FunctionKey(name)] = n
+		}
+	}
+	return &out
 }
 
 // answered turns a worker's answer into the outcome of the segment.
@@ -136,7 +162,7 @@ func (k *kept) answered(ctx context.Context, a worker.Answer) agent.Outcome {
 // the agent has failed.
 var categories = map[string]fault.Category{
 	"exit": fault.Exit, "invalid-output": fault.InvalidOutput, "too-deep": fault.TooDeep, "unresumable": fault.Unresumable,
-	"start": fault.Start,
+	"start": fault.Start, "no-package": fault.NotRunnable,
 }
 
 // faultOf returns the fault of an error that a worker answers with.

@@ -34,8 +34,8 @@ var Types = []agent.Type{
 func typeOf(name string) agent.Type {
 	t := agent.Type{
 		Name: name, Settings: func() any { return new(Settings) }, Check: check, New: newAgent, Secrets: secrets,
-		Content: agent.ContentFolder,
-		Parse:   func(r *input.Reader, f *input.Fields) agent.Entry { return parse(name, r, f) },
+		Needs: agent.Needs{Mockable: true}, Content: agent.ContentFolder,
+		Parse: func(r *input.Reader, f *input.Fields) agent.Entry { return parse(name, r, f) },
 	}
 	if name == Python { // for all of them
 		t.InProject, t.OfWord = inProject, named

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 
-from evalrun import frameworks, running
+from evalrun import frameworks, mocks, running, spans
 from evalrun.values import AgentError, load_object, plain
 
 # What a worker can run, by the type of the agent: the module of this package and the class in it.
@@ -183,6 +183,7 @@ def serve(receive, answer, kind, entrypoint):
         greeting["python"] = ".".join(map(str, sys.version_info[:3]))
         try:
             agent = load(kind, entrypoint)
+            spans.follow(kind)
         except BaseException as error:
             if not isinstance(error, AgentError):
                 traceback.print_exc()
@@ -207,15 +208,22 @@ def follow(channel, agent):
             break
         state.enter(message)
         channel.mark("begin", message["id"])
+        played = None
+        context = contextvars.copy_context()
         try:
             op = message.get("op", "segment")
             if op not in getattr(agent, "OPS", ("segment",)):
                 raise AgentError("exception", f"this worker does not know {op!r}")
-            answer = {"output": plain(contextvars.copy_context().run(getattr(agent, op), message))}
+            played = context.run(mocks.enter, message)
+            with spans.into(message.get("traceFile")):
+                answer = {"output": plain(context.run(getattr(agent, op), message))}
             json.dumps(answer, allow_nan=False)
         except BaseException as error:
-            traceback.print_exc()
+            if getattr(error, "code", "") != "no-package":  # that is not the agent's
+                traceback.print_exc()
             answer = {"error": failure(error)}
+        if played:
+            answer["mocks"] = played
         stats = state.leave()
         channel.mark("end", message["id"])
         channel.send({"id": message["id"], **answer, "stats": stats})
