@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/container"
+	"github.com/evalrun/evalrun/internal/docker"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -18,6 +20,9 @@ import (
 
 // The kinds of isolation.
 const (
+	// IsolationAuto is IsolationImage where bubblewrap works. Otherwise it is, for tasks with images,
+	// the first of IsolationPodman and IsolationDocker that this machine has.
+	IsolationAuto = "auto"
 	// IsolationBwrap gives an agent a file tree and processes of its own. It needs Linux.
 	IsolationBwrap = sandbox.IsolationBwrap
 	// IsolationImage runs a task in its image, if it has one, and everything else as IsolationBwrap
@@ -32,11 +37,11 @@ const (
 )
 
 // Isolations are the kinds of isolation.
-var Isolations = []string{IsolationImage, IsolationBwrap, IsolationProcess, IsolationPodman, IsolationDocker}
+var Isolations = []string{IsolationAuto, IsolationImage, IsolationBwrap, IsolationProcess, IsolationPodman, IsolationDocker}
 
 // SandboxOptions choose the sandbox of ACP agents and of agents of tasks, and its contents.
 type SandboxOptions struct {
-	// Isolation is one of Isolations; empty for IsolationImage.
+	// Isolation is one of Isolations; empty for IsolationAuto.
 	Isolation string
 	// MCPConfig is a file with further MCP servers for ACP agents. One replaces a server of the same
 	// name in a task.
@@ -49,9 +54,88 @@ type SandboxOptions struct {
 	KeepImages bool
 	// Overrides change the limits of tasks.
 	Overrides tasks.Overrides
+
+	chosen string // what IsolationAuto is for the tasks; empty for IsolationImage
+	why    string // says so, if it is not IsolationImage, or could be nothing else
 }
 
-func (o SandboxOptions) isolation() string { return cmp.Or(o.Isolation, IsolationImage) }
+func (o SandboxOptions) isolation() string {
+	if o.Isolation == "" || o.Isolation == IsolationAuto {
+		return cmp.Or(o.chosen, IsolationImage)
+	}
+	return o.Isolation
+}
+
+// choose decides what IsolationAuto is. all says that there is nothing but tasks with images.
+func (o *SandboxOptions) choose(dirs []string, all bool) {
+	if o.Isolation != "" && o.Isolation != IsolationAuto {
+		return
+	}
+	lacks := sandbox.Available()
+	if lacks == nil {
+		if lacks = sandbox.ImageAvailable(); lacks == nil {
+			return
+		}
+	} else {
+		all = false // without bubblewrap there is nothing that the others would lose
+	}
+	some := false
+	for _, dir := range dirs {
+		if t, _ := tasks.Load(dir); t != nil && t.HasImage() {
+			some = true
+		} else if all {
+			return
+		}
+		if some && !all {
+			break
+		}
+	}
+	if !some {
+		return
+	}
+	o.chosen, o.why = firstEngine(lacks, func(engine string) error { return SandboxOptions{Isolation: engine}.supported() })
+}
+
+// firstEngine returns the first of podman and docker that can be had, and why it is that; an empty one
+// if it is neither.
+func firstEngine(lacks error, try func(engine string) error) (chosen, why string) {
+	why = fmt.Sprintf("image: %v", lacks)
+	for _, one := range []string{IsolationPodman, IsolationDocker} {
+		err := try(one)
+		if err == nil {
+			return one, why
+		}
+		why += fmt.Sprintf("; %s: %v", one, err)
+	}
+	return "", why
+}
+
+// Isolation is the isolation that was chosen for the set's tasks, and why; empty if it is that which was
+// asked for, or the usual one.
+func (e *EvalSet) Isolation() (chosen, why string) {
+	return e.req.Isolation, e.req.IsolationReason
+}
+
+// ChooseIsolation says what IsolationAuto is here for tasks with images, and why it is not something
+// before that; an error if it can be nothing.
+func ChooseIsolation(ctx context.Context) (chosen, why string, err error) {
+	lacks := cmp.Or(sandbox.Available(), sandbox.ImageAvailable())
+	if lacks == nil {
+		return IsolationImage, "", nil
+	}
+	chosen, why = firstEngine(lacks, func(engine string) (err error) { // nothing is swept, unlike before a run
+		if engine == IsolationDocker {
+			_, err = docker.Open(ctx)
+		} else {
+			_, err = container.Find(ctx, engine)
+		}
+		return err
+	})
+	if chosen == "" {
+		return "", "", errors.New(why)
+	}
+	return chosen, why, nil
+}
 
 // others is the isolation of agents and tasks without an image.
 func (o SandboxOptions) others() string {
@@ -142,7 +226,7 @@ func (o SandboxOptions) checkAgents(agents []agent.Entry) error {
 		}
 		daemon, err := container.OpenDaemon(context.Background())
 		if err == nil {
-			err = daemon.CanEquip()
+			err = daemon.CanEquip("")
 		}
 		if err != nil {
 			return inputError("--isolation: %w", lacking(err))
@@ -178,9 +262,13 @@ func (e *EvalSet) place(needed bool) (input.Problems, error) {
 		if o.isolation() != IsolationBwrap {
 			chosen = "ACP agents and tasks run in bubblewrap unless --isolation says otherwise"
 		}
+		if o.why != "" {
+			chosen = "tasks run in their images, for which this machine has nothing (" + o.why + ")"
+		}
 		return nil, inputError("%s: %w; or run in plain folders, without isolation: --isolation process", chosen, lacking(err))
 	}
 	out.Isolation, out.KeepImages, out.Overrides = o.others(), o.KeepImages, o.Overrides
+	out.IsolationReason = o.why
 	if o.MCPConfig == "" {
 		return nil, nil
 	}

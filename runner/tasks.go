@@ -86,6 +86,7 @@ func (e *EvalSet) addTasks(r *input.Reader, patterns []string) error {
 				def.ID)
 		}
 	}
+	e.opts.Sandbox.choose(dirs, len(set.Evaluations) == 0)
 	for _, dir := range dirs {
 		one, problems, err := e.taskEvaluation(dir)
 		r.Problems = append(r.Problems, problems...)

@@ -107,8 +107,10 @@ func (c *Checked) examine(path string, o ValidateOptions) (kind string, problems
 		if err := problems.Err(false); err != nil {
 			return "a task", problems, err
 		}
-		can, _ := SandboxOptions{}.placeOf(t)
-		if !can.Services && sandbox.Available() != nil {
+		var place SandboxOptions
+		place.choose([]string{path}, true)
+		can, _ := place.placeOf(t)
+		if !can.Containers && sandbox.Available() != nil {
 			can.NoNetwork, can.FileTree = false, false
 		}
 		c.Task, c.Gaps, c.Notes = t, append(t.Lacks(), t.Gaps(can)...), t.Notes(can)
@@ -118,7 +120,7 @@ func (c *Checked) examine(path string, o ValidateOptions) (kind string, problems
 		if can.Services {
 			c.Gaps = append(c.Gaps, composeGaps(t, o.Variables.lookup)...)
 		}
-		if can.Images {
+		if can.Images && place.isolation() != IsolationDocker {
 			c.Gaps = append(c.Gaps, imageGaps(t)...)
 		}
 		return "a task", problems, nil

@@ -55,6 +55,10 @@ type Head struct {
 	CommandLine []string `json:"commandLine,omitempty"`
 	// FailFast says that a failed rollout cancelled those that had not ended.
 	FailFast bool `json:"failFast,omitempty"`
+	// Isolation is that of the run's tasks, if evalrun has chosen another than the usual one, and
+	// IsolationReason says why.
+	Isolation       string `json:"isolation,omitempty"`
+	IsolationReason string `json:"isolationReason,omitempty"`
 	// TaskOverrides are the changes to the limits of tasks; nil if there are none.
 	TaskOverrides *TaskOverrides `json:"taskOverrides,omitempty"`
 	// PlanDigest is the same for runs of the same evaluations, evaluators, agents, jobs and

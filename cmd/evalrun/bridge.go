@@ -1,13 +1,10 @@
 package main
 
 import (
-	"os"
-	"os/signal"
-	"syscall"
+	"errors"
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/gateway"
 )
 
@@ -15,21 +12,18 @@ import (
 // themselves, where evalrun tells them to.
 func bridgeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    acpagent.BridgeCommand,
+		Use:    gateway.BridgeCommand,
 		Short:  "Connect stdin and stdout with the MCP gateway (used by evalrun itself)",
 		Hidden: true,
 		Args:   exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			url, token := os.Getenv(acpagent.BridgeURLVar), os.Getenv(acpagent.BridgeTokenVar)
-			if url == "" || token == "" {
-				return usageError("%s and %s are not set: this is started by agents to which evalrun has given MCP servers",
-					acpagent.BridgeURLVar, acpagent.BridgeTokenVar)
-			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
 			in, out, restore := messageFiles()
 			defer restore()
-			return gateway.Bridge(ctx, url, token, in, out)
+			err := gateway.BridgeMain(cmd.Context(), in, out)
+			if errors.Is(err, gateway.ErrNotAsked) {
+				return usageError("%w", err)
+			}
+			return err
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -41,6 +42,13 @@ Nothing is changed.`,
 			}
 			place := o.Store
 			o.Open = func() (string, error) { return g.examineStore(cmd, place) }
+			o.Isolation = func(ctx context.Context) (string, error) {
+				chosen, why, err := runner.ChooseIsolation(ctx)
+				if why != "" {
+					chosen += ", because not " + why
+				}
+				return chosen, err
+			}
 			if !backend.IsFolder(place) {
 				o.Store = workspace.StateDir() // where its files are
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,8 +20,8 @@ type oracleFlags struct {
 
 func (o *oracleFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.sandbox.Isolation, "isolation", runner.IsolationImage,
-		"with --oracle: run the tasks in `KIND`: image, bwrap or process")
+	f.StringVar(&o.sandbox.Isolation, "isolation", runner.IsolationAuto,
+		"with --oracle: run the tasks in `KIND`: "+strings.Join(runner.Isolations, ", "))
 	f.IntVarP(&o.watch.concurrency, "concurrency", "j", runner.DefaultConcurrency, "with --oracle: run `N` tasks at once")
 	o.watch.registerEnv(cmd, "with --oracle: ")
 }

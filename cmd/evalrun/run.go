@@ -184,6 +184,9 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 		switch {
 		case g.quiet:
 		case run.New:
+			if isolation, why := set.Isolation(); why != "" {
+				printf(cmd.ErrOrStderr(), "tasks run in %s, because this machine lacks what comes first: %s\n", isolation, redact.Line(why))
+			}
 			printf(cmd.ErrOrStderr(), "run %s of %s: %s\n", run.RunID, redact.Line(run.EvaluationSetName),
 				counted(run.Rollouts, "rollout"))
 		default:

@@ -22,8 +22,8 @@ type sandboxFlags struct {
 func (p *sandboxFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	p.given = f.Changed
-	f.StringVar(&p.isolation, "isolation", runner.IsolationImage,
-		"run ACP agents and tasks in `KIND`: image (tasks in their images, everything else as bwrap), bwrap (a file tree and processes of their own; Linux), process (plain folders), podman (tasks in containers of their images), or docker (those of oracle and nop, in a Docker daemon)")
+	f.StringVar(&p.isolation, "isolation", runner.IsolationAuto,
+		"run ACP agents and tasks in `KIND`: auto (image, or podman or docker where that cannot be had and tasks have images), image (tasks in their images, everything else as bwrap), bwrap (a file tree and processes of their own; Linux), process (plain folders), podman (tasks in containers of their images), or docker (the same of a Docker daemon)")
 	f.StringVar(&p.mcpConfig, "mcp-config", "",
 		"give ACP agents and models the MCP servers of `FILE` too (mcpServers of a JSON, YAML or TOML file); one replaces a task's of the same name")
 	f.StringVar(&p.mcp, "mcp", "gateway",

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/evalrun/evalrun/internal/container/inside"
 	"github.com/evalrun/evalrun/internal/docker"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
@@ -28,15 +29,12 @@ type bridge struct {
 	err     error         // why, when it has
 }
 
-// readyPath is the path of the request by which the program says that it listens.
-const readyPath = "/ready"
-
 // maxConnections is how many connections a bridge has at the same time.
 const maxConnections = 4096
 
 // openBridge starts the program in the container, and returns when it listens to all ports.
 func (r *Remote) openBridge(ctx context.Context, forwards []sandbox.Forward) (*bridge, error) {
-	args := []string{sandbox.InsideExecutable, insideCommand, insideBridge}
+	args := []string{sandbox.InsideExecutable, inside.Bridge}
 	for _, f := range forwards {
 		args = append(args, strconv.Itoa(f.Port))
 	}
@@ -98,7 +96,7 @@ func (b *bridge) close() error {
 func (b *bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	socket, ok := b.sockets[r.URL.Path]
 	if !ok {
-		if r.URL.Path == readyPath {
+		if r.URL.Path == inside.ReadyPath {
 			b.told.Do(func() { close(b.ready) })
 		}
 		return

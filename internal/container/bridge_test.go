@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/container/inside"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
@@ -46,7 +47,7 @@ func openTestBridge(t *testing.T, serve func(*net.UnixConn)) (dial func() *net.T
 		in, out := io.Pipe()
 		context.AfterFunc(ctx, func() { _ = in.Close() })
 		go func() { _, err := io.Copy(out, line); _ = out.CloseWithError(err) }()
-		return listenInside([]string{strconv.Itoa(port)}, in, line)
+		return inside.Listen([]string{strconv.Itoa(port)}, in, line)
 	})
 	t.Cleanup(func() {
 		if err := b.close(); err != nil {

@@ -9,11 +9,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 
+	"github.com/evalrun/evalrun/internal/container/inside"
 	"github.com/evalrun/evalrun/internal/docker"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/fault"
@@ -28,13 +27,6 @@ const (
 
 // notKept are paths of a container that are the daemon's or evalrun's own.
 var notKept = []string{"/proc", "/sys", "/dev", "/run/evalrun", "/.dockerenv", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
-
-// packing says what is packed in a container.
-type packing struct {
-	Paths []string // without what is below them
-	Trees []string // with what is below them, unless it is among Not or below
-	Not   []string
-}
 
 // Keep leaves in a folder of this machine what the processes of the container have changed in its
 // image and its volumes, except for the places of what was brought there. Another container of the
@@ -75,17 +67,17 @@ func (r *Remote) keep(ctx context.Context, to string) error {
 		return fmt.Errorf("ask what the container has changed: %w", err)
 	}
 	left := func(paths []string) []string {
-		return slices.DeleteFunc(paths, func(p string) bool { return isBelow(p, notKept) })
+		return slices.DeleteFunc(paths, func(p string) bool { return inside.IsBelow(p, notKept) })
 	}
 	removed := left(changes.Removed)
 	// What was removed may have been made again: of such a folder a daemon may tell only that.
-	what, err := json.Marshal(packing{slices.Concat(left(changes.Changed), removed), volumes, notKept})
+	what, err := json.Marshal(inside.Packing{Paths: slices.Concat(left(changes.Changed), removed), Trees: volumes, Not: notKept})
 	if err != nil {
 		return err
 	}
 	err = durable.WriteFile(filepath.Join(to, fileChanges), 0o600, func(w io.Writer) error {
 		var said beginning
-		status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: []string{sandbox.InsideExecutable, insideCommand, insidePack},
+		status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: []string{sandbox.InsideExecutable, inside.Pack},
 			User: "0:0", WorkingDir: "/"}, docker.Streams{In: bytes.NewReader(what), Out: &bounded{w, maxOut}, Err: &said})
 		if err == nil && status != 0 {
 			err = fmt.Errorf("exit status %d: %s", status, said.String())
@@ -113,11 +105,6 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.w.Write(p)
 }
 
-// isBelow reports whether a path is one of some, or lies below one.
-func isBelow(p string, of []string) bool {
-	return slices.ContainsFunc(of, func(one string) bool { return p == one || strings.HasPrefix(p, one+"/") })
-}
-
 // restore puts into the new container what Keep has left of an earlier one.
 func (r *Remote) restore(ctx context.Context) error {
 	removed, err := os.ReadFile(filepath.Join(r.spec.From, fileRemoved))
@@ -135,7 +122,7 @@ func (r *Remote) restore(ctx context.Context) error {
 		return err
 	}
 	var said beginning
-	status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: []string{sandbox.InsideExecutable, insideCommand, insideRemove},
+	status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: []string{sandbox.InsideExecutable, inside.Remove},
 		User: "0:0", WorkingDir: "/"}, docker.Streams{In: bytes.NewReader(removed), Out: &said, Err: &said})
 	if err == nil && status != 0 {
 		err = fmt.Errorf("exit status %d: %s", status, said.String())
@@ -152,16 +139,4 @@ func (r *Remote) restore(ctx context.Context) error {
 		return fmt.Errorf("put into the container what an earlier one has changed: %w", err)
 	}
 	return r.daemon.Kill(ctx, r.id)
-}
-
-// removeInside removes the paths of a list, in the container.
-func removeInside(list io.Reader) error {
-	var paths []string
-	err := json.NewDecoder(list).Decode(&paths)
-	for _, p := range paths {
-		if p = path.Clean("/" + p); p != "/" {
-			err = errors.Join(err, os.RemoveAll(p))
-		}
-	}
-	return err
 }

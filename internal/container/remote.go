@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/container/inside"
 	"github.com/evalrun/evalrun/internal/docker"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -49,7 +50,8 @@ func OpenDaemon(ctx context.Context) (*Daemon, error) {
 		return openedDaemon.Daemon, nil
 	}
 	if owner(os.Getpid()) == "" {
-		return nil, fmt.Errorf("isolation \"docker\" can be had on Linux only, and this is %s: what a killed process leaves would not be found", runtime.GOOS)
+		return nil, fmt.Errorf("isolation \"docker\" can be had on Linux and macOS, and this is %s: what a killed process leaves would not be found",
+			runtime.GOOS)
 	}
 	client, err := docker.Open(ctx)
 	if err != nil {
@@ -91,14 +93,14 @@ func isLeft(labels map[string]string) bool {
 	return labels[labelRollout] != "" && labels[labelMachine] == machine() && isGone(labels[labelOwner])
 }
 
-// machine is the id of this machine, which it keeps when it starts anew; empty if it has none.
+// machine is the id of this machine, which it keeps when it starts anew. Who may see labels need not
+// know more of it.
 func machine() string {
-	id, err := os.ReadFile("/etc/machine-id")
-	if len(strings.TrimSpace(string(id))) == 0 || err != nil {
-		name, _ := os.Hostname()
-		return "host-" + short(name)
+	if id := machineID(); id != "" {
+		return short(id)
 	}
-	return short(strings.TrimSpace(string(id))) // who may see labels need not know the id
+	name, _ := os.Hostname()
+	return "host-" + short(name)
 }
 
 // RemoteSpec says what a container of a daemon is made of.
@@ -108,7 +110,7 @@ type RemoteSpec struct {
 	// Image is the digest of an image of the daemon.
 	Image, Workdir string
 	Limits         Limits
-	// Executable is the evalrun program.
+	// Executable is the evalrun program, beside which its program for containers is.
 	Executable string
 	// From is the folder in which Keep has left what an earlier container of the image had changed;
 	// empty if the container begins with the image alone.
@@ -127,7 +129,7 @@ type Remote struct {
 	id      string // empty while there is none
 	network string
 	places  []sandbox.Bind
-	// equipped says that evalrun's own program is in the container.
+	// equipped says that evalrun's program is in the container.
 	equipped bool
 	bridge   *bridge // nil while there is none
 }
@@ -230,8 +232,8 @@ func (r *Remote) Enter(cfg *sandbox.Config) (sandbox.RemoteProgram, error) {
 		return sandbox.RemoteProgram{}, errors.Join(err, r.closeBridge())
 	}
 	return sandbox.RemoteProgram{Command: []string{r.spec.Executable, execCommand, r.daemon.Host(), r.id},
-		Connect: []string{sandbox.InsideExecutable, insideCommand, insideConnect},
-		Await:   []string{sandbox.InsideExecutable, insideCommand, insideAwait}}, nil
+		Connect: []string{sandbox.InsideExecutable, inside.Connect},
+		Await:   []string{sandbox.InsideExecutable, inside.Await}}, nil
 }
 
 func (r *Remote) enter(ctx context.Context, cfg *sandbox.Config) error {
@@ -281,29 +283,27 @@ func (r *Remote) enter(ctx context.Context, cfg *sandbox.Config) error {
 	return err
 }
 
-// equip puts evalrun's own program into the container, which opens ways to this machine there.
+// equip puts evalrun's program for containers into the container, where it opens ways to this machine.
 func (r *Remote) equip(ctx context.Context) error {
 	if r.equipped {
 		return nil
 	}
-	if err := r.daemon.CanEquip(); err != nil {
+	program, err := ownPrograms.find(r.spec.Executable, r.daemon.Platform)
+	if err != nil {
 		return fault.New(fault.NotRunnable, err.Error())
 	}
-	if err := r.put(ctx, r.spec.Executable, sandbox.InsideExecutable, docker.Root); err != nil {
+	if err := r.put(ctx, program, sandbox.InsideExecutable, docker.Root); err != nil {
 		return err
 	}
 	r.equipped = true
 	return nil
 }
 
-// CanEquip returns why evalrun's own program cannot run in the daemon's containers, so that agents
-// which need a way to this machine cannot run there either.
-func (d *Daemon) CanEquip() error {
-	if own := "linux/" + runtime.GOARCH; own != d.Platform {
-		return fmt.Errorf("the Docker daemon's containers are %s and this evalrun is %s, and it puts itself into the containers of agents: use a daemon of %s, or evalrun for %s",
-			d.Platform, own, own, d.Platform)
-	}
-	return nil
+// CanEquip returns why the daemon's containers cannot have evalrun's program, so that agents which
+// need a way to this machine cannot run there. executable is evalrun; empty for this process.
+func (d *Daemon) CanEquip(executable string) error {
+	_, err := ownPrograms.find(executable, d.Platform)
+	return err
 }
 
 // ownerOf finds the numbers of the user of the processes, who gets cfg.Own. The daemon knows the
@@ -313,7 +313,7 @@ func (r *Remote) ownerOf(ctx context.Context, cfg *sandbox.Config) (docker.Owner
 		return docker.Root, nil
 	}
 	var said, failed beginning
-	status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: []string{sandbox.InsideExecutable, insideCommand, insideOwner},
+	status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: []string{sandbox.InsideExecutable, inside.Owner},
 		User: cfg.User, WorkingDir: "/"}, docker.Streams{Out: &said, Err: &failed})
 	var o docker.Owner
 	if err == nil && status == 0 {
@@ -373,7 +373,7 @@ func (r *Remote) clear(ctx context.Context) error {
 
 // Put copies a file or a folder of this machine to a path of the container, to what is there. No
 // process may run in it.
-func (r *Remote) Put(source, inside string, public bool) error {
+func (r *Remote) Put(source, at string, public bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ctx, cancel := withinTime()
@@ -381,15 +381,15 @@ func (r *Remote) Put(source, inside string, public bool) error {
 	if err := r.create(ctx, r.daemon.network(public)); err != nil {
 		return err
 	}
-	return r.put(ctx, source, inside, docker.Root)
+	return r.put(ctx, source, at, docker.Root)
 }
 
-func (r *Remote) put(ctx context.Context, source, inside string, owner docker.Owner) error {
+func (r *Remote) put(ctx context.Context, source, at string, owner docker.Owner) error {
 	in, out := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
 		a := tar.NewWriter(out)
-		err := errors.Join(docker.AddTree(a, source, strings.TrimPrefix(path.Clean(inside), "/"), owner), a.Close())
+		err := errors.Join(docker.AddTree(a, source, strings.TrimPrefix(path.Clean(at), "/"), owner), a.Close())
 		out.CloseWithError(err)
 		written <- err
 	}()
@@ -399,7 +399,7 @@ func (r *Remote) put(ctx context.Context, source, inside string, owner docker.Ow
 		err = failed
 	}
 	if err != nil {
-		return fmt.Errorf("put %s into the container: %w", inside, err)
+		return fmt.Errorf("put %s into the container: %w", at, err)
 	}
 	return nil
 }
@@ -409,7 +409,7 @@ const maxOut = 8 << 30
 
 // Get copies a file or a folder of the container to a path of this machine, in place of what is
 // there. It is no error if the container has no such path: nothing is there then.
-func (r *Remote) Get(inside, to string) error {
+func (r *Remote) Get(at, to string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := os.RemoveAll(to); err != nil || r.id == "" && r.spec.From == "" {
@@ -420,11 +420,11 @@ func (r *Remote) Get(inside, to string) error {
 	if err := r.create(ctx, r.daemon.network(r.spec.Public)); err != nil {
 		return err
 	}
-	return r.get(ctx, inside, to)
+	return r.get(ctx, at, to)
 }
 
-func (r *Remote) get(ctx context.Context, inside, to string) error {
-	if path.Clean(inside) == "/" {
+func (r *Remote) get(ctx context.Context, at, to string) error {
+	if path.Clean(at) == "/" {
 		return fault.New(fault.DiskLimit, "the whole root of a container is not taken out; name the folders that are needed")
 	}
 	between := to + ".part"
@@ -432,7 +432,7 @@ func (r *Remote) get(ctx context.Context, inside, to string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(between) }() // it is removed again before the next use
-	archive, err := r.daemon.Get(ctx, r.id, inside)
+	archive, err := r.daemon.Get(ctx, r.id, at)
 	if docker.IsMissing(err) {
 		return nil
 	}
@@ -444,9 +444,9 @@ func (r *Remote) get(ctx context.Context, inside, to string) error {
 	}
 	switch {
 	case errors.Is(err, docker.ErrTooLarge):
-		return fault.Newf(fault.DiskLimit, "%s of the container is larger than %d MB, and is not taken out", inside, maxOut>>20)
+		return fault.Newf(fault.DiskLimit, "%s of the container is larger than %d MB, and is not taken out", at, maxOut>>20)
 	case err != nil:
-		return fmt.Errorf("take %s out of the container: %w", inside, err)
+		return fmt.Errorf("take %s out of the container: %w", at, err)
 	}
 	return nil
 }
@@ -513,12 +513,7 @@ const execFailed = 125
 // ExecMain must be called first in main of a program that is given as [RemoteSpec].Executable. If
 // this process was started for a command in a container of a daemon, ExecMain runs it there and does
 // not return.
-//
-// The same holds for evalrun's own program in a container; see [Remote.Enter].
 func ExecMain() {
-	if len(os.Args) > 2 && os.Args[1] == insideCommand {
-		insideMain(os.Args[2], os.Args[3:])
-	}
 	if len(os.Args) != 4 || os.Args[1] != execCommand {
 		return
 	}
@@ -549,7 +544,7 @@ func execIn(host, id string, c sandbox.RemoteCommand) (int, error) {
 		<-terminated
 		ask := docker.Exec{Cmd: []string{"/bin/sh", "-c", "kill -TERM -1"}, User: "0:0", WorkingDir: "/"}
 		if c.Scope != "" {
-			ask.Cmd = []string{sandbox.InsideExecutable, insideCommand, insideEnd, c.Scope}
+			ask.Cmd = []string{sandbox.InsideExecutable, inside.End, c.Scope}
 		}
 		_, _ = d.Run(ctx, id, ask, docker.Streams{Out: io.Discard, Err: io.Discard}) // SIGKILL follows
 	}()

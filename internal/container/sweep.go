@@ -1,7 +1,6 @@
 package container
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -38,25 +37,11 @@ func short(rollout string) string {
 // later. It is made of boot, PID namespace, id and start time. It is empty if there is no such
 // process.
 func owner(pid int) string {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "" // not Linux
-	}
-	space, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
+	boot, space, start := bootID(), pidSpace(), startOf(pid)
+	if boot == "" || space == "" || start == "" {
 		return ""
 	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return ""
-	}
-	// After the program's name, which may hold anything, the fields count from 3; 22 is the start.
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 20 || string(fields[0]) == "Z" {
-		return ""
-	}
-	return fmt.Sprintf("%s:%s:%d:%s", bytes.TrimSpace(boot),
-		strings.Trim(strings.TrimPrefix(space, "pid:"), "[]"), pid, fields[19])
+	return fmt.Sprintf("%s:%s:%d:%s", boot, space, pid, start)
 }
 
 // isGone reports whether the process that made something is dead. For another PID namespace nobody

@@ -36,8 +36,8 @@ const (
 
 // Client is a connection to a daemon. Its methods can be called concurrently.
 type Client struct {
-	// Platform is that of the daemon's containers, such as linux/amd64.
-	Platform string
+	// Platform is that of the daemon's containers, such as linux/amd64, and Version the daemon's own.
+	Platform, Version string
 
 	host    string // as in DOCKER_HOST
 	network string
@@ -87,7 +87,7 @@ func OpenHost(ctx context.Context, host string) (*Client, error) {
 		return nil, fmt.Errorf("the Docker daemon at %s runs containers of %s, and tasks need those of Linux", host, is.Os)
 	}
 	c.version = "/v1." + strconv.Itoa(min(newest, newestAPI))
-	c.Platform = is.Os + "/" + is.Arch
+	c.Platform, c.Version = is.Os+"/"+is.Arch, is.Version
 	return c, nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/container"
+	"github.com/evalrun/evalrun/internal/docker"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
@@ -35,7 +36,9 @@ func (o Options) checks() []check {
 			means: "tasks do not run in their images, but beside what this machine has",
 			mend:  mendBwrap()},
 		{name: "podman", look: engine("podman"), means: "tasks run neither with --isolation podman nor with services of a compose file", mend: install("podman")},
-		{name: "docker", look: engine("docker"), means: "only root builds images of tasks", mend: install("docker.io")},
+		{name: "docker", look: daemon, means: "tasks do not run in containers of a Docker daemon", mend: mendDocker()},
+		{name: "isolation", look: func(ctx context.Context) (string, error) { return o.Isolation(ctx) },
+			means: "tasks do not run in their images", mend: "one of the three above"},
 		{name: "podman-compose", look: compose,
 			means: "tasks that bring services in a compose file are not run", mend: install("podman-compose")},
 		{name: "image builder", look: builder,
@@ -80,6 +83,19 @@ func engine(name string) func(context.Context) (string, error) {
 		}
 		return version(name)(ctx)
 	}
+}
+
+// daemon asks the Docker daemon, and whether its containers can have evalrun's program.
+func daemon(ctx context.Context) (string, error) {
+	c, err := docker.Open(ctx)
+	if err != nil {
+		return "", err
+	}
+	found := fmt.Sprintf("Docker %s with containers of %s, at %s", c.Version, c.Platform, c.Host())
+	if err := (&container.Daemon{Client: c}).CanEquip(""); err != nil {
+		return "", fmt.Errorf("%s, for oracle and nop alone: %w", found, err)
+	}
+	return found, nil
 }
 
 func compose(ctx context.Context) (string, error) {
@@ -142,6 +158,13 @@ func install(name string) string {
 		return "brew install " + strings.TrimSuffix(name, ".io")
 	}
 	return "apt-get install " + name + " (or dnf, apk, pacman)"
+}
+
+func mendDocker() string {
+	if runtime.GOOS == "darwin" {
+		return "start Docker Desktop, Colima or OrbStack, or name a daemon with DOCKER_HOST"
+	}
+	return install("docker.io") + "; or name a daemon with DOCKER_HOST"
 }
 
 func mendBwrap() string {

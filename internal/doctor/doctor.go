@@ -50,6 +50,8 @@ type Options struct {
 	Store string
 	// Open opens that store, and says what it holds.
 	Open func() (found string, err error)
+	// Isolation says in what tasks with images run here if nobody chooses, and why.
+	Isolation func(context.Context) (found string, err error)
 	// Built is the time of this program's commit, as RFC 3339 has it; empty if it is not known.
 	Built string
 }

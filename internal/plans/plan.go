@@ -126,6 +126,8 @@ const MCPDirect = "direct"
 type Environment struct {
 	// Isolation is one of the values of package sandbox.
 	Isolation string `json:"isolation,omitempty"`
+	// IsolationReason says why it is that, if nobody has chosen it and it is not the usual one.
+	IsolationReason string `json:"isolationReason,omitempty"`
 	// KeepImages says that the images of the run are needed for as long as the run is in the store.
 	KeepImages bool `json:"keepImages,omitempty"`
 	// MCP is MCPDirect for agents that get their MCP servers as they are declared; otherwise these

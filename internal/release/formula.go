@@ -27,6 +27,7 @@ func (r *release) formula(sums map[target]string) []byte {
     bash_completion.install "completions/evalrun.bash" => "evalrun"
     zsh_completion.install "completions/_evalrun"
     fish_completion.install "completions/evalrun.fish"
+    pkgshare.install Dir["inside/*"]
   end
 
   test do
@@ -54,6 +55,8 @@ contents:
   - {src: %[8]s/man/*.1, dst: /usr/share/man/man1/, file_info: {mode: 0644, mtime: %[6]s}}
   - {src: %[8]s/completions/evalrun.bash, dst: /usr/share/bash-completion/completions/evalrun, file_info: {mode: 0644, mtime: %[6]s}}
   - {src: %[8]s/completions/_evalrun, dst: /usr/share/zsh/site-functions/_evalrun, file_info: {mode: 0644, mtime: %[6]s}}
+  - {dst: /usr/share/evalrun, type: dir, file_info: {mode: 0755, mtime: %[6]s}}
+  - {src: %[8]s/inside/*, dst: /usr/share/evalrun/, file_info: {mode: 0755, mtime: %[6]s}}
   - {src: %[8]s/completions/evalrun.fish, dst: /usr/share/fish/vendor_completions.d/evalrun.fish, file_info: {mode: 0644, mtime: %[6]s}}
 rpm:
   buildhost: reproducible

@@ -56,14 +56,14 @@ func (b *blobs) addJSON(mediaType string, value any) (descriptor, error) {
 
 // image is an OCI archive with the programs for Linux. It has no shell and no C library; /data, its
 // user's, is where the store is.
-func (r *release) image(targets []target) ([]byte, error) {
+func (r *release) image(targets []target, share []file) ([]byte, error) {
 	all := &blobs{files: []file{{"blobs/", 0o755, nil}, {"blobs/sha256/", 0o755, nil}}}
 	platforms := index{SchemaVersion: 2, MediaType: mediaIndex}
 	for _, t := range targets {
 		if t.os != "linux" {
 			continue
 		}
-		manifest, err := r.imageFor(t, all)
+		manifest, err := r.imageFor(t, all, share)
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +87,7 @@ func (r *release) image(targets []target) ([]byte, error) {
 }
 
 // imageFor adds the image for one system, and returns its manifest.
-func (r *release) imageFor(t target, all *blobs) (descriptor, error) {
+func (r *release) imageFor(t target, all *blobs, share []file) (descriptor, error) {
 	program, err := os.ReadFile(filepath.Join(r.dist, t.String()))
 	if err != nil {
 		return descriptor{}, err
@@ -103,6 +103,7 @@ func (r *release) imageFor(t target, all *blobs) (descriptor, error) {
 		{"usr/bin/", 0o755, nil},
 		{"usr/bin/evalrun", 0o755, program},
 	}
+	files = append(files, inside(share, "usr/share/evalrun")...)
 	var layer bytes.Buffer
 	if err := writeTar(&layer, files, r.date); err != nil {
 		return descriptor{}, err

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Installs evalrun, a single program: sh install.sh [FROM [FOLDER]]
+# Installs evalrun: sh install.sh [FROM [FOLDER]]
 #
 # FROM is a folder, or a URL, with the files of a release; without it, the newest release. The program
-# goes into FOLDER, by default ~/.local/bin. Nothing else is written: to remove it, remove that file.
+# goes into FOLDER, by default ~/.local/bin, with the programs that it puts into containers. Nothing else
+# is written: to remove it, remove FOLDER/evalrun and FOLDER/evalrun-inside_*.
 # The archive must have the sum that SHA256SUMS of the same place says.
 set -eu
 from=${1:-https://github.com/evalrun/evalrun/releases/latest/download}
@@ -41,7 +42,7 @@ grep " $name.tar.gz\$" "$tmp/SHA256SUMS" >"$tmp/sum" || fail "SHA256SUMS of $fro
 	cd "$tmp"
 	if command -v sha256sum >/dev/null; then sha256sum -c sum; else shasum -a 256 -c sum; fi
 ) >/dev/null 2>&1 || fail "$name.tar.gz of $from is not what SHA256SUMS says: it was cut or changed; nothing was installed"
-tar -xzf "$tmp/$name.tar.gz" -C "$tmp" "$name/evalrun" || fail "$name.tar.gz cannot be unpacked"
+tar -xzf "$tmp/$name.tar.gz" -C "$tmp" "$name" || fail "$name.tar.gz cannot be unpacked"
 mkdir -p "$to" 2>/dev/null && cp "$tmp/$name/evalrun" "$to/.evalrun.new" 2>/dev/null ||
 	fail "$to cannot be written: give another folder: sh install.sh \"$from\" FOLDER"
 chmod 755 "$to/.evalrun.new"
@@ -49,6 +50,9 @@ version=$("$to/.evalrun.new" version) || {
 	rm -f "$to/.evalrun.new"
 	fail "the program does not run here ($os, $arch)"
 }
+for program in "$tmp/$name/inside"/*; do
+	[ ! -f "$program" ] || { cp "$program" "$to/.evalrun.inside" && mv "$to/.evalrun.inside" "$to/${program##*/}"; }
+done
 mv "$to/.evalrun.new" "$to/evalrun"
 echo "$(echo "$version" | head -n 1) is in $to/evalrun"
 first=$(command -v evalrun || true)

@@ -37,7 +37,7 @@ func main() {
 	flag.StringVar(&r.version, "version", "", "the version, as git describe has it")
 	flag.StringVar(&r.commit, "commit", "", "the commit that was built")
 	date := flag.String("date", "", "the time of the commit, as RFC 3339 has it")
-	flag.StringVar(&r.share, "share", "", "the folder with completions/ and man/")
+	flag.StringVar(&r.share, "share", "", "the folder with completions/, man/ and inside/")
 	flag.StringVar(&r.python, "python", "", "the folder with the Python package that a wheel carries, too")
 	flag.Parse()
 	var err error
@@ -120,11 +120,11 @@ func (r *release) packages() error {
 			return err
 		}
 		sums[t] = sum(archive)
-		wheel, err := r.wheel(t, program)
+		wheel, err := r.wheel(t, program, share)
 		if err != nil {
 			return err
 		}
-		npm, err := r.npmProgram(t, program)
+		npm, err := r.npmProgram(t, program, share)
 		if err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (r *release) packages() error {
 	if err != nil {
 		return err
 	}
-	image, err := r.image(targets)
+	image, err := r.image(targets, share)
 	if err != nil {
 		return err
 	}
@@ -154,14 +154,29 @@ func (r *release) write(name string, data []byte) error {
 	return os.WriteFile(filepath.Join(r.dist, name), data, 0o644)
 }
 
-// shared reads the completions and man pages, which all packages have.
+// inside are those of the files that all packages have that are the programs for containers, in another
+// folder.
+func inside(share []file, folder string) (files []file) {
+	for _, f := range share {
+		if name, ok := strings.CutPrefix(f.name, "inside/"); ok {
+			files = append(files, file{path.Join(folder, name), f.mode, f.data})
+		}
+	}
+	return files
+}
+
+// shared reads the completions, the man pages and the programs for containers, which all packages have.
 func shared(dir string) (files []file, err error) {
 	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
-		files = append(files, file{path.Clean(name), 0o644, data})
+		mode := fs.FileMode(0o644)
+		if strings.HasPrefix(name, "inside/") {
+			mode = 0o755
+		}
+		files = append(files, file{path.Clean(name), mode, data})
 		return err
 	})
 	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })

@@ -33,9 +33,9 @@ type npmPackage struct {
 }
 
 // npmProgram is the package with the program for one system. npm installs it only there.
-func (r *release) npmProgram(t target, program []byte) ([]byte, error) {
+func (r *release) npmProgram(t target, program []byte, share []file) ([]byte, error) {
 	return r.npm(npmPackage{Name: npmName(t), OS: []string{t.os}, CPU: []string{npmCPU[t.arch]}, PreferUnplugged: true},
-		file{"package/bin/evalrun", 0o755, program})
+		append([]file{{"package/bin/evalrun", 0o755, program}}, inside(share, "package/bin")...)...)
 }
 
 // npmLauncher is the package that people install. It depends on the packages of all systems, of which

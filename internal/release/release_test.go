@@ -13,6 +13,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,13 +67,16 @@ func TestPackages(t *testing.T) {
 		} else {
 			files = inArchive(t, unzipped(t, read(t, filepath.Join(first, name))))
 		}
+		if inside := carries(files, "evalrun-inside_linux_arm64"); inside != (name != "evalrun-1.2.3.tgz") {
+			t.Errorf("%s has %v, want the program for containers", name, files)
+		}
 		if files[program] != 0o755 {
 			t.Errorf("%s has %v, want the program as %s", name, files, program)
 		}
 		if name == "evalrun-1.2.3.tgz" && (files["package/evalrun.mjs"] != 0o644 || files["package/evalrun.d.mts"] != 0o644) {
 			t.Errorf("%s has %v, want the module for Node", name, files)
 		}
-		if strings.HasSuffix(name, ".whl") && (files["evalrun/__init__.py"] != 0o644 || len(files) != 6) {
+		if strings.HasSuffix(name, ".whl") && (files["evalrun/__init__.py"] != 0o644 || len(files) != 7) {
 			t.Errorf("%s has %v, want the Python package without what Python has compiled", name, files)
 		}
 	}
@@ -176,16 +180,17 @@ func TestProvenance(t *testing.T) {
 func made(t *testing.T) (dist string) {
 	t.Helper()
 	dist, share, python := t.TempDir(), t.TempDir(), t.TempDir()
-	if err := os.Mkdir(filepath.Join(python, "__pycache__"), 0o755); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(python, "__pycache__"), 0o755), os.Mkdir(filepath.Join(share, "inside"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		filepath.Join(dist, "evalrun_linux_amd64"):          "a program for Linux",
-		filepath.Join(dist, "evalrun_darwin_arm64"):         "a program for macOS",
-		filepath.Join(dist, "evalrun_linux_amd64.cdx.json"): "{}",
-		filepath.Join(share, "evalrun.1"):                   ".TH EVALRUN 1",
-		filepath.Join(python, "__init__.py"):                "",
-		filepath.Join(python, "__pycache__/__init__.pyc"):   "compiled",
+		filepath.Join(dist, "evalrun_linux_amd64"):                "a program for Linux",
+		filepath.Join(dist, "evalrun_darwin_arm64"):               "a program for macOS",
+		filepath.Join(dist, "evalrun_linux_amd64.cdx.json"):       "{}",
+		filepath.Join(share, "evalrun.1"):                         ".TH EVALRUN 1",
+		filepath.Join(share, "inside/evalrun-inside_linux_arm64"): "a program for containers",
+		filepath.Join(python, "__init__.py"):                      "",
+		filepath.Join(python, "__pycache__/__init__.pyc"):         "compiled",
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
@@ -199,6 +204,16 @@ func made(t *testing.T) (dist string) {
 		t.Fatal(err)
 	}
 	return dist
+}
+
+// carries reports whether a program is among files.
+func carries(files map[string]fs.FileMode, program string) bool {
+	for name, mode := range files {
+		if path.Base(name) == program && mode == 0o755 {
+			return true
+		}
+	}
+	return false
 }
 
 func read(t *testing.T, name string) []byte {

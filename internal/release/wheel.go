@@ -26,12 +26,12 @@ func (r *release) wheelName(t target) string {
 
 // wheel is a Python wheel (the binary distribution format of PEP 427) that installs the program as a
 // script, and the Python package, if there is one.
-func (r *release) wheel(t target, program []byte) ([]byte, error) {
+func (r *release) wheel(t target, program []byte, share []file) ([]byte, error) {
 	if wheelTags[t] == nil {
 		return nil, fmt.Errorf("there is no wheel tag for %s", t)
 	}
 	name := "evalrun-" + r.pep440()
-	files := []file{{name + ".data/scripts/evalrun", 0o755, program}}
+	files := append([]file{{name + ".data/scripts/evalrun", 0o755, program}}, inside(share, name+".data/data/share/evalrun")...)
 	if r.python != "" {
 		modules, err := shared(r.python)
 		if err != nil {

@@ -186,6 +186,9 @@ func (o Options) head(run store.Run) schemas.Head {
 		Status: StatusOf(run.Counts),
 	}
 	h.FailFast = o.Plan.FailFast
+	if o.Plan.IsolationReason != "" {
+		h.Isolation, h.IsolationReason = o.Plan.Isolation, o.Redact.String(o.Plan.IsolationReason)
+	}
 	if o.Plan.Overrides != (tasks.Overrides{}) {
 		overrides := schemas.TaskOverrides(o.Plan.Overrides)
 		h.TaskOverrides = &overrides

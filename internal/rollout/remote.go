@@ -16,7 +16,7 @@ var errRemoteGone = fault.New(fault.Workspace,
 	"what the agent has left was in a container of a Docker daemon, and was not kept when that was removed; run the rollout again")
 
 // keepRemote keeps what was changed in the rollout's container, as a file in the folder for changes of
-// an image. A daemon whose containers evalrun's program cannot enter keeps nothing beyond this process.
+// an image. Where evalrun has no program for the daemon's containers, nothing is kept beyond this process.
 func (h *held) keepRemote() error {
 	if h.remote == nil {
 		return nil
@@ -25,7 +25,7 @@ func (h *held) keepRemote() error {
 	if err != nil {
 		return err
 	}
-	if daemon.CanEquip() != nil {
+	if daemon.CanEquip(h.host.Executable) != nil {
 		return nil
 	}
 	return h.remote.Keep(h.layout().Dir(workspace.FolderUpper))

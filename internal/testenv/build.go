@@ -15,6 +15,7 @@ import (
 // The programs of this module that tests start.
 const (
 	Evalrun     = "github.com/evalrun/evalrun/cmd/evalrun"
+	Inside      = "github.com/evalrun/evalrun/cmd/evalrun-inside"
 	ACPAgent    = "github.com/evalrun/evalrun/fixtures/acp-agent"
 	JobsServer  = "github.com/evalrun/evalrun/fixtures/mcp/jobs"
 	TasksServer = "github.com/evalrun/evalrun/fixtures/mcp/tasks"

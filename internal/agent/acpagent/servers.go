@@ -36,14 +36,6 @@ func newServers(seg agent.Segment, info *record.Info) *servers {
 // gatewayPort is the gateway's port on the loopback of a sandbox without network.
 const gatewayPort = 18435
 
-// BridgeCommand is the hidden command that connects stdin and stdout with an endpoint of the
-// gateway, for agents that know no HTTP. It finds the endpoint and the token in the variables.
-const (
-	BridgeCommand  = "mcp-bridge"
-	BridgeURLVar   = "EVALRUN_MCP_URL"
-	BridgeTokenVar = "EVALRUN_MCP_TOKEN"
-)
-
 // open puts the servers behind the gateway.
 func (s *servers) open(g *gateway.Gateway, seg agent.Segment, clock *toolserver.Clock, o gateway.AccessOptions) (err error) {
 	if s.behind, err = toolserver.Open(g, seg, clock, o); err != nil {
@@ -79,8 +71,8 @@ func (s *servers) declare(caps acp.Capabilities) []acp.MCPServer {
 			p.Transport, p.URL, p.Headers = acp.TransportHTTP, base,
 				[]acp.KeyValue{{Name: "Authorization", Value: "Bearer " + s.access.Token()}}
 		} else {
-			p.Transport, p.Command, p.Args = acp.TransportStdio, s.executable(), []string{BridgeCommand}
-			p.Env = []acp.KeyValue{{Name: BridgeURLVar, Value: base}, {Name: BridgeTokenVar, Value: s.access.Token()}}
+			p.Transport, p.Command, p.Args = acp.TransportStdio, s.executable(), []string{gateway.BridgeCommand}
+			p.Env = []acp.KeyValue{{Name: gateway.BridgeURLVar, Value: base}, {Name: gateway.BridgeTokenVar, Value: s.access.Token()}}
 		}
 		out = append(out, p)
 	}

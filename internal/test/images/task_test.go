@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 var programs, _ = os.MkdirTemp("", "evalrun-images")
 
-var build = sync.OnceValue(func() error { return testenv.Build(programs, testenv.Evalrun, testenv.ACPAgent) })
+var build = sync.OnceValue(func() error { return testenv.Build(programs, testenv.Evalrun, testenv.Inside, testenv.ACPAgent) })
 
 // way is how tasks are run in their images.
 type way string

@@ -1,67 +1,94 @@
-package container
+// Package inside is the program that evalrun puts into a container of a daemon: it leads connections to
+// evalrun, packs what has changed, and ends processes. It is built for the container's architecture,
+// with few imports, and knows nothing of this machine. The words are what package container and the
+// program have in common.
+package inside
 
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// insideCommand is the hidden command of evalrun's own program in a container. Its first argument is
-// one of the following words.
-const insideCommand = "container-inside"
-
+// The words of the program: the first of its arguments.
 const (
-	insideBridge  = "bridge"  // PORT...: the other end of a bridge, on stdin and stdout
-	insideConnect = "connect" // PORT: connects stdin and stdout with a port
-	insideAwait   = "await"   // ADDRESS: waits until it accepts a connection
-	insideOwner   = "owner"   // prints the numbers of its user and group
-	insideEnd     = "end"     // SCOPE: ends the processes of a scope
-	insidePack    = "pack"    // writes an archive of what stdin says
-	insideRemove  = "remove"  // removes what stdin says
+	Bridge  = "bridge"  // PORT...: the other end of a bridge, on stdin and stdout
+	Connect = "connect" // PORT: connects stdin and stdout with a port
+	Await   = "await"   // ADDRESS: waits until it accepts a connection
+	Owner   = "owner"   // prints the numbers of its user and group
+	End     = "end"     // SCOPE: ends the processes of a scope
+	Pack    = "pack"    // writes an archive of what stdin says, which is a Packing
+	Remove  = "remove"  // removes the paths of stdin, a list
 )
 
-// insideMain does not return.
-func insideMain(what string, args []string) {
-	var err error
-	switch {
-	case what == insideOwner:
-		_, err = fmt.Println(os.Getuid(), os.Getgid())
-	case what == insidePack:
-		err = packInside(os.Stdin, os.Stdout)
-	case what == insideRemove:
-		err = removeInside(os.Stdin)
-	case what == insideBridge:
-		err = listenInside(args, os.Stdin, os.Stdout)
-	case what == insideConnect && len(args) == 1:
-		err = connectInside(args[0])
-	case what == insideAwait && len(args) == 1:
-		err = awaitInside(args[0])
-	case what == insideEnd && len(args) == 1:
-		endInside(args[0])
-	default:
-		err = errors.New("this is for evalrun's own use")
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "evalrun:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+// ReadyPath is the path of the request by which a bridge says that it listens.
+const ReadyPath = "/ready"
+
+// Packing says what is packed in a container.
+type Packing struct {
+	Paths []string // without what is below them
+	Trees []string // with what is below them, unless it is among Not or below
+	Not   []string
 }
 
-// listenInside listens to ports of the loopback, and makes a request of every connection, until its
+// Main does what the arguments of the program say, and returns its exit status.
+func Main(args []string) int {
+	if err := run(args); err != nil {
+		fmt.Fprintln(os.Stderr, "evalrun:", err)
+		return 1
+	}
+	return 0
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		args = []string{""}
+	}
+	what, args := args[0], args[1:]
+	switch {
+	case what == Owner:
+		_, err := fmt.Println(os.Getuid(), os.Getgid())
+		return err
+	case what == Pack:
+		return pack(os.Stdin, os.Stdout)
+	case what == Remove:
+		return remove(os.Stdin)
+	case what == Bridge:
+		return Listen(args, os.Stdin, os.Stdout)
+	case what == Connect && len(args) == 1:
+		return connect(args[0])
+	case what == Await && len(args) == 1:
+		return await(args[0])
+	case what == End && len(args) == 1:
+		end(args[0])
+		return nil
+	case what == gateway.BridgeCommand && len(args) == 0:
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a client that has gone is a write error
+		return gateway.BridgeMain(context.Background(), os.Stdin, os.Stdout)
+	}
+	return errors.New("evalrun puts this program into the containers of its rollouts, and starts it there")
+}
+
+// Listen listens to ports of the loopback, and makes a request of every connection, until its
 // input ends.
-func listenInside(ports []string, in io.Reader, out io.Writer) error {
+func Listen(ports []string, in io.Reader, out io.Writer) error {
 	var listeners []net.Listener
 	for _, port := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:"+port)
@@ -88,7 +115,7 @@ func listenInside(ports []string, in io.Reader, out io.Writer) error {
 			}
 		}}
 	transport.Protocols.SetUnencryptedHTTP2(true)
-	answer, err := ask(transport, readyPath, http.NoBody)
+	answer, err := ask(transport, ReadyPath, http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -137,8 +164,8 @@ type upload struct{ c *net.TCPConn }
 func (u upload) Read(p []byte) (int, error) { return u.c.Read(p) }
 func (u upload) Close() error               { return u.c.CloseRead() }
 
-// connectInside connects stdin and stdout with a port.
-func connectInside(port string) error {
+// connect connects stdin and stdout with a port.
+func connect(port string) error {
 	c, err := net.Dial("tcp", "127.0.0.1:"+port)
 	if err != nil {
 		if c, err = net.Dial("tcp", "[::1]:"+port); err != nil {
@@ -156,8 +183,8 @@ func connectInside(port string) error {
 // longestWait bounds the time of a program that waits for an address, and that nobody ends.
 const longestWait = time.Hour
 
-// awaitInside waits until an address accepts a connection.
-func awaitInside(address string) error {
+// await waits until an address accepts a connection.
+func await(address string) error {
 	until := time.Now().Add(longestWait)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		c, err := net.Dial("tcp", address)
@@ -171,8 +198,8 @@ func awaitInside(address string) error {
 	}
 }
 
-// endInside asks the processes of a scope to end, and ends them after the grace.
-func endInside(scope string) {
+// end asks the processes of a scope to end, and ends them after the grace.
+func end(scope string) {
 	for _, pid := range inScope(scope) {
 		_ = syscall.Kill(pid, syscall.SIGTERM) // it may have ended meanwhile
 	}
@@ -200,4 +227,21 @@ func inScope(scope string) (pids []int) {
 		}
 	}
 	return pids
+}
+
+// remove removes the paths of a list.
+func remove(list io.Reader) error {
+	var paths []string
+	err := json.NewDecoder(list).Decode(&paths)
+	for _, p := range paths {
+		if p = path.Clean("/" + p); p != "/" {
+			err = errors.Join(err, os.RemoveAll(p))
+		}
+	}
+	return err
+}
+
+// IsBelow reports whether a path is one of some, or lies below one.
+func IsBelow(p string, of []string) bool {
+	return slices.ContainsFunc(of, func(one string) bool { return p == one || strings.HasPrefix(p, one+"/") })
 }

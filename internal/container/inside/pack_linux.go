@@ -1,4 +1,4 @@
-package container
+package inside
 
 import (
 	"archive/tar"
@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packInside writes an archive of paths of the container, whose names are relative to its root, with
+// pack writes an archive of paths of the container, whose names are relative to its root, with
 // owners, modes, times, further names of files and extended attributes. Sockets are left out.
-func packInside(what io.Reader, out io.Writer) error {
-	var p packing
+func pack(what io.Reader, out io.Writer) error {
+	var p Packing
 	if err := json.NewDecoder(what).Decode(&p); err != nil {
 		return err
 	}
@@ -38,9 +38,9 @@ func packInside(what io.Reader, out io.Writer) error {
 				return nil
 			case err != nil:
 				return err
-			case isBelow(one, p.Not) && e.IsDir():
+			case IsBelow(one, p.Not) && e.IsDir():
 				return fs.SkipDir
-			case isBelow(one, p.Not):
+			case IsBelow(one, p.Not):
 				return nil
 			}
 			return a.add(one)
