@@ -88,6 +88,8 @@ type Created struct {
 	New bool
 	// Rollouts is the number of planned rollouts.
 	Rollouts int
+	// Notes are messages for the user about files that the plan does not have.
+	Notes []string
 }
 
 // Create plans a run of an eval set and stores the plan. An eval set makes one run; load it again
@@ -121,6 +123,10 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 		return Created{}, err
 	}
 	plan.Job, plan.Priority = jobOf(o.Job, req.Set), o.Priority
+	notes, err := s.keepFolder(ctx, &plan, req)
+	if err != nil {
+		return Created{}, err
+	}
 	created, err := s.st.CreateRun(ctx, plan)
 	if err != nil {
 		return Created{}, err
@@ -132,7 +138,7 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 	}
 	s.Wake(plan.RunID)
 	return Created{RunID: plan.RunID, EvaluationSetName: plan.EvaluationSetName, New: created,
-		Rollouts: len(plan.Rollouts)}, nil
+		Rollouts: len(plan.Rollouts), Notes: notes}, nil
 }
 
 // jobOf fills in what a job leaves open from the eval set.

@@ -69,7 +69,9 @@ func (l *letters) parcel(ctx context.Context, n store.Notification) (p notify.Pa
 		if err != nil {
 			return p, err
 		}
-		p.Dir, _ = plan.FindBaseDir(l.s.Dir(), dir)
+		if p.Dir, _, err = plan.OpenBaseDir(ctx, l.s.st, n.RunID, dir); err != nil {
+			return p, err
+		}
 	} else {
 		p.Target, found = l.o.Notifications.Targets.Find(n.Target)
 		p.Dir = l.o.Notifications.Dir

@@ -60,7 +60,9 @@ func (s *Store) newRescoring(ctx context.Context, p planned, o ScoreOptions) (*r
 	if r.earlier, err = p.plan.ReadRescorings(stored); err != nil {
 		return nil, err
 	}
-	r.dir, _ = p.plan.FindBaseDir(p.st.Dir(), work)
+	if r.dir, _, err = p.plan.OpenBaseDir(ctx, p.st, p.runID, work); err != nil {
+		return nil, err
+	}
 	judges := p.plan.Judges
 	r.with = plans.Rescoring{Version: s.opts.Version, Evaluators: p.plan.Set.Evaluators, PlanDigest: p.plan.Digest,
 		Failed: o.Failed, WithoutWorkspaces: o.WithoutWorkspaces}

@@ -189,6 +189,9 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 			}
 			printf(cmd.ErrOrStderr(), "run %s of %s: %s\n", run.RunID, redact.Line(run.EvaluationSetName),
 				counted(run.Rollouts, "rollout"))
+			for _, note := range run.Notes {
+				printf(cmd.ErrOrStderr(), "evalrun: %s\n", redact.Line(note))
+			}
 		default:
 			printf(cmd.ErrOrStderr(), "run %s exists: going on with it, as it was planned\n", run.RunID)
 		}

@@ -165,7 +165,10 @@ func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error)
 			return nil, err
 		}
 	}
-	dir := c.findBaseDir(plan)
+	dir, err := c.openBaseDir(ctx, runID, plan)
+	if err != nil {
+		return nil, err
+	}
 	set := sources.New(plan.Jobs, wait.Env{
 		Resolve: c.o.Resolve, Now: c.o.Now, BaseDir: dir,
 		StoreDir: c.o.Store.Dir(), Executable: c.o.Executable,
@@ -235,12 +238,18 @@ func (c *runCache) listen() (_ *modelproxy.Proxy, _ *gateway.Gateway, err error)
 	return c.models, c.gateway, nil
 }
 
-// findBaseDir finds the eval set's folder again, and logs a warning if it has moved.
-func (c *runCache) findBaseDir(p plans.Plan) string {
-	dir, found := p.FindBaseDir(c.o.Store.Dir(), c.o.WorkDir)
-	if !found {
+// openBaseDir finds the eval set's folder again, or makes it of what the plan keeps of it. It logs a
+// warning if there is none.
+func (c *runCache) openBaseDir(ctx context.Context, runID string, p plans.Plan) (string, error) {
+	dir, found, err := p.OpenBaseDir(context.WithoutCancel(ctx), c.o.Store, runID, c.o.WorkDir)
+	switch {
+	case err != nil:
+		return "", err
+	case !found:
 		c.o.Logger.Warn("the eval set's folder is not where it was; agents start in the store's parent folder",
 			"expected", p.BaseDir, "folder", dir)
+	case dir == files.Of(c.o.Store).Run(runID).Set():
+		c.o.Logger.Info("the eval set's folder is not on this machine; what the plan has of it is used", "folder", dir)
 	}
-	return dir
+	return dir, nil
 }

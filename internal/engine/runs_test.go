@@ -82,8 +82,8 @@ func TestFindBaseDir(t *testing.T) {
 				}
 			})
 			r := New(Options{Store: s, WorkDir: filepath.Join(dir, test.workDir)})
-			if got := r.runs.findBaseDir(plan); got != filepath.Join(dir, test.want) {
-				t.Errorf("got %s, expected %s", got, filepath.Join(dir, test.want))
+			if got, err := r.runs.openBaseDir(t.Context(), "r", plan); err != nil || got != filepath.Join(dir, test.want) {
+				t.Errorf("got %s, %v, expected %s", got, err, filepath.Join(dir, test.want))
 			}
 		})
 	}

@@ -47,6 +47,9 @@ func (r Run) Results() string { return filepath.Join(string(r), "results.json") 
 // Events is the log of the run's events, a line each.
 func (r Run) Events() string { return filepath.Join(string(r), "events.jsonl") }
 
+// Set is the copy of the eval set's folder on a machine that does not have it.
+func (r Run) Set() string { return filepath.Join(string(r), "set") }
+
 // Log is the log of the run that has the name.
 func (r Run) Log(name string) string { return filepath.Join(string(r), name) }
 

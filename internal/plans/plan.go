@@ -4,6 +4,7 @@
 package plans
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,11 +19,13 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/modelagent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/mock"
 	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/setfiles"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/schemas"
@@ -69,6 +72,9 @@ type Plan struct {
 	// resume looks there from its own folder. Slash-separated.
 	BaseDir string `json:"baseDir"`
 	WorkDir string `json:"workDir"`
+	// Folder are files of the eval set's folder, for machines that do not have it; nil if the store
+	// takes none. It does not count when plans are compared.
+	Folder *setfiles.Kept `json:"folder,omitempty"`
 	// Env names the variables that were passed with --env and --env-file.
 	Env []string `json:"env,omitempty"`
 	// KeepWorkspaces keeps the files of the agents' homes and workspaces when the run is final.
@@ -317,18 +323,47 @@ func Read(p store.Plan) (Plan, error) {
 }
 
 // FindBaseDir finds the eval set's folder again. It tries the folder's place relative to the store
-// and then, since the store may have been moved, its place relative to workDir. Otherwise it
-// returns the folder that the store is in, and found is false.
+// and then, since the store may have been moved, its place relative to workDir. A folder that lacks
+// what the run needs is another one. Otherwise it returns the folder that the store is in, and found
+// is false.
 func (p Plan) FindBaseDir(storeDir, workDir string) (dir string, found bool) {
 	for _, dir := range []string{
 		filepath.Join(storeDir, filepath.FromSlash(p.BaseDir)),
 		filepath.Join(workDir, filepath.FromSlash(p.WorkDir)),
 	} {
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() && (p.Folder == nil || p.Folder.IsIn(dir)) {
 			return dir, true
 		}
 	}
 	return filepath.Join(storeDir, ".."), false
+}
+
+// Place is where the files of runs are, and what the plan keeps of an eval set's folder.
+type Place interface {
+	store.Place
+	store.Blocks
+}
+
+// OpenBaseDir is FindBaseDir of a run. If the folder is not on this machine, it is made of what the
+// plan keeps of it.
+func (p Plan) OpenBaseDir(ctx context.Context, st Place, runID, workDir string) (dir string, found bool, err error) {
+	dir, found = p.FindBaseDir(st.Dir(), workDir)
+	if found || p.Folder == nil {
+		return dir, found, nil
+	}
+	dir = files.Of(st).Run(runID).Set()
+	return dir, true, p.Folder.Get(ctx, st, dir)
+}
+
+// KeepFolder adds what is kept of the eval set's folder to a plan that New has made.
+func KeepFolder(p *store.Plan, k *setfiles.Kept, blocks []string) error {
+	plan, err := Read(*p)
+	if err != nil {
+		return err
+	}
+	plan.Folder, p.Blocks = k, blocks
+	p.Data, err = jsonobj.Marshal(plan)
+	return err
 }
 
 // StartDir returns the folder in which the run was started. It is empty if this is not known,

@@ -18,7 +18,9 @@ type Plan struct {
 	// Priority is above that of others if the run goes before them.
 	Priority int
 	// Data is the rest of the plan, a JSON document of the caller's, without the evaluations.
-	Data        json.RawMessage
+	Data json.RawMessage
+	// Blocks are the sums of the blocks that Data needs. They stay for as long as the run.
+	Blocks      []string
 	Evaluations []Evaluation
 	Rollouts    []PlannedRollout
 	// Job, if not nil, is what the run is submitted as.

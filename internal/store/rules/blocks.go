@@ -147,22 +147,28 @@ func (rows keptRows) note(o store.Rollout, k *store.Kept) error {
 	if k == nil {
 		k = &store.Kept{}
 	}
-	missing, err := rows.missing(k.Blocks)
-	if err != nil {
-		return err
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("rollout %s cannot be suspended: %d blocks of its files are not in the store any more, the first is %s",
-			o.ID, len(missing), missing[0])
-	}
 	if err := rows.tx.Exec(`INSERT INTO kept (rollout_id, segment, place, machine, files) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (rollout_id) DO UPDATE SET segment = excluded.segment, place = excluded.place, machine = excluded.machine,
 		files = excluded.files`, o.ID, o.Segment, place, machine, raw(k.Files)); err != nil {
 		return err
 	}
-	if err := rows.tx.Exec("DELETE FROM kept_blocks WHERE rollout_id = ?", o.ID); err != nil || len(k.Blocks) == 0 {
+	if err := rows.tx.Exec("DELETE FROM kept_blocks WHERE rollout_id = ?", o.ID); err != nil {
 		return err
 	}
+	return rows.need(o.ID, k.Blocks)
+}
+
+// need records the blocks that a rollout needs, or the plan of a run, until it is removed. They must be
+// there.
+func (rows keptRows) need(rolloutOrRun string, sums []string) error {
+	missing, err := rows.missing(sums)
+	if err != nil || len(sums) == 0 {
+		return err
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%s cannot go on elsewhere: %d blocks of its files are not in the store any more, the first is %s",
+			rolloutOrRun, len(missing), missing[0])
+	}
 	return rows.tx.Exec("INSERT INTO kept_blocks (rollout_id, sum) SELECT DISTINCT ?1, value FROM json_each(?2)",
-		o.ID, list(k.Blocks))
+		rolloutOrRun, list(sums))
 }

@@ -55,6 +55,7 @@ func (s runs) Remove(ctx context.Context, runID string) error {
 			"DELETE FROM triggers" + rollouts, "DELETE FROM calls" + rollouts, "DELETE FROM results" + rollouts,
 			"DELETE FROM rescored" + rollouts, "DELETE FROM segments" + rollouts,
 			"DELETE FROM kept" + rollouts, "DELETE FROM kept_blocks" + rollouts,
+			"DELETE FROM kept_blocks WHERE rollout_id = ?", // what its plan needs
 			"DELETE FROM rollouts WHERE run_id = ?",
 			"DELETE FROM evaluations WHERE run_id = ?", "DELETE FROM events WHERE run_id = ?",
 			"DELETE FROM rescorings WHERE run_id = ?", "DELETE FROM rescored_evaluations WHERE run_id = ?",
@@ -78,6 +79,9 @@ func (rows rolloutRows) create(p store.Plan) error {
 		return err
 	}
 	if err := rows.tx.Exec("INSERT INTO plans (run_id, data) VALUES (?, ?)", p.RunID, document(p.Data)); err != nil {
+		return err
+	}
+	if err := (keptRows{rows.tx}).need(p.RunID, p.Blocks); err != nil {
 		return err
 	}
 	for i, e := range p.Evaluations {

@@ -29,8 +29,8 @@ var packedTables = []struct{ name, where string }{
 	{"rescored_evaluations", "run_id IN " + chosenRuns},
 	{"judge_batches", "run_id IN " + chosenRuns},
 	{"segments", ofRollouts}, {"calls", ofRollouts}, {"results", ofRollouts}, {"rescored", ofRollouts},
-	{"kept", ofRollouts}, {"kept_blocks", ofRollouts}, {"judge_requests", ofTriggers},
-	{"blocks", "sum IN (SELECT sum FROM main.kept_blocks WHERE " + ofRollouts + ")"},
+	{"kept", ofRollouts}, {"kept_blocks", ofRollouts + " OR rollout_id IN " + chosenRuns}, {"judge_requests", ofTriggers},
+	{"blocks", "sum IN (SELECT sum FROM main.kept_blocks WHERE " + ofRollouts + " OR rollout_id IN " + chosenRuns + ")"},
 	{"deliveries", ofTriggers +
 		" OR disposition = 'parked' AND NOT EXISTS (SELECT 1 FROM main.runs WHERE run_id NOT IN " + chosenRuns + ")"},
 }

@@ -136,6 +136,28 @@ func blockSpecs(s *suite) {
 		w.commit(w.a, c, end)
 	})
 
+	s.spec("the blocks of a plan stay for as long as the run", func(w *world) {
+		plan := store.Plan{RunID: "r", Data: json.RawMessage(`{}`), Blocks: []string{"a", "b", "a"},
+			Evaluations: []store.Evaluation{{ID: "e", Data: json.RawMessage(`{}`)}},
+			Rollouts:    []store.PlannedRollout{{ID: store.RolloutID("r", "e", "agent", 1), Agent: "agent", Epoch: 1}}}
+		w.must(w.a.PutBlocks(w.ctx, []store.Block{block("a"), block("c")}))
+		if created, err := w.a.CreateRun(w.ctx, plan); err == nil || created {
+			w.Fatalf("it was created without its files: %v, %v", created, err)
+		}
+		w.must(w.a.PutBlocks(w.ctx, []store.Block{block("b")}))
+		for range 2 { // the second time it is there
+			_, err := w.a.CreateRun(w.ctx, plan)
+			w.must(err)
+		}
+		w.advance(48 * time.Hour)
+		equal(w, "pruned", prune(w, 0), 1)
+		w.cancel("r")
+		equal(w, "pruned when it is final", prune(w, 0), 0)
+		equal(w, "left", there(w, "a", "b", "c"), []string{"a", "b"})
+		w.must(w.a.Remove(w.ctx, "r"))
+		equal(w, "pruned when it is removed", prune(w, 0), 2)
+	})
+
 	s.spec("what an overtaken holder names is not referred to", func(w *world) {
 		_, rollouts := w.create(1)
 		old := w.claim(w.a)
