@@ -81,7 +81,7 @@ func (rows rolloutRows) create(p store.Plan) error {
 	if err := rows.tx.Exec("INSERT INTO plans (run_id, data) VALUES (?, ?)", p.RunID, document(p.Data)); err != nil {
 		return err
 	}
-	if err := (keptRows{rows.tx}).need(p.RunID, p.Blocks); err != nil {
+	if err := keptRows(rows).need(p.RunID, p.Blocks); err != nil {
 		return err
 	}
 	for i, e := range p.Evaluations {
