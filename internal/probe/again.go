@@ -134,6 +134,10 @@ func (c *Check) addSecondTurn(ctx context.Context, a *process, l lost, after *se
 		return err
 	}
 	c.add(FactNewServer, whether(has("tools/call", after.tool, true)(log)), timeless, "it was asked for %s", methods(log))
+	calls := len(slices.DeleteFunc(slices.Clone(log), func(e fakemcp.Entry) bool { return e.Method != "tools/call" || !e.Answered }))
+	c.add(FactRepeated, whether(calls > 1), timeless, "%d calls in the second turn", calls)
+	asked := a.asks()
+	c.add(FactPermission, whether(len(asked) > 0), timeless, "%s", strings.Join(asked, ", "))
 	if after.declared.Transport == onStdio {
 		return nil // the old server is gone with its process
 	}

@@ -219,6 +219,13 @@ func (t *turn) run(ctx context.Context, sessionID, text string) (err error) {
 	return err
 }
 
+// toldUsage reports whether the agent has said what the turn used, or how full its context is.
+func (t *turn) toldUsage() bool {
+	t.a.mu.Lock()
+	defer t.a.mu.Unlock()
+	return len(t.result.Usage) > 0 || slices.ContainsFunc(t.a.updates, func(u acp.Update) bool { return u.Kind == acp.UpdateUsage })
+}
+
 // requests returns the requests of the agent's own loop for this turn. Agents also ask for a title
 // and the like, but offer no tools there.
 func (t *turn) requests() []fakemodel.Request {

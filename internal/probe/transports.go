@@ -21,6 +21,7 @@ const (
 	FactPermission  = "permission asked"
 	FactArrived     = "call arrived"
 	FactShown       = "result shown to the model"
+	FactUsage       = "usage told"
 	FactWaits       = "session/new waits"
 	FactFirst       = "tools in the first request"
 	FactTold        = "the agent says so"
@@ -32,6 +33,7 @@ const (
 	FactHistory     = "history complete"
 	FactNewServer   = "new server used"
 	FactOldServer   = "old server left alone"
+	FactRepeated    = "calls repeated"
 	FactEndOfInput  = "on end of stdin"
 	FactTerm        = "on SIGTERM"
 	FactAfterTerm   = "after SIGTERM"
@@ -120,6 +122,7 @@ func transport(t acp.Transport) func(context.Context, *rig, *Check) error {
 		c.add(FactPermission, whether(len(asked) > 0), timeless, "%s", strings.Join(asked, ", "))
 		c.addArrived(log, s.tool)
 		c.addShown(turn, s.marker)
+		c.add(FactUsage, whether(turn.toldUsage()), timeless, "")
 		if c.Detail = c.missing(FactSeen, FactArrived, FactShown); c.Detail == "" {
 			c.Verdict = Yes
 		}

@@ -1,31 +1,18 @@
 package lab
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/evalrun/evalrun/internal/probe"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // probed is what evalrun probe finds out of an agent of the lab, by check and fact.
 func probed(t *testing.T, name, isolation string, args ...string) map[string]string {
 	t.Helper()
-	dir := t.TempDir()
-	entry := startModel(t).agentEntry(dir, name, nil)
-	out := evalrun(t, dir, 0, append([]string{"probe", "--quiet", "--json", "--isolation", isolation, entry}, args...)...)
-	var report probe.Report
-	if err := json.Unmarshal([]byte(out), &report); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	var table strings.Builder
-	if err := report.WriteTable(&table); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("\n%s", &table)
+	report := probeReport(t, name, isolation, args...)
 	found := map[string]string{}
 	for _, c := range report.Checks {
 		found[c.Name] = c.Verdict
