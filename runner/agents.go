@@ -105,6 +105,23 @@ func (e *EvalSet) discoverAgent() error {
 	return err
 }
 
+// askInBatches has the agents that are models ask in batches, with --batch.
+func (e *EvalSet) askInBatches() error {
+	models := 0
+	for i := range e.req.Agents {
+		if a := &e.req.Agents[i]; e.opts.Batch && a.Type == modelagent.Name {
+			models++
+			if err := modelagent.InBatches(a); err != nil {
+				return inputError("--batch: %w", err)
+			}
+		}
+	}
+	if e.opts.Batch && models == 0 {
+		return inputError("--batch: no agent is of the type model")
+	}
+	return nil
+}
+
 // agentNamed returns one of the set's agents, one of the registry, or the one in a file.
 func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) {
 	if i := slices.IndexFunc(e.req.Agents, func(a agent.Entry) bool { return a.Name == name }); i >= 0 {

@@ -88,6 +88,8 @@ type LoadOptions struct {
 	AllowUnset bool
 	// JudgeBatch asks judges in the batches of their providers.
 	JudgeBatch bool
+	// Batch has agents that are models ask in the batches of their providers.
+	Batch bool
 	// Fresh gives each segment a process of its own, also of agents whose workers would be kept.
 	Fresh bool
 	// AllowCode lets evaluators run that are code in Python outside of the working tree: the repository,
@@ -185,6 +187,9 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 		if err := e.discoverAgent(); err != nil {
 			return err
 		}
+	}
+	if err := e.askInBatches(); err != nil {
+		return err
 	}
 	for i := range req.Agents {
 		req.Agents[i].Fresh = e.opts.Fresh

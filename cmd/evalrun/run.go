@@ -101,6 +101,8 @@ with a time to live, unless --detach is given.`,
 		"take the outputs of agents from earlier runs with --cache if input, agent and its program are the same")
 	fl.BoolVar(&f.watch, "watch", false,
 		"run again whenever the files of the set, its agents or their programs change, and only what has changed")
+	fl.BoolVar(&f.load.Batch, "batch", false,
+		"have agents that are models ask in batches, at half the price; each answer takes up to 24 h")
 	titled(fl, titleAgents)
 	fl.StringVar(&f.load.JudgeModel, "judge-model", "",
 		"ask the model `NAME` if a judge has no model of its own and the agent's model is not known (default: $EVALRUN_JUDGE_MODEL)")

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
@@ -154,6 +155,14 @@ type Outcome struct {
 	Info *record.Info
 	// Files are the names of the files written to Segment.Dir. They are not yet synced.
 	Files []string
+	// Batched is how many of the suspensions before this one have waited for an answer in a batch.
+	// Limits of the agent's own count these.
+	Batched int
+}
+
+// InBatch reports whether the segment waits for an answer in a batch.
+func (o Outcome) InBatch() bool {
+	return slices.ContainsFunc(o.Interrupts, func(in wait.Interrupt) bool { return in.Request != nil })
 }
 
 // CauseFault returns the fault of a segment whose context is done.

@@ -4,11 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/grace"
-	"github.com/evalrun/evalrun/internal/judge"
+	"github.com/evalrun/evalrun/internal/model"
 	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
@@ -17,7 +16,7 @@ import (
 // delivering is how many answers of a batch are delivered at once; their commits are grouped.
 const delivering = 32
 
-// batchHandler starts, checks and cancels claimed batches of judges' requests at their providers.
+// batchHandler starts, checks and cancels claimed batches of requests at their providers.
 // However many rollouts wait for a batch, one check is made at a time.
 type batchHandler struct {
 	o    *Options
@@ -30,9 +29,6 @@ func (h *batchHandler) handle(ctx context.Context, c store.BatchClaim) error {
 	var failed error
 	err := protect(func() error {
 		run, err := h.runs.get(commit, c.RunID)
-		if err == nil && run.Judges == nil {
-			err = errors.New("the plan has no judges")
-		}
 		if err == nil {
 			err = h.act(ctx, run, c)
 		}
@@ -50,7 +46,7 @@ func (h *batchHandler) handle(ctx context.Context, c store.BatchClaim) error {
 		return unlessFenced(err)
 	}
 	pause := retry.Backoff(firstRetry, lastRetry, c.Failures)
-	var said *judge.BatchError
+	var said *model.BatchError
 	if errors.As(failed, &said) {
 		pause = max(pause, said.After)
 	}
@@ -63,28 +59,46 @@ func (h *batchHandler) handle(ctx context.Context, c store.BatchClaim) error {
 	return unlessFenced(h.o.Store.BatchPending(commit, c.BatchToken, pause, message))
 }
 
+// asked is a claimed batch with its provider.
+type asked struct {
+	provider *model.Batches
+	batching model.Batching
+	store.BatchClaim
+	batch model.Batch
+}
+
+// act acts on a batch at its provider.
 func (h *batchHandler) act(ctx context.Context, run *rollout.Run, c store.BatchClaim) error {
-	b := judge.Batch{ID: c.ID, External: c.ExternalID, Provider: c.Provider, Model: c.Model, Since: c.FirstStart,
-		Size: c.Requests}
+	b := model.Batch{ID: c.ID, External: c.ExternalID, Since: c.FirstStart, Size: c.Requests}
+	provider, batching, err := run.Batches(c.Provider)
+	var gone *model.BatchError
+	switch {
+	case errors.As(err, &gone) && gone.Final:
+		return h.end(context.WithoutCancel(ctx), c, b.External, gone.Message)
+	case err != nil:
+		return err
+	}
+	a := asked{provider, batching, c, b}
 	switch c.Action {
 	case store.ActionStart, store.ActionResolve:
-		return h.start(ctx, run, c, b)
+		return h.start(ctx, a)
 	case store.ActionCancel:
-		return h.cancel(ctx, run, b)
+		return h.cancel(ctx, run, a)
 	}
-	return h.check(ctx, run, c, b)
+	return h.check(ctx, a)
 }
 
 // start starts a batch. The intent to start it has been recorded. If an earlier call may have
 // started it, start asks the provider first. A batch that the provider refuses is ended, and its
 // requests are sent one by one.
-func (h *batchHandler) start(ctx context.Context, run *rollout.Run, c store.BatchClaim, b judge.Batch) error {
+func (h *batchHandler) start(ctx context.Context, a asked) error {
 	commit := context.WithoutCancel(ctx)
-	requests, _, err := h.waiting(commit, c.ID)
+	b := a.batch
+	requests, _, err := h.waiting(commit, b.ID)
 	if err != nil {
 		return err
 	}
-	if b.Others, err = h.o.Store.StartedBatches(commit, c.Provider); err != nil {
+	if b.Others, err = h.o.Store.StartedBatches(commit); err != nil {
 		return err
 	}
 	b.Size = len(requests)
@@ -94,38 +108,39 @@ func (h *batchHandler) start(ctx context.Context, run *rollout.Run, c store.Batc
 	ctx, endCall := grace.Outlast(ctx, h.o.StopGrace)
 	defer endCall()
 	failpoint.Hit("engine.batchStarting")
-	id, err := run.Judges.StartBatch(ctx, b, requests, c.Action == store.ActionResolve)
+	id, err := a.provider.Start(ctx, b, requests, a.Action == store.ActionResolve)
 	failpoint.Hit("engine.batchStarted")
-	var refused *judge.BatchError
+	var refused *model.BatchError
 	if errors.As(err, &refused) && refused.Final {
-		return h.end(commit, c, "", refused.Message)
+		return h.end(commit, a.BatchClaim, "", refused.Message)
 	}
 	if err != nil {
 		return err
 	}
-	return h.o.Store.BatchStarted(commit, c.BatchToken, id, run.Plan.Judges.Batch.Interval)
+	return h.o.Store.BatchStarted(commit, a.BatchToken, id, a.batching.Interval)
 }
 
 // check asks the provider once about a batch, and delivers the answers if the batch is done.
-func (h *batchHandler) check(ctx context.Context, run *rollout.Run, c store.BatchClaim, b judge.Batch) error {
+func (h *batchHandler) check(ctx context.Context, a asked) error {
 	commit := context.WithoutCancel(ctx)
-	status, err := run.Judges.CheckBatch(ctx, b)
+	c, b := a.BatchClaim, a.batch
+	status, err := a.provider.Check(ctx, b)
 	failpoint.Hit("engine.batchChecked")
-	var gone *judge.BatchError
+	var gone *model.BatchError
 	switch {
 	case errors.As(err, &gone) && gone.Final:
 		return h.end(commit, c, b.External, gone.Message)
 	case err != nil:
 		return err
 	case !status.Ended:
-		return h.o.Store.BatchPending(commit, c.BatchToken, pauseOf(run.Plan.Judges.Batch, c.Checks), "")
+		return h.o.Store.BatchPending(commit, c.BatchToken, a.batching.PauseBefore(c.Checks), "")
 	}
 	_, waiting, err := h.waiting(commit, c.ID)
 	if err != nil {
 		return err
 	}
 	d := h.newDeliveries(commit, c)
-	err = run.Judges.BatchAnswers(ctx, b, status, func(customID string, payload json.RawMessage) error {
+	err = a.provider.Answers(ctx, b, status, func(customID string, payload json.RawMessage) error {
 		if err := d.answer(waiting[customID], payload); err != nil {
 			return err
 		}
@@ -145,7 +160,7 @@ func (h *batchHandler) end(ctx context.Context, c store.BatchClaim, external, wh
 		return err
 	}
 	d := h.newDeliveries(ctx, c)
-	payload := judge.Unanswered(external, h.runs.redactor(ctx, c.RunID).String(why))
+	payload := model.Unanswered(external, h.runs.redactor(ctx, c.RunID).String(why))
 	for _, equal := range waiting {
 		if err := d.answer(equal, payload); err != nil {
 			return errors.Join(d.close(), err)
@@ -158,23 +173,24 @@ func (h *batchHandler) end(ctx context.Context, c store.BatchClaim, external, wh
 }
 
 // cancel tries once to end a batch that nobody waits for.
-func (h *batchHandler) cancel(ctx context.Context, run *rollout.Run, b judge.Batch) (err error) {
+func (h *batchHandler) cancel(ctx context.Context, run *rollout.Run, a asked) (err error) {
+	b := a.batch
 	ctx, end := grace.Outlast(ctx, h.o.StopGrace)
 	defer end()
 	if b.External == "" { // it may have been started
-		others, err := h.o.Store.StartedBatches(ctx, b.Provider)
+		others, err := h.o.Store.StartedBatches(ctx)
 		if err != nil {
 			return err
 		}
 		b.Others = others
-		b.External, err = run.Judges.FindBatch(ctx, b)
+		b.External, err = a.provider.Find(ctx, b)
 		if err != nil || b.External == "" {
 			return nil //nolint:nilerr // nobody waits for it
 		}
 	}
-	if err := run.Judges.CancelBatch(ctx, b); err != nil {
+	if err := a.provider.Cancel(ctx, b); err != nil {
 		h.o.Logger.Warn("the batch could not be cancelled",
-			"batch", b.External, "provider", b.Provider, "error", run.Redact.String(err.Error()))
+			"batch", b.External, "provider", a.Provider, "error", run.Redact.String(err.Error()))
 	}
 	return nil
 }
@@ -182,27 +198,17 @@ func (h *batchHandler) cancel(ctx context.Context, run *rollout.Run, b judge.Bat
 // waiting returns the requests of a batch that triggers wait for, as they are sent, and those that
 // wait for each request by its custom id.
 func (h *batchHandler) waiting(ctx context.Context, batchID string) (
-	requests []judge.Request, waiting map[string][]store.WaitingRequest, err error) {
+	requests []model.BatchRequest, waiting map[string][]store.WaitingRequest, err error) {
 	waiting = map[string][]store.WaitingRequest{}
 	err = h.o.Store.WaitingRequests(ctx, batchID, func(r store.WaitingRequest) error {
 		if len(waiting[r.CustomID]) == 0 {
-			requests = append(requests, judge.Request{CustomID: r.CustomID, Body: r.Body})
+			requests = append(requests, model.BatchRequest{CustomID: r.CustomID, Body: r.Body})
 		}
 		r.Body = nil // the body is sent once
 		waiting[r.CustomID] = append(waiting[r.CustomID], r)
 		return nil
 	})
 	return requests, waiting, err
-}
-
-// pauseOf returns how long to wait before the next check. The pause doubles each time, up to the
-// maximum.
-func pauseOf(b judge.Batching, checks int) time.Duration {
-	pause := b.Interval
-	for i := 0; i < checks && pause < b.MaxInterval; i++ {
-		pause *= 2
-	}
-	return max(min(pause, b.MaxInterval), time.Millisecond)
 }
 
 // deliveries delivers answers, several at once.
@@ -225,7 +231,7 @@ func (d *deliveries) answer(equal []store.WaitingRequest, payload json.RawMessag
 		said := payload
 		if r.Merged {
 			var err error
-			if said, err = judge.Merged(payload); err != nil {
+			if said, err = model.MergedAnswer(payload); err != nil {
 				return err
 			}
 		}

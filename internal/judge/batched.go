@@ -63,6 +63,19 @@ func (b *Batched) Requests(evaluatorID string) []Request {
 	return list
 }
 
+// Batches returns the batches of a provider.
+func (j *Judges) Batches(provider string) (*model.Batches, error) {
+	p := j.providers[provider]
+	if p == nil {
+		return nil, &model.BatchError{Final: true, Message: "there is no provider " + provider}
+	}
+	c := asked{j: j, p: p}
+	if err := c.expand(); err != nil {
+		return nil, &model.BatchError{Message: err.Error()} // another process may have the key
+	}
+	return p.Batches(c.base, c.key, j.o.Redact.JSON), nil
+}
+
 // gathers reports whether a question is to wait for a batch.
 func (b *Batched) gathers(q eval.Question) bool { return len(b.delivered(q.EvaluatorID)) == 0 }
 
@@ -106,36 +119,6 @@ func (b *Batched) add(ctx context.Context, a *asked) error {
 	return eval.ErrLater
 }
 
-// batchAnswer is the result of a request in a batch: the payload of its trigger.
-type batchAnswer struct {
-	// Batch is the provider's id of the batch.
-	Batch     string `json:"batch"`
-	RequestID string `json:"requestId,omitempty"`
-	// Body is the answer in the form in which the provider answers directly. If there is none,
-	// Error says why.
-	Body  json.RawMessage `json:"body,omitempty"`
-	Error string          `json:"error,omitempty"`
-	// Merged says that the answer has been paid for by an equal request.
-	Merged bool `json:"merged,omitempty"`
-}
-
-// Merged returns the payload of a request that was sent as one with another, given the other's
-// payload.
-func Merged(payload json.RawMessage) (json.RawMessage, error) {
-	var answer batchAnswer
-	if err := json.Unmarshal(payload, &answer); err != nil {
-		return nil, err
-	}
-	answer.Merged = true
-	return json.Marshal(answer)
-}
-
-// Unanswered returns the payload of a request that has no answer, with the reason.
-func Unanswered(batch, why string) json.RawMessage {
-	data, _ := json.Marshal(batchAnswer{Batch: batch, Error: why}) // marshalling it cannot fail
-	return data
-}
-
 // arrived returns the answer to a question that has come from a batch. decided is false if the
 // question must be asked directly: no answer has arrived for it, or the model may do better if it
 // is asked once more.
@@ -147,7 +130,7 @@ func (b *Batched) arrived(a *asked) (arguments json.RawMessage, decided bool, er
 	case d.Error != nil:
 		return nil, true, failure(eval.JudgeCategory(d.Error.Category), "%s", d.Error.Message)
 	}
-	var answer batchAnswer
+	var answer model.BatchAnswer
 	if err := json.Unmarshal(d.Payload, &answer); err != nil {
 		return nil, false, nil // the payload was delivered by somebody else
 	}

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
@@ -22,10 +21,10 @@ type Config struct {
 	// them.
 	Models map[string]string `json:"models,omitempty"`
 	// Model is asked instead of the agent's own model if evalrun does not know that one.
-	Model  string      `json:"model,omitempty"`
-	Prices eval.Prices `json:"prices,omitempty"`
-	Budget Budget      `json:"budget,omitzero"`
-	Batch  Batching    `json:"batch,omitzero"`
+	Model  string         `json:"model,omitempty"`
+	Prices eval.Prices    `json:"prices,omitempty"`
+	Budget Budget         `json:"budget,omitzero"`
+	Batch  model.Batching `json:"batch,omitzero"`
 	// NoCache asks questions again that were asked before.
 	NoCache bool `json:"noCache,omitempty"`
 }
@@ -50,22 +49,6 @@ type Budget struct {
 	Cost   float64 `json:"cost,omitempty"`
 }
 
-// Batching says whether questions go to the provider's batches, which cost less and take longer.
-type Batching struct {
-	Enabled bool `json:"enabled,omitempty"`
-	// MaxWait is how long a batch waits for more questions while the run goes on.
-	MaxWait time.Duration `json:"maxWaitNs,omitempty"`
-	// Interval is the first pause between two checks of a batch, and MaxInterval the longest.
-	Interval    time.Duration `json:"intervalNs,omitempty"`
-	MaxInterval time.Duration `json:"maxIntervalNs,omitempty"`
-	// PriceFactor is the price of a token in a batch, as a fraction of its usual price.
-	PriceFactor float64 `json:"priceFactor,omitempty"`
-}
-
-// defaultBatching has the values of sets that name no others. Both providers charge half the price.
-var defaultBatching = Batching{MaxWait: 2 * time.Minute, Interval: 30 * time.Second, MaxInterval: 5 * time.Minute,
-	PriceFactor: 0.5}
-
 const defaultConcurrency = 8
 
 // Default returns the configuration of an eval set without the key "judges", which comes from the
@@ -78,7 +61,7 @@ func Default() Config {
 				Concurrency: defaultConcurrency},
 		},
 		Models: map[string]string{"claude-*": "anthropic", "*": "openai"},
-		Batch:  defaultBatching,
+		Batch:  model.DefaultBatching,
 	}
 }
 
@@ -117,27 +100,13 @@ func ParseConfig(r *input.Reader, n *input.Node) Config {
 		g.Done()
 	}
 	if b := f.Optional("batch", input.Object); b != nil {
-		c.Batch = parseBatching(r, b)
+		g := r.Object(b)
+		c.Batch = model.ParseBatching(r, g, model.DefaultBatching)
+		c.Batch.Enabled = g.Bool("enabled", false)
+		g.Done()
 	}
 	f.Done()
 	return c
-}
-
-func parseBatching(r *input.Reader, n *input.Node) Batching {
-	f, b := r.Object(n), defaultBatching
-	b.Enabled = f.Bool("enabled", false)
-	b.MaxWait = f.Duration("maxWait", b.MaxWait)
-	b.Interval = f.Duration("interval", b.Interval)
-	b.MaxInterval = f.Duration("maxInterval", max(b.Interval, b.MaxInterval))
-	if at := f.Get("interval"); at != nil && b.Interval <= 0 {
-		r.Errorf(at, "expected a duration above 0")
-	}
-	if at := f.Get("maxInterval"); at != nil && b.MaxInterval < b.Interval {
-		r.Errorf(at, "expected at least the interval, %s", b.Interval)
-	}
-	b.PriceFactor = f.Float("priceFactor", b.PriceFactor, 0, 1)
-	f.Done()
-	return b
 }
 
 func parseProvider(r *input.Reader, n *input.Node) Provider {

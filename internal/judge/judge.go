@@ -44,7 +44,6 @@ type Options struct {
 // Judges are the judges of one run. They are safe for concurrent use.
 type Judges struct {
 	o         Options
-	client    *http.Client
 	providers map[string]*model.Endpoint
 	budget    *budget
 
@@ -59,7 +58,7 @@ func New(o Options) *Judges {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	j := &Judges{o: o, client: model.Client(o.Client), providers: map[string]*model.Endpoint{},
+	j := &Judges{o: o, providers: map[string]*model.Endpoint{},
 		budget: &budget{limit: o.Config.Budget, before: o.Spent}, asking: map[string]chan struct{}{}}
 	for name, config := range o.Config.Providers {
 		j.providers[name] = model.NewEndpoint(name, config, model.Options{Client: o.Client, Pause: o.Pause, Now: o.Now})

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -61,7 +62,26 @@ func shortDuration(d time.Duration) string {
 }
 
 // Awaited counts what suspended rollouts wait for.
-type Awaited struct{ Jobs, People, Timers int }
+type Awaited struct {
+	Jobs, People, Timers int
+	// Answers counts the answers of models that come in batches, and InputCost is about what their
+	// requests cost, as far as that is known.
+	Answers   int
+	InputCost float64
+}
+
+// add counts a trigger of a document.
+func (a *Awaited) add(t schemas.Trigger) {
+	var batched wait.Batched
+	if json.Unmarshal(t.Payload, &batched) != nil || !batched.Batch || t.Purpose != "" {
+		a.Add(awaitedType(t), 1)
+		return
+	}
+	a.Answers++
+	if batched.InputCost != nil {
+		a.InputCost += *batched.InputCost
+	}
+}
 
 // Add counts n triggers of a type.
 func (a *Awaited) Add(triggerType string, n int) {
@@ -95,6 +115,13 @@ func (a Awaited) String() string {
 		out = append(out, "1 person")
 	case a.People > 1:
 		out = append(out, fmt.Sprintf("%d people", a.People))
+	}
+	if a.Answers > 0 {
+		answers := count(a.Answers, "answer") + " in batches"
+		if a.InputCost > 0 {
+			answers += fmt.Sprintf(" (their input costs about $%.4f)", a.InputCost)
+		}
+		out = append(out, answers)
 	}
 	if a.Timers > 0 {
 		out = append(out, count(a.Timers, "timer"))

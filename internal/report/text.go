@@ -45,7 +45,7 @@ func (r *Report) census() (census, error) {
 		}
 		if waits(one) {
 			for _, t := range TriggersOf(one) {
-				c.awaited.Add(awaitedType(t), 1)
+				c.awaited.add(t)
 			}
 		}
 		c.working += time.Duration(one.Clocks.WorkingMs) * time.Millisecond

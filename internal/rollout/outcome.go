@@ -42,7 +42,7 @@ func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.Segm
 	if out.Limit != nil && r.held.evaluation.Task == nil {
 		out.Fault = out.Limit // without a verifier nobody can tell what the output is worth
 	}
-	if out.Interrupts != nil && r.held.claim.Suspensions >= limits.Suspensions {
+	if waits := r.held.claim.Suspensions - out.Batched; out.Interrupts != nil && !out.InBatch() && waits >= limits.Suspensions {
 		out.Fault = fault.Newf(fault.Suspensions, "the rollout was suspended %d times (limits.suspensions)",
 			limits.Suspensions)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/judge"
+	"github.com/evalrun/evalrun/internal/model"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -45,7 +46,7 @@ type batchPayload struct {
 }
 
 // batchTrigger makes the trigger of a request that goes to a batch.
-func batchTrigger(r judge.Request, batching judge.Batching) (n store.NewTrigger, err error) {
+func batchTrigger(r judge.Request, batching model.Batching) (n store.NewTrigger, err error) {
 	source := wait.SourceOpenAIBatch
 	if r.API == judge.APIMessages {
 		source = wait.SourceAnthropicBatch

@@ -25,8 +25,11 @@ func (r *Rollout) newTriggers(ctx context.Context, interrupts []wait.Interrupt) 
 				ItemKey: spec.ItemKey, KeyPrefix: spec.Type.KeyPrefix(), FolderPath: spec.FolderPath, FolderKey: spec.FolderKey,
 				Digest: spec.Digest(),
 			}
+			if in.Request != nil {
+				n.Source, n.Request = in.Request.Source, run.agentRequest(r.held.entry, *in.Request)
+			}
 			n.Source, spec.Played = play.of(in.ID, spec, n.Source)
-			n.Checked = n.Source != wait.SourceExternal
+			n.Checked = n.Source != wait.SourceExternal && n.Request == nil
 			n.Local = wait.IsLocal(n.Source)
 			n.Start = n.Checked && n.Source != wait.SourceTimer && spec.Played == nil && spec.ItemKey == ""
 			if spec.ResumeAt != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // Batches are requests to models that are gathered and sent together, because that is cheaper. A
-// request is added by WaitForScores with the trigger that waits for its answer. Somebody who claims
+// request is added by WaitForScores, or by CommitSegment, with the trigger that waits for its answer. Somebody who claims
 // a batch starts it, asks for it, and delivers the answers to the triggers; nobody asks for a
 // single request.
 type Batches interface {
@@ -25,8 +25,9 @@ type Batches interface {
 	BatchPending(ctx context.Context, t BatchToken, next time.Duration, message string) error
 	// BatchEnded ends a batch whose answers have been delivered, and forgets its requests.
 	BatchEnded(ctx context.Context, t BatchToken) error
-	// StartedBatches are the provider's ids of all batches that the store knows of a provider.
-	StartedBatches(ctx context.Context, provider string) ([]string, error)
+	// StartedBatches are the providers' ids of all batches that the store knows. A judge and an agent
+	// may have the same account.
+	StartedBatches(ctx context.Context) ([]string, error)
 }
 
 // A batch has at most so many requests and bytes of bodies, which every provider takes.
@@ -37,7 +38,7 @@ const (
 
 // BatchRequest is a request that waits to be sent.
 type BatchRequest struct {
-	// Provider and Model are those of the whole batch.
+	// Provider and Model are those of the whole batch. The provider of an agent has the agent's name.
 	Provider, Model string
 	// CustomID is how the provider tells the requests of a batch apart. Those that have the same
 	// one are sent as one.

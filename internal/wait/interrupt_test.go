@@ -76,8 +76,8 @@ func TestVector11FirstSuspension(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Interrupt{
-		{"int-1", []Spec{{Type: TypeAPI, Name: "API", Payload: json.RawMessage(`{"action":"approve_branch_1"}`)}}},
-		{"int-2", []Spec{{Type: TypeAPI, Name: "API", Payload: json.RawMessage(`{"action":"approve_branch_2"}`)}}},
+		{ID: "int-1", Specs: []Spec{{Type: TypeAPI, Name: "API", Payload: json.RawMessage(`{"action":"approve_branch_1"}`)}}},
+		{ID: "int-2", Specs: []Spec{{Type: TypeAPI, Name: "API", Payload: json.RawMessage(`{"action":"approve_branch_2"}`)}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

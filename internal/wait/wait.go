@@ -35,6 +35,31 @@ type Interrupt struct {
 	// their index.
 	ID    string
 	Specs []Spec
+	// Request goes to a batch of a model's provider, and its answer is waited for; nil for everything
+	// else.
+	Request *BatchRequest
+}
+
+// BatchRequest is a request of an agent that is a model.
+type BatchRequest struct {
+	// Source is that of the provider's batches.
+	Source   string
+	Model    string
+	CustomID string
+	Body     json.RawMessage
+	// Wait is how long at most the batch waits for more.
+	Wait time.Duration
+}
+
+// Batched is the payload of a trigger that waits for an answer in a batch.
+type Batched struct {
+	// Batch is always true.
+	Batch bool   `json:"batch"`
+	Model string `json:"model"`
+	// InputTokens is about how many tokens the request has, and InputCost what they cost in US dollars,
+	// nil if that is not known. How long the answer will be nobody knows before.
+	InputTokens int64    `json:"inputTokens"`
+	InputCost   *float64 `json:"inputCost"`
 }
 
 // Spec describes what is waited for, as the agent said it.
@@ -182,12 +207,13 @@ const (
 	SourceLangGraph = "langgraph-server"
 	// SourceFixed plays a person or a job: what arrives stands in the eval set.
 	SourceFixed = "fixed"
-	// A judge's request in a batch of a provider. Its batch is asked for, and never a single request.
+	// A request of a judge or a model in a batch of a provider. Its batch is asked for, and never a
+	// single request.
 	SourceOpenAIBatch    = "openai-batch"
 	SourceAnthropicBatch = "anthropic-batch"
 )
 
-// IsBatch reports whether a source is a batch of judges' requests.
+// IsBatch reports whether a source is a batch of requests to a model.
 func IsBatch(source string) bool {
 	return source == SourceOpenAIBatch || source == SourceAnthropicBatch
 }

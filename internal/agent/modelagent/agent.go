@@ -5,6 +5,7 @@
 package modelagent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -100,6 +101,8 @@ type segment struct {
 	question  question
 	// tooLong says that the last request was longer than the context of the model.
 	tooLong bool
+	// batched says that the answer that is read has come in a batch.
+	batched bool
 }
 
 func (s *segment) run(ctx context.Context) (agent.Outcome, error) {
@@ -109,7 +112,10 @@ func (s *segment) run(ctx context.Context) (agent.Outcome, error) {
 	if len(s.a.settings.Tools) > 0 {
 		return s.runLoop(ctx)
 	}
-	got, _, f, err := s.ask(ctx)
+	got, _, waits, f, err := s.next(ctx, 1)
+	if waits {
+		return s.askInBatch(1)
+	}
 	if f != nil || err != nil {
 		return agent.Outcome{Fault: f}, err
 	}
@@ -121,22 +127,11 @@ func (s *segment) run(ctx context.Context) (agent.Outcome, error) {
 
 // begin resolves the endpoint and makes the first messages. Secrets of the run are taken out of
 // what a third party will read.
-func (s *segment) begin() *fault.Fault {
+func (s *segment) begin() (f *fault.Fault) {
 	m, o := s.a.entry.Model, s.a.opts
-	var unknown, unknownKey string
-	s.base, unknown = o.Expand(m.URL)
-	s.key, unknownKey = o.Expand(m.Key)
-	for _, name := range []string{unknown, unknownKey} {
-		if name != "" {
-			return fault.Newf(fault.Start, "the variable %s, which the model needs, is not set", name)
-		}
+	if s.base, s.key, f = resolveEndpoint(s.a.entry, o); f != nil {
+		return f
 	}
-	s.key = strings.TrimSpace(s.key)
-	if u, err := url.Parse(s.base); err != nil || u.Host == "" {
-		return fault.Newf(fault.Start, "the URL of the model is no URL")
-	}
-	s.base = strings.TrimSuffix(s.base, "/")
-
 	set := s.a.settings
 	messages := set.Messages
 	switch {
@@ -148,7 +143,8 @@ func (s *segment) begin() *fault.Fault {
 	}
 	system, missing := fill(set.System, s.seg.Input)
 	s.question = question{Settings: set, model: m.Name, system: o.RedactText(system)}
-	if system != "" {
+	begins := s.seg.Number == 1 || len(s.seg.History) == 0 && len(set.Tools) > 0
+	if system != "" && begins {
 		s.trail.Add(record.EventPrompt, "", system, object{"role": "system"})
 	}
 	for _, one := range messages {
@@ -160,7 +156,9 @@ func (s *segment) begin() *fault.Fault {
 			}
 		}
 		one.Content = o.RedactText(content)
-		s.trail.Add(record.EventPrompt, "", content, object{"role": one.Role})
+		if begins {
+			s.trail.Add(record.EventPrompt, "", content, object{"role": one.Role})
+		}
 		item, err := jsonobj.Marshal(wires[s.a.api].message(one))
 		if err != nil {
 			return fault.Newf(fault.NotRunnable, "the prompt cannot be written as JSON: %v", err)
@@ -171,6 +169,19 @@ func (s *segment) begin() *fault.Fault {
 		return fault.Newf(fault.NotRunnable, "the prompt names {{%s}}, which the inputs lack", missing)
 	}
 	return nil
+}
+
+// resolveEndpoint returns the URL of a model, without a slash at its end, and its key.
+func resolveEndpoint(e agent.Entry, o agent.Options) (base, key string, f *fault.Fault) {
+	base, unknown := o.Expand(e.Model.URL)
+	key, unknownKey := o.Expand(e.Model.Key)
+	if name := cmp.Or(unknown, unknownKey); name != "" {
+		return "", "", fault.Newf(fault.Start, "the variable %s, which the model needs, is not set", name)
+	}
+	if u, err := url.Parse(base); err != nil || u.Host == "" {
+		return "", "", fault.Newf(fault.Start, "the URL of the model is no URL")
+	}
+	return strings.TrimSuffix(base, "/"), strings.TrimSpace(key), nil
 }
 
 // ask makes one request, and counts its usage before anything is made of the answer. A fault beside
@@ -186,6 +197,11 @@ func (s *segment) ask(ctx context.Context) (model.Reply, *model.Call, *fault.Fau
 		s.tooLong = isTooLong(err)
 		return model.Reply{}, nil, failed(ctx, err), nil
 	}
+	return s.read(c)
+}
+
+// read reads the answer of a call, as ask returns it.
+func (s *segment) read(c *model.Call) (model.Reply, *model.Call, *fault.Fault, error) {
 	got, err := s.a.api.Read(c.Response)
 	if err != nil {
 		return got, nil, fault.Newf(fault.Model, "the answer of the model is not what its API promises: %v", err), nil
@@ -205,13 +221,19 @@ func (s *segment) ask(ctx context.Context) (model.Reply, *model.Call, *fault.Fau
 	return got, c, s.seg.Budget.Exceeded(s.info.Usage), nil
 }
 
-// count counts the usage of an answer.
+// count counts the usage of an answer. One of a batch counts once, however many attempts read it.
 func (s *segment) count(got model.Reply) error {
+	if s.batched {
+		if counted, err := s.counted(); counted || err != nil {
+			return err
+		}
+	}
 	used := eval.Usage{Unmetered: 1}
 	if got.Usage != nil {
 		used = *got.Usage
 	}
 	used.Model = s.a.entry.Model.Name
+	used = s.priced(used, s.batched)
 	s.info.Usage, s.info.UsageSource = eval.MergeUsage(append(s.info.Usage, used)...), record.UsageOfProxy
 	s.trail.Add(record.EventUsage, "", "", used)
 	return s.usage.Append(used)
@@ -226,7 +248,17 @@ var tooLong = []string{"context_length_exceeded", "context length", "context win
 func isTooLong(err error) bool {
 	var known *model.Error
 	return errors.As(err, &known) && known.Kind == model.Invalid &&
-		slices.ContainsFunc(tooLong, func(part string) bool { return strings.Contains(strings.ToLower(known.Message), part) })
+		saysTooLong(known.Message)
+}
+
+// saysTooLong reports whether a message of a provider says so.
+func saysTooLong(message string) bool {
+	message = strings.ToLower(message)
+	return slices.ContainsFunc(tooLong, func(part string) bool { return strings.Contains(message, part) })
+}
+
+func tooLongFault(message string) *fault.Fault {
+	return fault.New(fault.AgentError, "the conversation is longer than the model's context: "+message)
 }
 
 // failed returns the fault of a request without an answer.
@@ -236,7 +268,7 @@ func failed(ctx context.Context, err error) *fault.Fault {
 	case !errors.As(err, &known):
 		return agent.CauseFault(ctx)
 	case isTooLong(err):
-		return fault.New(fault.AgentError, "the conversation is longer than the model's context: "+known.Message)
+		return tooLongFault(known.Message)
 	}
 	return fault.New(fault.Model, known.Message)
 }

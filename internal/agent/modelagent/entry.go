@@ -56,6 +56,8 @@ type Settings struct {
 	Temperature *float64 `json:"temperature,omitempty"`
 	MaxTokens   int      `json:"maxTokens,omitempty"`
 	Seed        *int64   `json:"seed,omitempty"`
+	// Batch asks in batches of the provider; nil asks directly.
+	Batch *Batch `json:"batch,omitempty"`
 	// Reasoning is how much the model thinks: a word, such as "low", or a number of tokens.
 	Reasoning json.RawMessage `json:"reasoning,omitempty"`
 }
@@ -129,6 +131,7 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 		Turns:     f.Int("turns", 0, 1, 1<<31-1), CommandOutput: f.Int("commandOutput", 0, 100, 100<<20),
 		ContextTokens: f.Int("contextTokens", 0, 100, 1<<31-1), CommandTimeout: wait.Duration(f.Duration("commandTimeout", 0)),
 	}
+	s.Batch = parseBatch(r, f)
 	parseTools(r, f, s)
 	if f.Has("temperature") {
 		v := f.Float("temperature", 0, 0, 100)
@@ -152,6 +155,9 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 		}
 	}
 	e.Name = f.String("name", nameOf(f.Get("model")))
+	if err := checkBatch(e); err != nil {
+		r.Errorf(f.Get("batch"), "%v", err)
+	}
 	s.waits(&e)
 	return e
 }
@@ -370,7 +376,7 @@ func check(e agent.Entry) error {
 		return fmt.Errorf("agent %q: the API %q is not supported by this version; supported: %s",
 			e.Name, e.Model.API, strings.Join(apis, ", "))
 	}
-	return nil
+	return checkBatch(e)
 }
 
 // expand makes an entry of each model with each prompt. An entry without lists stays as it is.

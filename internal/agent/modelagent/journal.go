@@ -24,6 +24,7 @@ const FileJournal = "conversation.jsonl"
 const (
 	stepBegin    = "begin"    // the first messages
 	stepAnswer   = "answer"   // the model has answered
+	stepAsk      = "ask"      // the next answer is asked for in a batch
 	stepIntent   = "intent"   // a call is about to be run
 	stepResult   = "result"   // a call has its result
 	stepWait     = "wait"     // a call waits for a person, or for what it has started

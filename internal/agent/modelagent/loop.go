@@ -67,6 +67,9 @@ type loop struct {
 	full bool
 	// told says that an earlier segment has told of what is read from the journal.
 	told bool
+	// asks counts the answers that were asked for in batches. asked says that the next one is among them.
+	asks  int
+	asked bool
 	// turns counts the answers, wrong those at the end that had only wrong calls.
 	turns, wrong int
 	ran          bool
@@ -168,6 +171,8 @@ func (l *loop) replay(ctx context.Context, steps []step) error {
 		switch one.Step {
 		case stepBegin:
 			l.question.system, l.question.items, l.question.tools = one.System, one.Items, one.Tools
+		case stepAsk:
+			l.asks, l.asked = l.asks+1, true
 		case stepAnswer:
 			l.take(one.Answer, one.Items)
 		case stepIntent:
@@ -237,7 +242,14 @@ func (l *loop) converse(ctx context.Context) (agent.Outcome, error) {
 				return agent.Outcome{}, err
 			}
 		}
-		got, c, f, err := l.ask(ctx)
+		n := l.asks
+		if !l.asked {
+			n++
+		}
+		got, c, waits, f, err := l.next(ctx, n)
+		if waits {
+			return l.askLater(n)
+		}
 		if err == nil && c == nil && l.tooLong && len(l.begins) > 1 {
 			if err := l.leaveOut(); err != nil {
 				return agent.Outcome{}, err
@@ -266,6 +278,20 @@ func (l *loop) converse(ctx context.Context) (agent.Outcome, error) {
 	}
 }
 
+// askLater makes the rollout wait for its nth answer, which comes in a batch.
+func (l *loop) askLater(n int) (agent.Outcome, error) {
+	if !l.asked {
+		if err := l.journal.add(step{Step: stepAsk}); err != nil {
+			return agent.Outcome{}, err
+		}
+		l.asks, l.asked = n, true
+	}
+	if err := l.journal.add(step{Step: stepSuspend, Segment: l.seg.Number}); err != nil {
+		return agent.Outcome{}, err
+	}
+	return l.askInBatch(n)
+}
+
 // leaveOut leaves the older half of the answers out of the next requests, with the results of their
 // calls, since the conversation is longer than the context of the model.
 func (l *loop) leaveOut() error {
@@ -282,6 +308,7 @@ func (l *loop) leaveOut() error {
 // cut leaves out the oldest answers. A message says so in their place.
 func (l *loop) cut(n int) {
 	l.left += n
+	l.asked = false // the request is another one now
 	note, _ := jsonobj.Marshal(wires[l.a.api].message(Message{Role: "user", Content: fmt.Sprintf(
 		"[The first %d of your answers, with the results of their calls, are left out here: "+
 			"the conversation was too long.]", l.left)})) // strings always marshal
@@ -310,6 +337,7 @@ func (l *loop) take(a *answered, items []json.RawMessage) {
 		l.first = len(l.question.items)
 	}
 	l.question.items = append(l.question.items, items...)
+	l.asked = false
 	l.answer, l.results = a, make([]*result, len(a.Calls))
 	l.waiting, l.approved = map[int]*waiting{}, map[int]bool{}
 	l.turns++

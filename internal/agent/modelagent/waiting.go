@@ -101,7 +101,7 @@ func (l *loop) suspend(ctx context.Context) (agent.Outcome, error) {
 	}
 	err := l.journal.add(step{Step: stepSuspend, Segment: l.seg.Number})
 	failpoint.Hit("model.suspends")
-	return agent.Outcome{Interrupts: interrupts}, err
+	return agent.Outcome{Interrupts: interrupts, Batched: l.asks}, err
 }
 
 // permission is the question whether a call is allowed.

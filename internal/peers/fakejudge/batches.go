@@ -59,6 +59,7 @@ type batches struct {
 
 	mu      sync.Mutex
 	held    bool
+	slow    int
 	lost    int
 	refused bool
 	list    []*batch
@@ -71,6 +72,13 @@ func (s *Server) HoldBatches(held bool) {
 	s.batches.mu.Lock()
 	defer s.batches.mu.Unlock()
 	s.batches.held = held
+}
+
+// SlowBatches makes batches end only when they are asked for the nth time.
+func (s *Server) SlowBatches(n int) {
+	s.batches.mu.Lock()
+	defer s.batches.mu.Unlock()
+	s.batches.slow = n
 }
 
 // LoseBatches makes the next n batches without an answer to the client, as if the client's process
@@ -148,7 +156,7 @@ func (b *batches) one(w http.ResponseWriter, _ *http.Request, id string, _ []byt
 		return err
 	}
 	one.Asked++
-	if !b.held && !one.ended {
+	if !b.held && !one.ended && one.Asked >= b.slow {
 		b.end(one)
 	}
 	return answerJSON(w, b.show(one))
@@ -191,7 +199,7 @@ func (b *batches) end(one *batch) {
 		case reply.Raw != "":
 			one.answered = append(one.answered, entry{id: r.id, status: http.StatusOK, body: object{"text": reply.Raw}})
 		default:
-			one.answered = append(one.answered, entry{id: r.id, status: http.StatusOK, body: format.answer(q, reply)})
+			one.answered = append(one.answered, entry{id: r.id, status: http.StatusOK, body: format.reply(q, reply)})
 		}
 	}
 	if one.endpoint != "" {

@@ -43,6 +43,8 @@ type Request struct {
 type Reply struct {
 	// Arguments are the arguments of the tool.
 	Arguments any
+	// Tool, if not empty, is the tool that is called in place of the one that must be.
+	Tool string
 	// Text, if not empty, is the answer instead of a call of the tool.
 	Text string
 	// Refusal, if not empty, is the reason why the model does not answer. Truncated says that the
@@ -186,7 +188,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case reply.Raw != "":
 		_, _ = io.WriteString(w, reply.Raw) // the client may have gone
 	default:
-		_ = json.NewEncoder(w).Encode(format.answer(q, reply)) // as above
+		_ = json.NewEncoder(w).Encode(format.reply(q, reply)) // as above
 	}
 }
 

@@ -14,6 +14,14 @@ type format struct {
 	answer func(q Request, r Reply) object
 }
 
+// reply makes the answer of a reply.
+func (f format) reply(q Request, r Reply) object {
+	if r.Tool != "" {
+		q.Tool = r.Tool
+	}
+	return f.answer(q, r)
+}
+
 var formats = map[string]format{
 	"/v1/chat/completions": {"chat", readChat, answerChat},
 	"/v1/responses":        {"responses", readResponses, answerResponses},

@@ -30,8 +30,10 @@ const (
 )
 
 // nothingToAdd selects the open batches b of runs in which no rollout is left that could add a
-// request.
-const nothingToAdd = "b.state = 'open' AND NOT EXISTS (SELECT 1 FROM rollouts o WHERE o.run_id = b.run_id AND o.state IN ('pending', 'running', 'evaluating'))"
+// request: none works or is about to, and no answers of another batch are being delivered, with which
+// an agent goes on to its next request.
+const nothingToAdd = `b.state = 'open' AND NOT EXISTS (SELECT 1 FROM rollouts o WHERE o.run_id = b.run_id AND (o.state IN ('pending', 'running', 'evaluating') OR o.state = 'suspended' AND o.runnable_at IS NOT NULL))
+	AND NOT EXISTS (SELECT 1 FROM judge_batches x WHERE x.run_id = b.run_id AND x.state = 'started' AND x.owner IS NOT NULL)`
 
 // insert adds a request to a batch. merged says that the batch already has its custom id.
 func (rows batchRows) insert(triggerID, batchID string, r store.BatchRequest, merged bool) error {
@@ -263,10 +265,10 @@ func (s batches) BatchEnded(ctx context.Context, t store.BatchToken) error {
 }
 
 // StartedBatches implements Batches.
-func (s batches) StartedBatches(ctx context.Context, provider string) (ids []string, err error) {
-	rows, err := s.db.read.QueryContext(ctx, selectStartedBatches, provider)
+func (s batches) StartedBatches(ctx context.Context) (ids []string, err error) {
+	rows, err := s.db.read.QueryContext(ctx, selectStartedBatches)
 	if err != nil {
-		return nil, s.db.describe(err, "list the batches of", provider)
+		return nil, s.db.describe(err, "list", "batches")
 	}
 	err = each(rows, func(r scanner) error {
 		var id string
@@ -274,7 +276,7 @@ func (s batches) StartedBatches(ctx context.Context, provider string) (ids []str
 		ids = append(ids, id)
 		return err
 	})
-	return ids, s.db.describe(err, "list the batches of", provider)
+	return ids, s.db.describe(err, "list", "batches")
 }
 
-const selectStartedBatches = "SELECT external_id FROM judge_batches WHERE provider = ? AND external_id <> ''"
+const selectStartedBatches = "SELECT external_id FROM judge_batches WHERE external_id <> ''"

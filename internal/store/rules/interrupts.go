@@ -42,6 +42,11 @@ func (rows triggerRows) addAll(o store.Rollout, triggers []store.NewTrigger) (ad
 		if err != nil {
 			return nil, fmt.Errorf("interrupt %q: %w", n.InterruptID, err)
 		}
+		if n.Request != nil {
+			if err := (batchRows{tx: rows.tx}).add(o.RunID, a.ID, *n.Request); err != nil {
+				return nil, err
+			}
+		}
 		added = append(added, a)
 		in.siblings++
 	}

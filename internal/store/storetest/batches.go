@@ -143,7 +143,7 @@ func batchSpecs(s *suite) {
 		_, rollout := w.scoring(waits("judge", inBatch("k")))
 		c := w.claimBatch(w.a)
 		w.must(w.a.BatchStarted(w.ctx, c.BatchToken, "batch_1", time.Minute))
-		known, err := w.a.StartedBatches(w.ctx, "openai")
+		known, err := w.a.StartedBatches(w.ctx)
 		w.must(err)
 		equal(w, "known", known, []string{"batch_1"})
 		w.noBatch(w.a)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/judge"
+	"github.com/evalrun/evalrun/internal/model"
 	"github.com/evalrun/evalrun/internal/peers/fakejudge"
 )
 
@@ -112,8 +113,8 @@ func TestAnthropicBatches(t *testing.T) {
 	prompts := []string{"judge", "fail", "expire"}
 	requests := w.gather(judge.APIMessages, prompts...)
 	since := time.Now()
-	ours := judge.Batch{ID: "b1", Provider: "anthropic", Model: models[judge.APIMessages], Size: len(requests), Since: since}
-	id, err := w.judges.StartBatch(t.Context(), ours, requests, false)
+	ours := model.Batch{ID: "b1", Size: len(requests), Since: since}
+	id, err := w.batches("anthropic").Start(t.Context(), ours, requests, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,11 +138,11 @@ func TestAnthropicBatches(t *testing.T) {
 	}
 	complete(t, made)
 	ours.Others = []string{id}
-	if found, err := w.judges.FindBatch(t.Context(), ours); err != nil || found != made.ID {
+	if found, err := w.batches("anthropic").Find(t.Context(), ours); err != nil || found != made.ID {
 		t.Errorf("we find %q, %v", found, err)
 	}
 	ours.External = made.ID
-	w.answers(ours, requests, said)
+	w.answers(w.batches("anthropic"), ours, requests, said)
 	w.sameBatches(id, made.ID)
 }
 

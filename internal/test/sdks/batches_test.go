@@ -9,17 +9,20 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/judge"
+	"github.com/evalrun/evalrun/internal/model"
 )
 
 // gather gives the requests of our judges for a batch, in the order of the prompts.
-func (w *world) gather(api judge.API, prompts ...string) (out []judge.Request) {
+func (w *world) gather(api judge.API, prompts ...string) (out []model.BatchRequest) {
 	w.Helper()
 	for i, prompt := range prompts {
 		batched := w.judges.InBatches("agent", w.TempDir(), "rollout", func(string) map[string]eval.Delivery { return nil })
 		if _, err := batched.Ask(w.Context(), question(api, prompt, i)); !errors.Is(err, eval.ErrLater) {
 			w.Fatalf("%s: %v", prompt, err)
 		}
-		out = append(out, batched.Requests("quality")...)
+		for _, r := range batched.Requests("quality") {
+			out = append(out, model.BatchRequest{CustomID: r.CustomID, Body: r.Body})
+		}
 	}
 	if len(out) != len(prompts) {
 		w.Fatalf("%d requests of %d questions", len(out), len(prompts))
@@ -27,16 +30,26 @@ func (w *world) gather(api judge.API, prompts ...string) (out []judge.Request) {
 	return out
 }
 
+// batches are those of a provider, as our judges have them.
+func (w *world) batches(provider string) *model.Batches {
+	w.Helper()
+	b, err := w.judges.Batches(provider)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return b
+}
+
 // answers has us read a batch, and compares it with what the official client has read of one with the
 // same requests: the whole answer of one that has one, else a part of what is said of it.
-func (w *world) answers(b judge.Batch, requests []judge.Request, said map[string]string) {
+func (w *world) answers(provider *model.Batches, b model.Batch, requests []model.BatchRequest, said map[string]string) {
 	w.Helper()
-	status, err := w.judges.CheckBatch(w.Context(), b)
+	status, err := provider.Check(w.Context(), b)
 	if err != nil || !status.Ended {
 		w.Fatalf("we say that the batch is %+v, %v", status, err)
 	}
 	got := map[string]bool{}
-	err = w.judges.BatchAnswers(w.Context(), b, status, func(key string, payload json.RawMessage) error {
+	err = provider.Answers(w.Context(), b, status, func(key string, payload json.RawMessage) error {
 		var in struct {
 			Body  json.RawMessage
 			Error string

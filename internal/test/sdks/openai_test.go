@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/judge"
+	"github.com/evalrun/evalrun/internal/model"
 	"github.com/evalrun/evalrun/internal/peers/fakejudge"
 )
 
@@ -169,8 +170,8 @@ func TestOpenAIBatches(t *testing.T) {
 	w := newWorld(t)
 	client := w.openai()
 	requests := w.gather(judge.APIChat, "judge", "fail", "expire")
-	ours := judge.Batch{ID: "b1", Provider: "openai", Model: models[judge.APIChat], Size: len(requests)}
-	id, err := w.judges.StartBatch(t.Context(), ours, requests, false)
+	ours := model.Batch{ID: "b1", Size: len(requests)}
+	id, err := w.batches("openai").Start(t.Context(), ours, requests, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,11 +202,11 @@ func TestOpenAIBatches(t *testing.T) {
 	}
 	complete(t, made)
 	ours.ID = "b2"
-	if found, err := w.judges.FindBatch(t.Context(), ours); err != nil || found != made.ID {
+	if found, err := w.batches("openai").Find(t.Context(), ours); err != nil || found != made.ID {
 		t.Errorf("we find %q, %v", found, err)
 	}
 	ours.External = made.ID
-	w.answers(ours, requests, said)
+	w.answers(w.batches("openai"), ours, requests, said)
 	w.sameBatches(id, made.ID)
 }
 

@@ -1,4 +1,4 @@
-package judge
+package model
 
 import (
 	"bytes"
@@ -7,8 +7,6 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/url"
-
-	"github.com/evalrun/evalrun/internal/model"
 )
 
 // openaiBatches is OpenAI's interface: a file of requests, all to one endpoint, and files of
@@ -27,14 +25,14 @@ type openaiBatch struct {
 	Metadata     map[string]string `json:"metadata"`
 }
 
-func (o openaiBatches) start(ctx context.Context, c *batchCall, b Batch, requests []Request) (string, error) {
+func (o openaiBatches) start(ctx context.Context, c *Batches, b Batch, requests []BatchRequest) (string, error) {
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)
 	_ = form.WriteField("purpose", "batch") // a buffer accepts everything, here and below
 	file, _ := form.CreateFormFile("file", "evalrun-"+b.ID+".jsonl")
 	lines := json.NewEncoder(file)
 	for _, r := range requests {
-		if err := lines.Encode(object{"custom_id": r.CustomID, "method": http.MethodPost,
+		if err := lines.Encode(map[string]any{"custom_id": r.CustomID, "method": http.MethodPost,
 			"url": o.endpoint, "body": r.Body}); err != nil {
 			return "", &BatchError{Final: true, Message: err.Error()}
 		}
@@ -50,21 +48,21 @@ func (o openaiBatches) start(ctx context.Context, c *batchCall, b Batch, request
 	err = json.NewDecoder(response).Decode(&uploaded)
 	_ = response.Close() // only read
 	if err != nil || uploaded.ID == "" {
-		return "", &BatchError{Message: "the provider " + c.p.Name + " has given the uploaded file no id"}
+		return "", &BatchError{Message: "the provider " + c.e.Name + " has given the uploaded file no id"}
 	}
 	var made openaiBatch
-	if err := c.json(ctx, http.MethodPost, "/batches", object{"input_file_id": uploaded.ID, "endpoint": o.endpoint,
-		"completion_window": "24h", "metadata": object{metadataKey: b.ID}}, &made); err != nil {
+	if err := c.json(ctx, http.MethodPost, "/batches", map[string]any{"input_file_id": uploaded.ID, "endpoint": o.endpoint,
+		"completion_window": "24h", "metadata": map[string]any{metadataKey: b.ID}}, &made); err != nil {
 		return "", err
 	}
 	if made.ID == "" {
-		return "", &BatchError{Message: "the provider " + c.p.Name + " has given the batch no id"}
+		return "", &BatchError{Message: "the provider " + c.e.Name + " has given the batch no id"}
 	}
 	return made.ID, nil
 }
 
 // find searches the batches from the newest to those older than the first try.
-func (openaiBatches) find(ctx context.Context, c *batchCall, b Batch) (string, error) {
+func (openaiBatches) find(ctx context.Context, c *Batches, b Batch) (string, error) {
 	after := ""
 	for {
 		var page struct {
@@ -90,7 +88,7 @@ func (openaiBatches) find(ctx context.Context, c *batchCall, b Batch) (string, e
 	}
 }
 
-func (openaiBatches) check(ctx context.Context, c *batchCall, id string) (BatchStatus, error) {
+func (openaiBatches) check(ctx context.Context, c *Batches, id string) (BatchStatus, error) {
 	var b openaiBatch
 	if err := c.json(ctx, http.MethodGet, "/batches/"+url.PathEscape(id), nil, &b); err != nil {
 		return BatchStatus{}, err
@@ -108,7 +106,7 @@ func (openaiBatches) check(ctx context.Context, c *batchCall, id string) (BatchS
 	return s, nil
 }
 
-func (openaiBatches) answer(line []byte) (key string, out batchAnswer, err error) {
+func (openaiBatches) answer(line []byte) (customID string, out BatchAnswer, err error) {
 	var in struct {
 		CustomID string `json:"custom_id"`
 		Response *struct {
@@ -126,11 +124,11 @@ func (openaiBatches) answer(line []byte) (key string, out batchAnswer, err error
 	}
 	switch {
 	case in.Error != nil:
-		out.Error = in.Error.Code + ": " + model.Short(in.Error.Message)
+		out.Error = in.Error.Code + ": " + Short(in.Error.Message)
 	case in.Response == nil || in.Response.StatusCode >= 300:
 		out.Error = "the request was refused"
 		if in.Response != nil {
-			out.RequestID, out.Error = in.Response.RequestID, "the request was refused: "+model.Short(string(in.Response.Body))
+			out.RequestID, out.Error = in.Response.RequestID, "the request was refused: "+Short(string(in.Response.Body))
 		}
 	default:
 		out.RequestID, out.Body = in.Response.RequestID, in.Response.Body

@@ -1,4 +1,4 @@
-package judge
+package model
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"time"
-
-	"github.com/evalrun/evalrun/internal/model"
 )
 
 // anthropicBatches is Anthropic's interface: all requests in one body, and one file of results. A
@@ -26,7 +24,7 @@ type anthropicBatch struct {
 	} `json:"request_counts"`
 }
 
-func (anthropicBatches) start(ctx context.Context, c *batchCall, _ Batch, requests []Request) (string, error) {
+func (anthropicBatches) start(ctx context.Context, c *Batches, _ Batch, requests []BatchRequest) (string, error) {
 	type request struct {
 		CustomID string          `json:"custom_id"`
 		Params   json.RawMessage `json:"params"`
@@ -36,11 +34,11 @@ func (anthropicBatches) start(ctx context.Context, c *batchCall, _ Batch, reques
 		all = append(all, request{r.CustomID, r.Body})
 	}
 	var made anthropicBatch
-	if err := c.json(ctx, http.MethodPost, anthropicPath, object{"requests": all}, &made); err != nil {
+	if err := c.json(ctx, http.MethodPost, anthropicPath, map[string]any{"requests": all}, &made); err != nil {
 		return "", err
 	}
 	if made.ID == "" {
-		return "", &BatchError{Message: "the provider " + c.p.Name + " has given the batch no id"}
+		return "", &BatchError{Message: "the provider " + c.e.Name + " has given the batch no id"}
 	}
 	return made.ID, nil
 }
@@ -48,7 +46,7 @@ func (anthropicBatches) start(ctx context.Context, c *batchCall, _ Batch, reques
 // find returns a batch that was made since the first try, has as many requests, and is not known to
 // be another. If there are several, nobody can tell which it is, and the batch is started again.
 // That only costs money, since results are matched by their keys.
-func (anthropicBatches) find(ctx context.Context, c *batchCall, b Batch) (string, error) {
+func (anthropicBatches) find(ctx context.Context, c *Batches, b Batch) (string, error) {
 	found, after := []string{}, ""
 	for {
 		var page struct {
@@ -80,7 +78,7 @@ func (anthropicBatches) find(ctx context.Context, c *batchCall, b Batch) (string
 	return found[0], nil
 }
 
-func (anthropicBatches) check(ctx context.Context, c *batchCall, id string) (BatchStatus, error) {
+func (anthropicBatches) check(ctx context.Context, c *Batches, id string) (BatchStatus, error) {
 	var b anthropicBatch
 	if err := c.json(ctx, http.MethodGet, anthropicPath+"/"+url.PathEscape(id), nil, &b); err != nil {
 		return BatchStatus{}, err
@@ -90,7 +88,7 @@ func (anthropicBatches) check(ctx context.Context, c *batchCall, id string) (Bat
 		files: []string{anthropicPath + "/" + url.PathEscape(id) + "/results"}}, nil
 }
 
-func (anthropicBatches) answer(line []byte) (key string, out batchAnswer, err error) {
+func (anthropicBatches) answer(line []byte) (customID string, out BatchAnswer, err error) {
 	var in struct {
 		CustomID string `json:"custom_id"`
 		Result   struct {
@@ -105,7 +103,7 @@ func (anthropicBatches) answer(line []byte) (key string, out batchAnswer, err er
 	if out.Body = in.Result.Message; in.Result.Type != "succeeded" {
 		out.Body, out.Error = nil, in.Result.Type
 		if len(in.Result.Error) > 0 {
-			out.Error += ": " + model.Short(string(in.Result.Error))
+			out.Error += ": " + Short(string(in.Result.Error))
 		}
 	}
 	return in.CustomID, out, nil

@@ -1,4 +1,4 @@
-package judge
+package model
 
 import (
 	"bufio"
@@ -11,20 +11,25 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/model"
 	"github.com/evalrun/evalrun/internal/retry"
 )
 
 // Batch is a batch of requests to one model.
 type Batch struct {
 	// ID is our id, and External the provider's.
-	ID, External    string
-	Provider, Model string
+	ID, External string
 	// Since is when the first try to start it was made. Size is how many requests it has.
 	Since time.Time
 	Size  int
 	// Others has the provider's ids of batches that are known not to be this one.
 	Others []string
+}
+
+// BatchRequest is a request of a batch.
+type BatchRequest struct {
+	// CustomID is unique in the batch: the answer has it.
+	CustomID string
+	Body     json.RawMessage
 }
 
 // BatchError is the error of a failed call about a batch.
@@ -50,59 +55,90 @@ type BatchStatus struct {
 // batchAPI is the interface of a provider to batches.
 type batchAPI interface {
 	// start starts a batch and returns its id.
-	start(ctx context.Context, c *batchCall, b Batch, requests []Request) (string, error)
+	start(ctx context.Context, c *Batches, b Batch, requests []BatchRequest) (string, error)
 	// find finds a batch that may have been started; its id is empty if there is none.
-	find(ctx context.Context, c *batchCall, b Batch) (string, error)
-	check(ctx context.Context, c *batchCall, id string) (BatchStatus, error)
+	find(ctx context.Context, c *Batches, b Batch) (string, error)
+	check(ctx context.Context, c *Batches, id string) (BatchStatus, error)
 	// answer reads a line of the answers.
-	answer(line []byte) (key string, out batchAnswer, err error)
+	answer(line []byte) (customID string, out BatchAnswer, err error)
 	cancelPath(id string) string
 }
 
 var batchAPIs = map[API]batchAPI{APIChat: openaiBatches{"/v1/chat/completions"},
 	APIResponses: openaiBatches{"/v1/responses"}, APIMessages: anthropicBatches{}}
 
-// StartBatch starts a batch and returns the provider's id of it. With find it first looks for a
-// batch that an earlier call has started. The error is a *[BatchError].
-func (j *Judges) StartBatch(ctx context.Context, b Batch, requests []Request, find bool) (id string, err error) {
-	c, err := j.batchCall(b.Provider)
-	if err != nil {
-		return "", err
-	}
+// HasBatches reports whether batches of a wire format are known.
+func (a API) HasBatches() bool { return batchAPIs[a] != nil }
+
+// Batches makes calls about batches to a provider. The errors of its methods are *[BatchError].
+type Batches struct {
+	e         *Endpoint
+	api       batchAPI
+	base, key string
+	redact    func(json.RawMessage) json.RawMessage
+}
+
+// Batches returns the batches of a provider whose API has some. base is its URL without a slash at its
+// end, and redact takes secrets out of answers.
+func (e *Endpoint) Batches(base, key string, redact func(json.RawMessage) json.RawMessage) *Batches {
+	return &Batches{e, batchAPIs[e.Config.API], base, key, redact}
+}
+
+// Start starts a batch and returns the provider's id of it. With find it first looks for a batch that
+// an earlier call has started.
+func (c *Batches) Start(ctx context.Context, b Batch, requests []BatchRequest, find bool) (id string, err error) {
 	if find {
-		if id, err = c.api.find(ctx, c, b); err != nil || id != "" {
+		if id, err = c.Find(ctx, b); err != nil || id != "" {
 			return id, err
 		}
 	}
 	return c.api.start(ctx, c, b, requests)
 }
 
-// FindBatch finds a batch that may have been started; the id is empty if none was.
-func (j *Judges) FindBatch(ctx context.Context, b Batch) (id string, err error) {
-	c, err := j.batchCall(b.Provider)
-	if err != nil {
-		return "", err
-	}
+// Find finds a batch that may have been started; the id is empty if none was.
+func (c *Batches) Find(ctx context.Context, b Batch) (id string, err error) {
 	return c.api.find(ctx, c, b)
 }
 
-// CheckBatch asks once for the progress of a batch.
-func (j *Judges) CheckBatch(ctx context.Context, b Batch) (BatchStatus, error) {
-	c, err := j.batchCall(b.Provider)
-	if err != nil {
-		return BatchStatus{}, err
-	}
+// Check asks once for the progress of a batch.
+func (c *Batches) Check(ctx context.Context, b Batch) (BatchStatus, error) {
 	return c.api.check(ctx, c, b.External)
 }
 
-// BatchAnswers calls f for each request of an ended batch that has an answer, or an error in place
-// of one. f gets the custom id of the request and the payload for its trigger.
-func (j *Judges) BatchAnswers(ctx context.Context, b Batch, s BatchStatus,
-	f func(customID string, payload json.RawMessage) error) error {
-	c, err := j.batchCall(b.Provider)
-	if err != nil {
-		return err
+// BatchAnswer is the result of a request in a batch.
+type BatchAnswer struct {
+	// Batch is the provider's id of the batch.
+	Batch     string `json:"batch"`
+	RequestID string `json:"requestId,omitempty"`
+	// Body is the answer in the form in which the provider answers directly. If there is none,
+	// Error says why.
+	Body  json.RawMessage `json:"body,omitempty"`
+	Error string          `json:"error,omitempty"`
+	// Merged says that the answer has been paid for by an equal request.
+	Merged bool `json:"merged,omitempty"`
+}
+
+// MergedAnswer returns the answer, as JSON, of a request that was sent as one with another, given that
+// of the other.
+func MergedAnswer(payload json.RawMessage) (json.RawMessage, error) {
+	var answer BatchAnswer
+	if err := json.Unmarshal(payload, &answer); err != nil {
+		return nil, err
 	}
+	answer.Merged = true
+	return json.Marshal(answer)
+}
+
+// Unanswered returns the answer, as JSON, of a request that has none, with the reason.
+func Unanswered(batch, why string) json.RawMessage {
+	data, _ := json.Marshal(BatchAnswer{Batch: batch, Error: why}) // marshalling it cannot fail
+	return data
+}
+
+// Answers calls f for each request of an ended batch that has an answer, or an error in place of one.
+// f gets the custom id of the request and its [BatchAnswer] as JSON.
+func (c *Batches) Answers(ctx context.Context, b Batch, s BatchStatus,
+	f func(customID string, payload json.RawMessage) error) error {
 	for _, path := range s.files {
 		body, err := c.open(ctx, http.MethodGet, path, "", nil)
 		if err != nil {
@@ -118,7 +154,7 @@ func (j *Judges) BatchAnswers(ctx context.Context, b Batch, s BatchStatus,
 			if err != nil {
 				return err
 			}
-			return f(customID, j.o.Redact.JSON(payload))
+			return f(customID, c.redact(payload))
 		})
 		if err = errors.Join(err, body.Close()); err != nil {
 			return err
@@ -127,12 +163,8 @@ func (j *Judges) BatchAnswers(ctx context.Context, b Batch, s BatchStatus,
 	return nil
 }
 
-// CancelBatch tries to end a batch.
-func (j *Judges) CancelBatch(ctx context.Context, b Batch) error {
-	c, err := j.batchCall(b.Provider)
-	if err != nil {
-		return err
-	}
+// Cancel tries to end a batch.
+func (c *Batches) Cancel(ctx context.Context, b Batch) error {
 	return c.json(ctx, http.MethodPost, c.api.cancelPath(b.External), nil, nil)
 }
 
@@ -140,7 +172,7 @@ func (j *Judges) CancelBatch(ctx context.Context, b Batch) error {
 // answer.
 func eachLine(r io.Reader, f func(line []byte) error) error {
 	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 0, 64<<10), model.MaxAnswer)
+	lines.Buffer(make([]byte, 0, 64<<10), MaxAnswer)
 	for lines.Scan() {
 		if line := bytes.TrimSpace(lines.Bytes()); len(line) > 0 {
 			if err := f(line); err != nil {
@@ -154,54 +186,36 @@ func eachLine(r io.Reader, f func(line []byte) error) error {
 	return nil
 }
 
-// batchCall makes calls about batches to a provider, with its key.
-type batchCall struct {
-	asked
-	api batchAPI
-}
-
-func (j *Judges) batchCall(provider string) (*batchCall, error) {
-	p := j.providers[provider]
-	if p == nil {
-		return nil, &BatchError{Final: true, Message: "there is no provider " + provider}
-	}
-	c := &batchCall{asked{j: j, p: p}, batchAPIs[p.Config.API]}
-	if err := c.expand(); err != nil {
-		return nil, &BatchError{Message: err.Error()} // another process may have the key
-	}
-	return c, nil
-}
-
 // requestTimeout is how long one request about a batch may take; files may be large.
 const requestTimeout = 5 * time.Minute
 
 // open makes one request and returns the body of the answer, which must be closed.
-func (c *batchCall) open(ctx context.Context, method, path, contentType string, body io.Reader) (io.ReadCloser, error) {
+func (c *Batches) open(ctx context.Context, method, path, contentType string, body io.Reader) (io.ReadCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		cancel()
-		return nil, &BatchError{Final: true, Message: "the base URL of the provider " + c.p.Name + " is no URL"}
+		return nil, &BatchError{Final: true, Message: "the base URL of the provider " + c.e.Name + " is no URL"}
 	}
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)
 	}
-	c.p.Config.API.SetHeaders(request.Header, c.key)
-	response, err := c.j.client.Do(request)
+	c.e.Config.API.SetHeaders(request.Header, c.key)
+	response, err := c.e.o.Client.Do(request)
 	if err != nil {
 		cancel()
-		return nil, &BatchError{Message: "the provider " + c.p.Name + " cannot be reached: " + err.Error()}
+		return nil, &BatchError{Message: "the provider " + c.e.Name + " cannot be reached: " + err.Error()}
 	}
 	if response.StatusCode < 300 {
 		return batchBody{response.Body, cancel}, nil
 	}
 	defer cancel()
-	defer func() { _ = response.Body.Close() }()                          // only read
-	said, _ := io.ReadAll(io.LimitReader(response.Body, model.MaxAnswer)) // the body only explains the status
-	failed := c.p.Failed(c.q.Model, response.StatusCode, said, nil)       // "the provider … refuses the request"
+	defer func() { _ = response.Body.Close() }()                    // only read
+	said, _ := io.ReadAll(io.LimitReader(response.Body, MaxAnswer)) // the body only explains the status
+	failed := c.e.Failed("", response.StatusCode, said, nil)        // "the provider … refuses the request"
 	out := &BatchError{Message: failed.Message}
 	out.Final = !retry.Temporary(response.StatusCode)
-	out.After, _ = retry.After(response.Header, c.j.o.Now())
+	out.After, _ = retry.After(response.Header, c.e.o.Now())
 	return nil, out
 }
 
@@ -218,7 +232,7 @@ func (e batchBody) Close() error {
 
 // json makes one request with a JSON body, if in is not nil, and decodes the answer into out, if
 // that is not nil.
-func (c *batchCall) json(ctx context.Context, method, path string, in, out any) error {
+func (c *Batches) json(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		data, err := json.Marshal(in)
@@ -232,13 +246,13 @@ func (c *batchCall) json(ctx context.Context, method, path string, in, out any) 
 		return err
 	}
 	defer func() { _ = response.Close() }() // only read
-	data, err := io.ReadAll(io.LimitReader(response, model.MaxAnswer))
+	data, err := io.ReadAll(io.LimitReader(response, MaxAnswer))
 	if err == nil && out != nil {
 		err = json.Unmarshal(data, out)
 	}
 	if err != nil {
 		return &BatchError{Message: fmt.Sprintf("the provider %s answers with something else than it should: %v",
-			c.p.Name, err)}
+			c.e.Name, err)}
 	}
 	return nil
 }
