@@ -7,8 +7,20 @@
 # the run ID is started, unless EVALS_RESUME is "true". If EVALS_APPROVE is "true", whoever has released
 # the job approves what the unpacked run asks people. Afterwards FOLDER has results.json, junit.xml, summary.md, outputs (run, verdict,
 # score, as lines of NAME=VALUE), compared.md if there is a baseline.json of another run, and run.tar.zst
-# if something is still suspended. The exit code is that of evalrun, but 0 for 75 if EVALS_KEEP is "true".
+# if something is still suspended; with EVALS_PASSPHRASE that file is encrypted, which runs need whose agents have homes
+# or secrets. The exit code is that of evalrun, but 0 for 75 if EVALS_KEEP is "true".
 set -eu
+passphrase=${EVALS_PASSPHRASE:-}
+unset EVALS_PASSPHRASE # no agent gets it
+sealed() { # pack or unpack, with the passphrase if there is one
+	if [ -z "$passphrase" ]; then
+		evalrun "$@"
+		return
+	fi
+	key=$(mktemp)
+	printf '%s' "$passphrase" >"$key"
+	if evalrun "$@" --passphrase-file "$key"; then rm "$key"; else rm "$key" && return 1; fi
+}
 out=$1 id=$2
 shift 2
 mkdir -p "$out"
@@ -17,7 +29,7 @@ printf 'run=%s\nverdict=error\nscore=\n' "$id" >"$out/outputs" # until the end i
 
 code=0
 if [ -f "$out/run.tar.zst" ]; then
-	evalrun unpack "$out/run.tar.zst"
+	sealed unpack "$out/run.tar.zst"
 	rm "$out/run.tar.zst" # what is in it goes on here, and only here
 	if [ "${EVALS_APPROVE:-}" = true ]; then
 		waiting=$(evalrun triggers "$id")
@@ -39,7 +51,7 @@ case $code in
 *) verdict=error ;; # nothing that was wrong is taken for a score
 esac
 if [ "$code" = 75 ]; then
-	evalrun pack "$id" -o "$out/run.tar.zst"
+	sealed pack "$id" -o "$out/run.tar.zst" ${passphrase:+--with-payloads}
 fi
 score=
 if [ -f "$out/results.json" ]; then

@@ -2,14 +2,15 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,6 +21,7 @@ import (
 	"github.com/evalrun/evalrun/internal/snapshot"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/backend"
+	"github.com/evalrun/evalrun/internal/store/rules"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
@@ -32,10 +34,31 @@ const (
 	databaseFile                       = "store.db"
 )
 
+// PackOptions say how runs are packed.
+type PackOptions struct {
+	// WithPayloads packs what agents were given and have left as it is, secrets too, which needs a key. Without it
+	// a run that has a secret in what it still needs is refused.
+	WithPayloads bool
+	// Key encrypts the file; nil for one that everybody can read.
+	Key *Key
+	// Variables are those of the runs: their values are looked for.
+	Variables Variables
+	// Notice, if not nil, is called with messages for the user.
+	Notice func(text string)
+}
+
+// Key is what a pack is encrypted with, or what it is read with: a passphrase, or keys of age.
+type Key = pack.Key
+
 // Pack writes runs with all that belongs to them into one file, which must not exist. They stay in
-// the store as they are. A run that a process works on is refused. Pack calls notice with messages
-// for the user.
-func (s *Store) Pack(ctx context.Context, runs []Run, file string, notice func(text string)) (err error) {
+// the store as they are. A run that a process works on is refused.
+func (s *Store) Pack(ctx context.Context, runs []Run, file string, o PackOptions) (err error) {
+	if o.WithPayloads && o.Key == nil {
+		return inputError("what agents were given and have left is packed as it is only into a file that is encrypted: give a key")
+	}
+	if o.Notice == nil {
+		o.Notice = func(string) {}
+	}
 	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(err, inputError("%s exists already; give another name with -o", file))
 	}
@@ -50,31 +73,69 @@ func (s *Store) Pack(ctx context.Context, runs []Run, file string, notice func(t
 		ids = append(ids, run.ID)
 		m.Runs = append(m.Runs, pack.Run{ID: run.ID, Name: run.EvaluationSetName, Status: string(run.Status)})
 	}
-	portable, err := s.portable()
-	if err != nil {
+	var g *packGuard
+	if !o.WithPayloads {
+		if g, err = s.newPackGuard(ctx, runs, o); err != nil {
+			return err
+		}
+	}
+	if err := s.export(ctx, ids, dir, g); err != nil {
 		return err
 	}
-	if err := portable.Export(ctx, ids, dir); errors.Is(err, store.ErrHeld) {
-		return inputError("%w; end it first, then pack again", err)
-	} else if err != nil {
-		return err
-	}
-	err = writeNew(file, func(w io.Writer) error {
+	err = writeNew(file, func(w io.Writer) (err error) {
+		if o.Key != nil {
+			sealed, keyErr := o.Key.Encrypt(w)
+			if keyErr != nil {
+				return inputError("%w", keyErr)
+			}
+			defer func() { err = errors.Join(err, sealed.Close()) }()
+			w = sealed
+		}
 		p, err := pack.NewWriter(w, m)
 		if err != nil {
 			return err
 		}
-		if err := s.packFiles(ctx, p, ids, filepath.Join(dir, databaseFile)); err != nil {
+		if err := s.packFiles(ctx, p, ids, filepath.Join(dir, databaseFile), g); err != nil {
 			return err
 		}
 		if len(p.Left) > 0 {
-			notice(fmt.Sprintf("left out: %s and %d more, which are no files, or links that lead out of their folder", p.Left[0],
+			o.Notice(fmt.Sprintf("left out: %s and %d more, which are no files, or links that lead out of their folder", p.Left[0],
 				len(p.Left)-1))
 		}
 		return errors.Join(p.Close(), s.unchanged(ctx, runs))
 	})
 	if err == nil {
-		err = s.noteLocalJobs(ctx, ids, notice)
+		err = s.noteLocalJobs(ctx, ids, o.Notice)
+	}
+	return err
+}
+
+// export copies the rows of runs into a new store in a folder.
+func (s *Store) export(ctx context.Context, ids []string, dir string, g *packGuard) error {
+	to, err := backend.Open(dir, store.Options{})
+	if err != nil {
+		return err
+	}
+	err = s.st.Export(ctx, ids, to, func(r *rules.Row) error {
+		if s.st.Files() != "" {
+			// The folder of a database's files is nowhere near the eval set, and that of the next store may be.
+			if err := rebase(r, func(work string) (string, error) { return path.Join("..", work), nil }); err != nil {
+				return err
+			}
+		}
+		return g.row(r)
+	})
+	for _, id := range ids {
+		if g != nil && err == nil {
+			err = g.shared(ctx, to, id)
+		}
+	}
+	err = errors.Join(err, to.Close())
+	switch {
+	case errors.Is(err, store.ErrHeld):
+		return inputError("%w; end it first, then pack again", err)
+	case errors.Is(err, store.ErrElsewhere):
+		return inputError("%w; pack there, or share the folder of the store's files with that machine", err)
 	}
 	return err
 }
@@ -98,9 +159,36 @@ func writeNew(file string, write func(io.Writer) error) (err error) {
 	return durable.Sync(filepath.Dir(file))
 }
 
-func (s *Store) packFiles(ctx context.Context, p *pack.Writer, ids []string, database string) error {
+// rebase changes where a plan looks for the eval set: its folder relative to that of the store. f is given where
+// it is relative to the folder in which the run was started.
+func rebase(r *rules.Row, f func(work string) (string, error)) (err error) {
+	if r.Table != "plans" {
+		return nil
+	}
+	r.Change(func(column string, value []byte) []byte {
+		var plan map[string]json.RawMessage
+		var work string
+		if column != "data" || json.Unmarshal(value, &plan) != nil || json.Unmarshal(plan["workDir"], &work) != nil {
+			return value // it is said when the plan is read
+		}
+		var base string
+		if base, err = f(work); err == nil {
+			plan["baseDir"], err = json.Marshal(base)
+		}
+		if err == nil {
+			value, err = json.Marshal(plan)
+		}
+		return value
+	})
+	return err
+}
+
+func (s *Store) packFiles(ctx context.Context, p *pack.Writer, ids []string, database string, g *packGuard) error {
 	if err := p.Tree(databaseFile, database); err != nil {
 		return err
+	}
+	if g != nil { // the rows of the database have been looked at
+		p.Check = g.file
 	}
 	for _, id := range ids {
 		if err := p.Tree(runsFolder+"/"+id, string(files.Of(s).Run(id))); err != nil {
@@ -113,8 +201,13 @@ func (s *Store) packFiles(ctx context.Context, p *pack.Writer, ids []string, dat
 		for _, rollout := range rollouts {
 			// Changes over an image are in the snapshot of a suspension, and in no other form that every
 			// file system keeps.
-			err := errors.Join(p.Tree(workFolder+"/"+rollout, files.Of(s).Work(rollout), workspace.OverImage...),
-				p.Tree(outsideFolder+"/"+rollout, filepath.Join(workspace.StateDir(), s.ID(), rollout)))
+			work, outside := files.Of(s).Work(rollout), filepath.Join(workspace.StateDir(), s.ID(), rollout)
+			if err := g.snapshots(rollout, work, outside); err != nil {
+				return err
+			}
+			without := g.without(workspace.OverImage)
+			err := errors.Join(p.Tree(workFolder+"/"+rollout, work, without...),
+				p.Tree(outsideFolder+"/"+rollout, outside, without...))
 			if err != nil {
 				return err
 			}
@@ -166,39 +259,32 @@ func (s *Store) noteLocalJobs(ctx context.Context, ids []string, notice func(str
 	return nil
 }
 
-// portable is the store as one whose runs can be packed.
-func (s *Store) portable() (store.Portable, error) {
-	if p, ok := s.st.Database.(store.Portable); ok {
-		return p, nil
-	}
-	return nil, inputError("runs of a store in PostgreSQL cannot be packed by this version; pg_dump copies the whole store")
-}
-
 // Unpacked are the runs that [Unpack] has put into a store.
 type Unpacked struct {
 	Dir  string
 	Runs []string
 }
 
-// Unpack puts the runs of a packed file into the store in a folder, which is made if it does not
-// exist. A new store gets the id of the packed one. Nothing that exists is replaced: if one of the
-// runs exists already, the whole file is refused.
-func Unpack(ctx context.Context, dir, file string, o OpenOptions) (out Unpacked, err error) {
-	if strings.Contains(dir, "://") && backend.Check(dir) == nil {
-		return out, inputError("runs cannot be unpacked into a store in PostgreSQL by this version; give a folder with --store")
-	}
-	if err := store.CheckDir(dir); err != nil {
+// Unpack puts the runs of a packed file into a store, which is made if it does not exist. A new store in
+// a folder gets the id of the packed one. Nothing that exists is replaced: if one of the runs exists
+// already, the whole file is refused. The key is for a file that is encrypted.
+func Unpack(ctx context.Context, dir, file string, key Key, o OpenOptions) (out Unpacked, err error) {
+	if err := backend.Check(dir); err != nil {
 		return out, &InputError{Err: err}
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return out, err
+	exists, near := true, workspace.StateDir()
+	if backend.IsFolder(dir) {
+		if dir, err = filepath.Abs(dir); err != nil {
+			return out, err
+		}
+		_, statErr := os.Lstat(filepath.Join(dir, databaseFile))
+		exists = statErr == nil
+		if there, err := os.ReadDir(dir); !exists && err == nil && len(there) > 0 {
+			return out, inputError("%s is no store, and not empty; give another folder with --store", dir)
+		}
+		near = filepath.Dir(dir)
 	}
-	_, statErr := os.Lstat(filepath.Join(dir, databaseFile))
-	exists := statErr == nil
-	if there, err := os.ReadDir(dir); !exists && err == nil && len(there) > 0 {
-		return out, inputError("%s is no store, and not empty; give another folder with --store", dir)
-	}
-	near := filepath.Dir(dir) // a refused file leaves nothing, not even a folder
+	// A refused file leaves nothing, not even a folder.
 	for _, err := os.Stat(near); errors.Is(err, fs.ErrNotExist) && near != filepath.Dir(near); _, err = os.Stat(near) {
 		near = filepath.Dir(near)
 	}
@@ -208,7 +294,7 @@ func Unpack(ctx context.Context, dir, file string, o OpenOptions) (out Unpacked,
 	}
 	defer func() { err = errors.Join(err, workspace.Remove(tmp)) }()
 	u := unpacking{dir: dir, tmp: tmp}
-	if err := u.extract(file); err != nil {
+	if err := u.extract(file, key); err != nil {
 		return out, err
 	}
 	if err := u.check(ctx, file); err != nil {
@@ -225,8 +311,9 @@ func Unpack(ctx context.Context, dir, file string, o OpenOptions) (out Unpacked,
 	return Unpacked{dir, u.runs}, nil
 }
 
-// unpacking is a pack in a folder beside the store.
+// unpacking is a pack in a folder beside the store, or beside the files of one in a database.
 type unpacking struct {
+	// dir is the store, and tmp the folder.
 	dir, tmp string
 	storeID  string
 	runs     []string
@@ -234,13 +321,19 @@ type unpacking struct {
 	folders []string
 }
 
-func (u *unpacking) extract(file string) (err error) {
+func (u *unpacking) extract(file string, key Key) (err error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return &InputError{Err: err}
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	_, err = pack.Extract(f, u.tmp)
+	content, err := key.Open(f)
+	if errors.Is(err, pack.ErrKey) {
+		return inputError("%s cannot be unpacked: %w", file, err)
+	}
+	if err == nil {
+		_, err = pack.Extract(content, u.tmp)
+	}
 	if bad := (*pack.InvalidError)(nil); errors.As(err, &bad) {
 		return inputError("%s cannot be unpacked: %s", file, bad.Reason)
 	}
@@ -249,16 +342,6 @@ func (u *unpacking) extract(file string) (err error) {
 
 // isName reports whether an id can name a folder: a path would lead elsewhere.
 func isName(id string) bool { return filepath.IsLocal(id) && filepath.Base(id) == id && id != "." }
-
-// checkBlocks makes sure that each block of files is what its sum says: rollouts of another store that
-// have the same block would be without it otherwise.
-func (s *Store) checkBlocks(ctx context.Context) error {
-	p, err := s.portable()
-	if err != nil {
-		return err
-	}
-	return p.EachBlock(ctx, snapshot.CheckBlock)
-}
 
 // check makes sure that the pack's store has only what belongs to the runs.
 func (u *unpacking) check(ctx context.Context, file string) error {
@@ -290,8 +373,8 @@ func (u *unpacking) check(ctx context.Context, file string) error {
 		}))
 	}
 	u.storeID = st.ID()
-	if err == nil {
-		err = st.checkBlocks(ctx)
+	if err == nil { // rollouts of another store that have the same block would be without it otherwise
+		err = st.st.EachBlock(ctx, snapshot.CheckBlock)
 	}
 	if err := errors.Join(err, st.Close()); errors.Is(err, snapshot.ErrLost) {
 		return inputError("%s cannot be unpacked: %w", file, err)
@@ -319,25 +402,25 @@ func (u *unpacking) check(ctx context.Context, file string) error {
 	return nil
 }
 
-// place is the folder's place in the store with an id.
-func (u *unpacking) place(name, storeID string) string {
+// place is the folder's place in the store with an id, whose files are in a folder.
+func place(name, dir, storeID string) string {
 	if filepath.Dir(name) == outsideFolder {
 		return filepath.Join(workspace.StateDir(), storeID, filepath.Base(name))
 	}
-	return filepath.Join(u.dir, name)
+	return filepath.Join(dir, name)
 }
 
 // move moves folders of the pack to their places, all of them or none.
-func (u *unpacking) move(names []string, storeID string) (undo func() error, err error) {
+func (u *unpacking) move(names []string, dir, storeID string) (undo func() error, err error) {
 	var moved []string
 	undo = func() (err error) {
-		for _, path := range moved {
-			err = errors.Join(err, workspace.Remove(path))
+		for _, folder := range moved {
+			err = errors.Join(err, workspace.Remove(folder))
 		}
 		return err
 	}
 	for _, name := range names {
-		to := u.place(name, storeID)
+		to := place(name, dir, storeID)
 		if _, err := os.Lstat(to); err == nil {
 			return undo, inputError("%s exists already; nothing was unpacked. If no store has its run any more, remove it", to)
 		}
@@ -357,7 +440,7 @@ func (u *unpacking) alone() error {
 	outside := slices.DeleteFunc(slices.Clone(u.folders), func(name string) bool {
 		return filepath.Dir(name) != outsideFolder
 	})
-	undo, err := u.move(outside, u.storeID)
+	undo, err := u.move(outside, u.dir, u.storeID)
 	if err == nil {
 		err = errors.Join(os.RemoveAll(filepath.Join(u.tmp, outsideFolder)),
 			os.WriteFile(filepath.Join(u.tmp, ".gitignore"), []byte("*\n"), 0o600), os.Chmod(u.tmp, 0o700))
@@ -376,7 +459,7 @@ func (u *unpacking) alone() error {
 
 // into puts the runs into an existing store.
 func (u *unpacking) into(ctx context.Context, o OpenOptions) (err error) {
-	o.MustExist = true
+	o.MustExist = backend.IsFolder(u.dir)
 	s, err := Open(u.dir, o)
 	if err != nil {
 		return err
@@ -384,16 +467,28 @@ func (u *unpacking) into(ctx context.Context, o OpenOptions) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	for _, id := range u.runs {
 		if _, err := s.st.Run(ctx, id); err == nil {
-			return inputError("run %s is in the store %s already; nothing was unpacked", id, u.dir)
+			return inputError("run %s is in the store %s already; nothing was unpacked", id, s.Name())
 		}
 	}
-	portable, err := s.portable()
+	from, err := backend.Open(u.tmp, store.Options{MustExist: true})
 	if err != nil {
 		return err
 	}
-	undo, err := u.move(u.folders, s.ID())
+	defer func() { err = errors.Join(err, from.Close()) }()
+	undo, err := u.move(u.folders, s.Dir(), s.ID())
 	if err == nil {
-		err = portable.Import(ctx, u.tmp)
+		err = s.st.Import(ctx, from, func(r *rules.Row) error {
+			if s.st.Files() == "" {
+				return nil
+			}
+			return rebase(r, func(work string) (string, error) {
+				here, err := os.Getwd()
+				if err == nil {
+					here, err = filepath.Rel(s.Dir(), filepath.Join(here, filepath.FromSlash(work)))
+				}
+				return filepath.ToSlash(here), err
+			})
+		})
 	}
 	if errors.Is(err, store.ErrRunExists) {
 		err = inputError("%w; nothing was unpacked", err)

@@ -61,7 +61,7 @@ func TestHostileStoresAreNotUnpacked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Unpack(t.Context(), filepath.Join(home, "to", "a", "store"), file, OpenOptions{}); !errors.As(err, new(*InputError)) || !strings.Contains(err.Error(), c.want) {
+			if _, err := Unpack(t.Context(), filepath.Join(home, "to", "a", "store"), file, Key{}, OpenOptions{}); !errors.As(err, new(*InputError)) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, expected %q", err, c.want)
 			}
 			for _, path := range []string{"to", "stolen", "state"} {

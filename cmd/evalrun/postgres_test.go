@@ -30,7 +30,7 @@ func TestScriptsInPostgres(t *testing.T) {
 	} {
 		scripts = append(scripts, filepath.Join("testdata", "script", name+".txt"))
 	}
-	scripts = append(scripts, "testdata/postgres/portable.txt")
+	scripts = append(scripts, "testdata/postgres/portable.txt", "testdata/postgres/pack.txt")
 	runScripts(t, scripts, func(env *testscript.Env) error {
 		u := *server
 		q := u.Query()

@@ -21,6 +21,9 @@ type Writer struct {
 	tar *tar.Writer
 	// list is the content of the last entry.
 	list strings.Builder
+	// Check, if not nil, is given the content of each file that is added. An error of closing what it returns
+	// ends the adding.
+	Check func(name string) io.WriteCloser
 	// Left has the paths that were left out: entries other than files, folders and links, and links
 	// that lead out of their folder.
 	Left []string
@@ -115,7 +118,14 @@ func (p *Writer) add(name, file string, entry fs.DirEntry) error {
 	sum := sha256.New()
 	_, _ = io.WriteString(sum, target) // a hash takes everything
 	if info.Mode().IsRegular() {
-		if err := p.content(io.MultiWriter(p.tar, sum), file); err != nil {
+		to := io.MultiWriter(p.tar, sum)
+		if p.Check == nil {
+			err = p.content(to, file)
+		} else {
+			check := p.Check(name)
+			err = errors.Join(p.content(io.MultiWriter(to, check), file), check.Close())
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	jsonv1 "github.com/go-json-experiment/json/v1"
@@ -137,7 +138,12 @@ func (h *held) segmentCopy() string {
 }
 
 // copyOf returns the name of the copy with which a segment begins.
-func copyOf(segment int) string { return "segment-" + strconv.Itoa(segment) }
+func copyOf(segment int) string { return copyPrefix + strconv.Itoa(segment) }
+
+const copyPrefix = "segment-"
+
+// IsCopy reports whether a folder of a rollout is such a copy.
+func IsCopy(name string) bool { return strings.HasPrefix(name, copyPrefix) }
 
 // isolation returns the isolation of the rollout's agent and verifier.
 func (h *held) isolation() string {

@@ -17,7 +17,7 @@ type layers struct{ held *held }
 
 // snapshots returns the snapshots of the rollout.
 func (l layers) snapshots() *snapshot.Store {
-	s := &snapshot.Store{Dir: filepath.Join(l.held.root(), "snapshots"), Root: l.held.root(),
+	s := &snapshot.Store{Dir: filepath.Join(l.held.root(), FolderSnapshots), Root: l.held.root(),
 		WithoutSockets: portable(l).on()}
 	switch {
 	case !l.held.overImage():

@@ -31,6 +31,23 @@ type portableFiles struct {
 	Image string `json:"image,omitempty"`
 }
 
+// Shared returns the snapshots that the store has of the files of a rollout.
+func Shared(k store.Kept) (all []snapshot.Shared, err error) {
+	if k.Files == nil {
+		return nil, nil
+	}
+	var files portableFiles
+	err = json.Unmarshal(k.Files, &files)
+	return []snapshot.Shared{files.Work, files.Record}, err
+}
+
+// FolderRecord and FolderSnapshots are the folders with the snapshots of a rollout, of its record and of the folders of
+// its agent.
+const (
+	FolderRecord    = "record"
+	FolderSnapshots = "snapshots"
+)
+
 // fileRecord is the file in a rollout's folder with the id of the record that was last kept or got.
 const fileRecord = "record.id"
 
@@ -73,7 +90,7 @@ func (h *held) areElsewhere(machine string) string {
 
 // record are the snapshots of the rollout's record.
 func (p portable) record(root string) *snapshot.Store {
-	return &snapshot.Store{Dir: filepath.Join(p.held.root(), "record"), Root: root, WithoutSockets: true}
+	return &snapshot.Store{Dir: filepath.Join(p.held.root(), FolderRecord), Root: root, WithoutSockets: true}
 }
 
 // keep stores what was taken for the next segment, and a snapshot of the record. Nothing of that can

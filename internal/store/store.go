@@ -36,6 +36,8 @@ var (
 	// ErrHeld means that another process works on a run, ErrRunExists that it is there already.
 	ErrHeld      = errors.New("another process works on it")
 	ErrRunExists = errors.New("it is in the store already")
+	// ErrElsewhere means that files of a run, without which it cannot go on, are on another machine.
+	ErrElsewhere = errors.New("files are missing here")
 	// ErrUnusable means that what a user has given cannot be opened as a store, and why.
 	ErrUnusable = errors.New("it cannot be opened")
 	// ErrMoved means that what is in the store's place is not the store that was opened.
@@ -230,18 +232,6 @@ type Mailbox interface {
 	// outcome; all others end at once. The jobs that they wait for become due to be cancelled, but
 	// for those of the sources named.
 	Cancel(ctx context.Context, runOrRollout string, keepJobsOf ...string) (cancelled int, err error)
-}
-
-// Portable is a store whose runs can be copied into another one. Not every store is.
-type Portable interface {
-	// Export makes a new store in an empty folder. It has the id of this one and only some of its
-	// runs, as they are at one moment. The error is ErrHeld if a process works on one of them.
-	Export(ctx context.Context, runIDs []string, dir string) error
-	// Import takes all runs of another store into this one. The error is ErrRunExists if one of them
-	// is there.
-	Import(ctx context.Context, from string) error
-	// EachBlock calls f with all blocks of files.
-	EachBlock(ctx context.Context, f func(Block) error) error
 }
 
 // WakeUp says what another process has committed.

@@ -62,7 +62,7 @@ func (d *db) connect(busy time.Duration) (err error) {
 // dataSource is the file and the settings that all connections have.
 func (d *db) dataSource(busy time.Duration) string {
 	pragmas := fmt.Sprintf(
-		"_pragma=busy_timeout(%d)&_pragma=synchronous(FULL)&_pragma=temp_store(MEMORY)&_pragma=cache_size(-1024)",
+		"_pragma=busy_timeout(%d)&_pragma=synchronous(FULL)&_pragma=temp_store(MEMORY)&_pragma=cache_size(-1024)&_pragma=trusted_schema(0)",
 		busy.Milliseconds())
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: d.database}).EscapedPath()}).String() + "?" + pragmas
 }
