@@ -231,7 +231,11 @@ func (r *Remote) Enter(cfg *sandbox.Config) (sandbox.RemoteProgram, error) {
 	if err := r.enter(ctx, cfg); err != nil {
 		return sandbox.RemoteProgram{}, errors.Join(err, r.closeBridge())
 	}
-	return sandbox.RemoteProgram{Command: []string{r.spec.Executable, execCommand, r.daemon.Host(), r.id},
+	at, err := json.Marshal(r.daemon.Endpoint())
+	if err != nil {
+		return sandbox.RemoteProgram{}, errors.Join(err, r.closeBridge())
+	}
+	return sandbox.RemoteProgram{Command: []string{r.spec.Executable, execCommand, string(at), r.id}, Env: forConnection(),
 		Connect: []string{sandbox.InsideExecutable, inside.Connect},
 		Await:   []string{sandbox.InsideExecutable, inside.Await}}, nil
 }
@@ -461,6 +465,7 @@ func (r *Remote) Leave() error {
 	ctx, cancel := withinTime()
 	defer cancel()
 	err := r.closeBridge()
+	r.equipped = false // its root may have put another program in the place of ours
 	if err := r.daemon.Kill(ctx, r.id); err != nil {
 		return fmt.Errorf("end the processes of the container: %w", err)
 	}
@@ -504,6 +509,16 @@ func (r *Remote) remove(ctx context.Context) error {
 	return err
 }
 
+// forConnection are the variables that a connection with the daemon may need: those of ssh.
+func forConnection() (env []string) {
+	for _, name := range []string{"PATH", "HOME", "SSH_AUTH_SOCK"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
 // execCommand is the hidden command that stands for a process in a container of a daemon.
 const execCommand = "container-exec"
 
@@ -518,10 +533,11 @@ func ExecMain() {
 		return
 	}
 	var c sandbox.RemoteCommand
-	err := json.Unmarshal([]byte(os.Getenv(sandbox.RemoteVar)), &c)
+	var at docker.Endpoint
+	err := errors.Join(json.Unmarshal([]byte(os.Getenv(sandbox.RemoteVar)), &c), json.Unmarshal([]byte(os.Args[2]), &at))
 	status := execFailed
 	if err == nil {
-		status, err = execIn(os.Args[2], os.Args[3], c)
+		status, err = execIn(at, os.Args[3], c)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "evalrun: the Docker daemon:", err)
@@ -532,11 +548,11 @@ func ExecMain() {
 
 // execIn runs a command in a container. At SIGTERM it asks the processes of the command's scope, or
 // all processes there, to end: the daemon sends signals only to a container's first.
-func execIn(host, id string, c sandbox.RemoteCommand) (int, error) {
+func execIn(at docker.Endpoint, id string, c sandbox.RemoteCommand) (int, error) {
 	ctx := context.Background()
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM)
-	d, err := docker.OpenHost(ctx, host)
+	d, err := docker.OpenAt(ctx, at)
 	if err != nil {
 		return 0, err
 	}

@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // AddToArchive adds a file, folder or link of this machine to an archive, without what is in a
@@ -54,15 +55,29 @@ type Owner struct{ UID, GID int }
 // Root is the owner of what has no other.
 var Root = Owner{}
 
-// AddTree adds a file, or a folder with everything below it, under a name, as belonging to an owner.
+// maxName bounds the names in an archive for the daemon, which puts the path of a folder of its own before
+// them: Linux takes 4,095 bytes. An agent can make longer ones.
+const maxName = 3500
+
+// AddTree adds a file, or a folder with everything below it, under a name, as belonging to an owner. What
+// has a name that no daemon could unpack is left out.
 func AddTree(a *tar.Writer, source, name string, owner Owner) error {
 	source, err := filepath.EvalSymlinks(source)
 	if err != nil {
 		return err
 	}
 	return filepath.WalkDir(source, func(file string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, syscall.ENAMETOOLONG) {
+			return nil
+		}
 		if err != nil {
 			return err
+		}
+		if len(name)+len(file)-len(source) > maxName {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
 		}
 		info, err := entry.Info()
 		if err != nil {

@@ -39,56 +39,75 @@ type Client struct {
 	// Platform is that of the daemon's containers, such as linux/amd64, and Version the daemon's own.
 	Platform, Version string
 
-	host    string // as in DOCKER_HOST
-	network string
-	address string
-	version string // of the API, such as v1.41
-	http    *http.Client
+	endpoint Endpoint
+	dial     dial
+	version  string // of the API, such as v1.41
+	podman   bool   // it is podman, which has the same API
+	http     *http.Client
 }
 
 // Host returns the daemon's address, as in DOCKER_HOST.
-func (c *Client) Host() string { return c.host }
+func (c *Client) Host() string { return c.endpoint.Host }
+
+// Endpoint says how the daemon is reached.
+func (c *Client) Endpoint() Endpoint { return c.endpoint }
 
 // Open asks the daemon that the environment names whether it is there. The error says what to do.
 func Open(ctx context.Context) (*Client, error) {
-	if os.Getenv("DOCKER_TLS_VERIFY") != "" {
-		return nil, errors.New("DOCKER_TLS_VERIFY is set, and daemons behind TLS are not spoken to: name one with DOCKER_HOST=unix:///... or tcp://... on a network that you trust")
-	}
-	if name := os.Getenv("DOCKER_CONTEXT"); name != "" && os.Getenv("DOCKER_HOST") == "" {
-		return nil, fmt.Errorf("DOCKER_CONTEXT is %q, and contexts are not read: name the daemon with DOCKER_HOST (docker context inspect %q shows its address)",
-			name, name)
-	}
-	return OpenHost(ctx, cmp.Or(os.Getenv("DOCKER_HOST"), DefaultHost))
-}
-
-// OpenHost is Open for the daemon at an address.
-func OpenHost(ctx context.Context, host string) (*Client, error) {
-	c, err := client(host)
+	e, err := Environment()
 	if err != nil {
 		return nil, err
 	}
+	return OpenAt(ctx, e)
+}
+
+// OpenAt is Open for the daemon at an endpoint.
+func OpenAt(ctx context.Context, e Endpoint) (*Client, error) {
+	c := &Client{endpoint: e}
+	var err error
+	if c.dial, err = e.dialer(); err != nil {
+		return nil, err
+	}
+	// Proxies of the environment are not for the daemon.
+	c.http = &http.Client{Transport: &http.Transport{DisableCompression: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) }}}
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("it has not answered within %v", openTimeout))
 	defer cancel()
-	var is struct{ Version, APIVersion, MinAPIVersion, Os, Arch string }
+	var is struct {
+		Version, APIVersion, MinAPIVersion, Os, Arch string
+		Components                                   []struct{ Name string }
+	}
 	if err := c.call(ctx, http.MethodGet, "/version", nil, nil, &is); err != nil {
-		return nil, fmt.Errorf("the Docker daemon at %s does not answer: %w; start it, or name another with DOCKER_HOST", host, err)
+		return nil, fmt.Errorf("the Docker daemon at %s does not answer: %w; %s", e.Host, err, e.mend(err))
 	}
 	newest, oldest := minor(is.APIVersion), minor(is.MinAPIVersion)
 	switch {
 	case newest < 0:
-		return nil, fmt.Errorf("what answers at %s is no Docker daemon: it names no version of the API", host)
+		return nil, fmt.Errorf("what answers at %s is no Docker daemon: it names no version of the API", e.Host)
 	case newest < oldestAPI:
 		return nil, fmt.Errorf("the Docker daemon at %s is too old: it is %s with API %s, and API 1.%d (Docker 20.10) is needed",
-			host, is.Version, is.APIVersion, oldestAPI)
+			e.Host, is.Version, is.APIVersion, oldestAPI)
 	case oldest > newestAPI:
 		return nil, fmt.Errorf("the Docker daemon at %s is too new: its oldest API is %s, and 1.%d is the newest that is spoken",
-			host, is.MinAPIVersion, newestAPI)
+			e.Host, is.MinAPIVersion, newestAPI)
 	case is.Os != "linux":
-		return nil, fmt.Errorf("the Docker daemon at %s runs containers of %s, and tasks need those of Linux", host, is.Os)
+		return nil, fmt.Errorf("the Docker daemon at %s runs containers of %s, and tasks need those of Linux", e.Host, is.Os)
 	}
 	c.version = "/v1." + strconv.Itoa(min(newest, newestAPI))
+	c.podman = len(is.Components) > 0 && strings.HasPrefix(is.Components[0].Name, "Podman")
 	c.Platform, c.Version = is.Os+"/"+is.Arch, is.Version
 	return c, nil
+}
+
+// mend says what to do about a daemon that does not answer.
+func (e Endpoint) mend(err error) string {
+	switch {
+	case strings.Contains(err.Error(), "HTTPS server") && e.Certificates == "":
+		return "it is behind TLS: set DOCKER_TLS_VERIFY=1, and DOCKER_CERT_PATH to the folder with ca.pem, cert.pem and key.pem"
+	case errors.Is(err, os.ErrPermission):
+		return "its socket is for root and the members of a group, often docker: become one of them, or name another daemon with DOCKER_HOST"
+	}
+	return "start it, or name another with DOCKER_HOST"
 }
 
 // minor is the second number of a version 1.N; -1 if it is none.
@@ -99,34 +118,6 @@ func minor(version string) int {
 		return -1
 	}
 	return n
-}
-
-// client makes a client for a host, which has not been asked yet.
-func client(host string) (*Client, error) {
-	c := &Client{host: host}
-	scheme, rest, _ := strings.Cut(host, "://")
-	switch {
-	case scheme == "unix" && strings.HasPrefix(rest, "/"):
-		c.network, c.address = "unix", rest
-	case scheme == "tcp" && rest != "" && !strings.ContainsAny(rest, "/@"):
-		c.network, c.address = "tcp", rest
-		if _, _, err := net.SplitHostPort(rest); err != nil {
-			return nil, fmt.Errorf("DOCKER_HOST is %q: expected tcp://HOST:PORT: %w", host, err)
-		}
-	case scheme == "ssh":
-		return nil, fmt.Errorf("DOCKER_HOST is %q, and daemons are not reached over ssh: forward its socket (ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST) and set DOCKER_HOST=unix:///tmp/docker.sock",
-			host)
-	default:
-		return nil, fmt.Errorf("DOCKER_HOST is %q: expected unix:///PATH or tcp://HOST:PORT", host)
-	}
-	// Proxies of the environment are not for the daemon.
-	c.http = &http.Client{Transport: &http.Transport{DisableCompression: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) }}}
-	return c, nil
-}
-
-func (c *Client) dial(ctx context.Context) (net.Conn, error) {
-	return (&net.Dialer{}).DialContext(ctx, c.network, c.address)
 }
 
 // Error is an answer of the daemon that says no.

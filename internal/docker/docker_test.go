@@ -3,8 +3,11 @@ package docker_test
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -34,25 +37,39 @@ const works = `{"Version":"20.10.24","ApiVersion":"1.41","MinAPIVersion":"1.12",
 
 // What cannot be spoken to is named before anything is done, with what to do.
 func TestOpen(t *testing.T) {
+	config, spoiled := contexts(t, map[string]string{"far": `{"docker":{"Host":"unix:///far"}}`, "empty": `{}`}), t.TempDir()
+	for _, name := range []string{"cert.pem", "key.pem"} {
+		if err := os.WriteFile(filepath.Join(spoiled, name), []byte("none"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, c := range map[string]struct {
 		env  map[string]string
 		says string
 	}{
-		"ssh":       {map[string]string{"DOCKER_HOST": "ssh://host"}, "daemons are not reached over ssh"},
-		"TLS":       {map[string]string{"DOCKER_HOST": "tcp://host:2376", "DOCKER_TLS_VERIFY": "1"}, "daemons behind TLS are not spoken to"},
-		"context":   {map[string]string{"DOCKER_CONTEXT": "mine"}, "contexts are not read"},
-		"no scheme": {map[string]string{"DOCKER_HOST": "/var/run/docker.sock"}, "expected unix:///PATH or tcp://HOST:PORT"},
-		"no port":   {map[string]string{"DOCKER_HOST": "tcp://host"}, "expected tcp://HOST:PORT"},
-		"absent":    {map[string]string{"DOCKER_HOST": "unix:///nothing"}, "does not answer: dial unix /nothing"},
-		"too old":   {map[string]string{"DOCKER_HOST": answers(t, map[string]string{"/version": strings.ReplaceAll(works, "1.41", "1.40")})}, "is too old: it is 20.10.24 with API 1.40"},
-		"too new":   {map[string]string{"DOCKER_HOST": answers(t, map[string]string{"/version": strings.NewReplacer("1.41", "1.99", "1.12", "1.90").Replace(works)})}, "is too new: its oldest API is 1.90"},
-		"Windows":   {map[string]string{"DOCKER_HOST": answers(t, map[string]string{"/version": strings.ReplaceAll(works, "linux", "windows")})}, "runs containers of windows"},
-		"half":      {map[string]string{"DOCKER_HOST": answers(t, map[string]string{"/version": works[:40]})}, "is not what its API says"},
-		"not one":   {map[string]string{"DOCKER_HOST": answers(t, map[string]string{"/version": "{}"})}, "is no Docker daemon"},
-		"something": {map[string]string{"DOCKER_HOST": answers(t, nil)}, "no such thing"},
+		"ssh":        {map[string]string{"DOCKER_HOST": "ssh://-oProxyCommand=x"}, "expected ssh://[USER@]HOST[:PORT]"},
+		"ssh path":   {map[string]string{"DOCKER_HOST": "ssh://host/var/run/docker.sock"}, "expected ssh://[USER@]HOST[:PORT]"},
+		"key":        {map[string]string{"DOCKER_HOST": "tcp://host:2376", "DOCKER_CERT_PATH": spoiled}, "the certificate for the Docker daemon (cert.pem and key.pem in " + spoiled},
+		"plain":      {map[string]string{"DOCKER_HOST": behindTLS(t)}, "it is behind TLS: set DOCKER_TLS_VERIFY=1"},
+		"stranger":   {map[string]string{"DOCKER_HOST": behindTLS(t), "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": t.TempDir()}, "certificate"},
+		"no context": {map[string]string{"DOCKER_CONTEXT": "mine"}, `there is no Docker context "mine" in ` + config},
+		"empty":      {map[string]string{"DOCKER_CONTEXT": "empty"}, `the Docker context "empty" (` + config},
+		"context":    {map[string]string{"DOCKER_CONTEXT": "far"}, "the Docker daemon at unix:///far does not answer"},
+		"chosen":     {nil, "the Docker daemon at unix:///far does not answer"},
+		"over it":    {map[string]string{"DOCKER_CONTEXT": "far", "DOCKER_HOST": "unix:///near"}, "the Docker daemon at unix:///near does not answer"},
+		"no scheme":  {map[string]string{"DOCKER_HOST": "/var/run/docker.sock"}, "expected unix:///PATH, tcp://HOST:PORT or ssh://"},
+		"no port":    {map[string]string{"DOCKER_HOST": "tcp://host"}, "expected tcp://HOST:PORT"},
+		"absent":     {map[string]string{"DOCKER_HOST": "unix:///nothing"}, "does not answer: dial unix /nothing"},
+		"too old":    {map[string]string{"DOCKER_HOST": answers(t, map[string]string{"/version": strings.ReplaceAll(works, "1.41", "1.40")})}, "is too old: it is 20.10.24 with API 1.40"},
+		"too new":    {map[string]string{"DOCKER_HOST": answers(t, map[string]string{"/version": strings.NewReplacer("1.41", "1.99", "1.12", "1.90").Replace(works)})}, "is too new: its oldest API is 1.90"},
+		"Windows":    {map[string]string{"DOCKER_HOST": answers(t, map[string]string{"/version": strings.ReplaceAll(works, "linux", "windows")})}, "runs containers of windows"},
+		"half":       {map[string]string{"DOCKER_HOST": answers(t, map[string]string{"/version": works[:40]})}, "is not what its API says"},
+		"not one":    {map[string]string{"DOCKER_HOST": answers(t, map[string]string{"/version": "{}"})}, "is no Docker daemon"},
+		"something":  {map[string]string{"DOCKER_HOST": answers(t, nil)}, "no such thing"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, variable := range []string{"DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CONTEXT"} {
+			t.Setenv("DOCKER_CONFIG", config)
+			for _, variable := range []string{"DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "DOCKER_CONTEXT"} {
 				t.Setenv(variable, c.env[variable])
 			}
 			if _, err := docker.Open(t.Context()); err == nil || !strings.Contains(err.Error(), c.says) {
@@ -60,6 +77,33 @@ func TestOpen(t *testing.T) {
 			}
 		})
 	}
+}
+
+// behindTLS is a server that speaks TLS alone, with a certificate that nobody knows.
+func behindTLS(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that fail
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return "tcp" + strings.TrimPrefix(server.URL, "https")
+}
+
+// contexts is a folder of the docker command with contexts, of which far is chosen.
+func contexts(t *testing.T, endpoints map[string]string) string {
+	t.Helper()
+	config := t.TempDir()
+	for name, of := range endpoints {
+		dir := filepath.Join(config, "contexts", "meta", fmt.Sprintf("%x", sha256.Sum256([]byte(name))))
+		if err := errors.Join(os.MkdirAll(dir, 0o700),
+			os.WriteFile(filepath.Join(dir, "meta.json"), []byte(`{"Name":"`+name+`","Metadata":{},"Endpoints":`+of+`}`), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(config, "config.json"), []byte(`{"auths":{},"currentContext":"far"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return config
 }
 
 // An answer that tells of an error, or breaks off, is one.
@@ -70,7 +114,7 @@ func TestBuildThatFails(t *testing.T) {
 		`{"stream":"Step 1/2"}`:                             "does not say which",
 		`{"aux":{"ID":"sha256:1"}}{"stream":"all is well"}`: "",
 	} {
-		c, err := docker.OpenHost(t.Context(), answers(t, map[string]string{"/version": works, "/v1.41/build": said}))
+		c, err := docker.OpenAt(t.Context(), docker.Endpoint{Host: answers(t, map[string]string{"/version": works, "/v1.41/build": said})})
 		if err != nil {
 			t.Fatal(err)
 		}

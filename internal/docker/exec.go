@@ -73,7 +73,7 @@ func (c *Client) Run(ctx context.Context, id string, e Exec, s Streams) (status 
 	if is.Running || is.ExitCode == nil {
 		return 0, errors.New("the Docker daemon has ended the connection to a program that still runs")
 	}
-	if is.Pid == 0 { // it was never started, and what was printed says why
+	if is.Pid == 0 && !c.podman { // it was never started, and what was printed says why; podman forgets the id of what has ended
 		return 0, fmt.Errorf("cannot start %s: %s", e.Cmd[0], bytes.TrimSpace(first.text))
 	}
 	return *is.ExitCode, nil

@@ -28,6 +28,8 @@ type RemoteProgram struct {
 	// finds the command as a [RemoteCommand] in its environment, and ends with the command's exit
 	// status. At SIGTERM it asks the processes of the command to end, or all of the place.
 	Command []string
+	// Env are variables of Command, beside those that evalrun gives it.
+	Env []string
 	// Connect is the program in the place that connects its stdin and stdout with a port of the
 	// loopback, and Await the one that waits until an address accepts a connection. Port and address
 	// are their last arguments.
@@ -73,5 +75,5 @@ func (in *initProcess) remoteCommand(args, env []string, dir, user string, leade
 	}
 	program := in.Remote.Command
 	return &exec.Cmd{Path: program[0], Args: program, SysProcAttr: &syscall.SysProcAttr{Setpgid: leader},
-		Env: []string{in.env()[0], RemoteVar + "=" + string(text)}}, nil // the marker comes first
+		Env: slices.Concat(in.env()[:1], in.Remote.Env, []string{RemoteVar + "=" + string(text)})}, nil // the marker comes first
 }

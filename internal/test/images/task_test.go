@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -62,8 +63,9 @@ type task struct {
 	way way
 	// isolation is image, podman or docker.
 	isolation string
-	// env are further variables of evalrun.
+	// env are further variables of evalrun, and as is who runs it; nil for this user.
 	env []string
+	as  *syscall.Credential
 }
 
 // newTask makes a task of a task.toml, lines of a Dockerfile, a solution and tests.
@@ -120,6 +122,9 @@ func (k *task) command(args ...string) *exec.Cmd {
 		theUser(k.t).start(k, cmd)
 	} else {
 		cmd.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "EVALRUN_IMAGES="+filepath.Join(programs, "images"))
+	}
+	if k.as != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: k.as}
 	}
 	cmd.Env = append(cmd.Env, k.env...)
 	return cmd
@@ -187,7 +192,7 @@ func (k *task) log() string {
 // inEach runs a test in every way that tasks are run in their images.
 func inEach(t *testing.T, test func(t *testing.T, w way)) { inWays(t, test, asImage, asPodman, asUser) }
 
-// inAll is inEach for tests whose agent is the oracle, which runs in a daemon's containers too.
+// inAll is inEach, and in containers of a daemon.
 func inAll(t *testing.T, test func(t *testing.T, w way)) {
 	inWays(t, test, asImage, asPodman, asUser, asDocker)
 }

@@ -1,0 +1,237 @@
+package images
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/testenv"
+)
+
+// certified makes a folder with ca.pem, cert.pem and key.pem, of which the certificate is for 127.0.0.1 and for
+// clients.
+func certified(t *testing.T) (dir string, own tls.Certificate, known *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-48 * time.Hour),
+		NotAfter: time.Now().Add(48 * time.Hour), IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	raw, err := x509.CreateCertificate(rand.Reader, is, is, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
+	for name, text := range map[string][]byte{"ca.pem": cert, "cert.pem": cert,
+		"key.pem": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if own, err = tls.LoadX509KeyPair(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")); err != nil {
+		t.Fatal(err)
+	}
+	known = x509.NewCertPool()
+	known.AppendCertsFromPEM(cert)
+	return dir, own, known
+}
+
+// passOn passes the connections of a listener on to the daemon until the end of the test.
+func passOn(t *testing.T, l net.Listener) {
+	t.Helper()
+	socket := strings.TrimPrefix(theDaemon(t).Host, "unix://")
+	var passing sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); passing.Wait() })
+	passing.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			passing.Go(func() { pass(in.(halfCloser), socket) }) //nolint:forcetypeassert // of TCP or TLS
+		}
+	})
+}
+
+// A daemon behind TLS that lets in nobody without a certificate, named by a context of the docker command.
+// The agent's process, its gateway and its files go over such connections.
+func TestDaemonOfAContext(t *testing.T) {
+	t.Parallel()
+	k := agentTask(t, "", "", `[[RUN echo x >/opt/x]] [[SAY done]]`, `[ -e /opt/x ]`)
+	dir, own, known := certified(t)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: known,
+		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	passOn(t, l)
+	config, id := t.TempDir(), fmt.Sprintf("%x", sha256.Sum256([]byte("far")))
+	meta, certificates := filepath.Join(config, "contexts/meta", id), filepath.Join(config, "contexts/tls", id)
+	if err := errors.Join(os.MkdirAll(meta, 0o700), os.MkdirAll(certificates, 0o700), os.Rename(dir, filepath.Join(certificates, "docker")),
+		os.WriteFile(filepath.Join(meta, "meta.json"), []byte(`{"Name":"far","Endpoints":{"docker":{"Host":"tcp://`+l.Addr().String()+`"}}}`), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	k.env = []string{"DOCKER_HOST=", "DOCKER_CONTEXT=far", "DOCKER_CONFIG=" + config}
+	k.solves()
+}
+
+// A daemon that is reached over ssh, with the keys and the settings of the ssh command.
+func TestDaemonOverSSH(t *testing.T) {
+	t.Parallel()
+	k := agentTask(t, "", "", `[[RUN echo x >/opt/x]] [[SAY done]]`, `[ -e /opt/x ]`)
+	for _, program := range []string{"ssh", "/usr/sbin/sshd", "ssh-keygen", "docker"} {
+		if _, err := exec.LookPath(program); err != nil {
+			testenv.Need(t, testenv.Docker, err)
+		}
+	}
+	dir, ssh := t.TempDir(), lookPath(t, "ssh")
+	for _, name := range []string{"host", "user"} {
+		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, name)).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := fmt.Sprint(free.Addr().(*net.TCPAddr).Port)
+	_ = free.Close()
+	for name, text := range map[string]string{
+		"sshd_config": "ListenAddress 127.0.0.1:" + port + "\nHostKey " + dir + "/host\nAuthorizedKeysFile " + dir + "/user.pub\nStrictModes no\nUsePAM no\nPidFile none\n" +
+			"PermitRootLogin yes\nSetEnv DOCKER_HOST=" + theDaemon(t).Host + "\n",
+		"config": "IdentityFile " + dir + "/user\nIdentitiesOnly yes\nUserKnownHostsFile /dev/null\nStrictHostKeyChecking no\nLogLevel ERROR\n",
+		"ssh":    "#!/bin/sh\nexec " + ssh + " -F " + dir + "/config \"$@\"\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // sshd wants it
+		t.Fatal(err)
+	}
+	server := exec.Command("/usr/sbin/sshd", "-D", "-e", "-f", filepath.Join(dir, "sshd_config"))
+	server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Stderr = log
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+		_ = log.Close()
+		if t.Failed() {
+			t.Log(testenv.ReadFile(t, log.Name()))
+		}
+	})
+	if !testenv.Eventually(func() bool {
+		c, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	}) {
+		t.Fatal("sshd does not listen")
+	}
+	k.env = []string{"DOCKER_HOST=ssh://root@127.0.0.1:" + port, "PATH=" + dir + ":" + programs + ":" + os.Getenv("PATH")}
+	k.solves()
+	k.env = []string{"DOCKER_HOST=ssh://nobody@127.0.0.1:" + port, "PATH=" + dir + ":" + programs + ":" + os.Getenv("PATH")}
+	if out := k.evalrun(2, "run", "--isolation", "docker", "--agent", "oracle", "task"); !strings.Contains(out, "does not answer: ssh: ") {
+		t.Errorf("somebody whom the other side does not know: %s", out)
+	}
+}
+
+func lookPath(t *testing.T, program string) string {
+	t.Helper()
+	at, err := exec.LookPath(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// Somebody without any rights but the group of the daemon's socket runs agents in its containers; without
+// the group, the error says what to become.
+func TestMemberOfTheDockerGroup(t *testing.T) {
+	t.Parallel()
+	k := agentTask(t, "", "", `[[RUN echo x >/opt/x]] [[SAY done]]`, `[ -e /opt/x ]`)
+	own := filepath.Join(t.TempDir(), "s") // the daemon's own socket stays as it is
+	l, err := net.Listen("unix", own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const group = 4242
+	if err := errors.Join(os.Chown(own, 0, group), os.Chmod(own, 0o660), os.Chmod(filepath.Dir(own), 0o755), os.Chmod(filepath.Dir(filepath.Dir(own)), 0o755),
+		os.Chmod(programs, 0o755), give(k.dir)); err != nil {
+		t.Fatal(err)
+	}
+	passOn(t, l)
+	home := filepath.Join(k.dir, "home")
+	if err := errors.Join(os.Mkdir(home, 0o700), give(home)); err != nil {
+		t.Fatal(err)
+	}
+	k.env = []string{"DOCKER_HOST=unix://" + own, "HOME=" + home, "EVALRUN_IMAGES=" + home + "/images", "XDG_RUNTIME_DIR=" + home}
+	k.as = &syscall.Credential{Uid: nobody, Gid: nobody, Groups: []uint32{group}}
+	k.solves()
+	k.as = &syscall.Credential{Uid: nobody, Gid: nobody}
+	if out := k.evalrun(2, "run", "--isolation", "docker", "--agent", "oracle", "task"); !strings.Contains(out, "its socket is for root and the members of a group, often docker") {
+		t.Errorf("without the group: %s", out)
+	}
+}
+
+// The compatible socket of podman: an agent that has no network is run, and what it has changed is seen by the
+// tests.
+func TestSocketOfPodman(t *testing.T) {
+	t.Parallel()
+	testenv.NeedPodman(t)
+	k := agentTask(t, "[agent]\nnetwork_mode = \"no-network\"\n[verifier]\nnetwork_mode = \"no-network\"\n", "", `[[RUN echo x >/opt/x; rm /bin/whoami]] [[SAY done]]`, `[ -e /opt/x ]; [ ! -e /bin/whoami ]`)
+	socket := filepath.Join(t.TempDir(), "s")
+	service := exec.Command("podman", "system", "service", "--time", "0", "unix://"+socket)
+	service.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := service.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = service.Process.Kill(); _ = service.Wait() })
+	if !testenv.Eventually(func() bool {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	}) {
+		t.Fatal("podman's service does not listen")
+	}
+	k.env = []string{"DOCKER_HOST=unix://" + socket}
+	k.solves()
+	if left, err := exec.Command("podman", "ps", "--all", "--quiet", "--filter", "label=test="+t.Name()).Output(); err != nil || len(left) > 0 {
+		t.Errorf("containers are left: %s, %v", left, err)
+	}
+}
