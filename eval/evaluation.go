@@ -25,6 +25,8 @@ type Evaluation struct {
 	// people and programs; nothing depends on it.
 	Tags     []string        `json:"tags,omitempty"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
+	// WorkerTags are what a process must have to run a rollout of it.
+	WorkerTags []string `json:"workerTags,omitempty"`
 	// NotRunnable says why the evaluation cannot be run here (mocked tools, generated input); empty
 	// if it can.
 	NotRunnable string `json:"notRunnable,omitempty"`

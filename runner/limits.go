@@ -81,3 +81,47 @@ func (s *Store) SetLimits(ctx context.Context, limits ...Limit) error {
 	}
 	return s.st.SetLimits(ctx, all...)
 }
+
+// Queue is what is to be worked on by those who have some tags.
+type Queue struct {
+	Tags []string `json:"tags"`
+	// Ready rollouts can be worked on now, Limited ones if a limit had room, and Held ones are worked
+	// on.
+	Ready   int `json:"ready"`
+	Limited int `json:"limited"`
+	Held    int `json:"held"`
+}
+
+// Worker is a process that looks after all runs.
+type Worker struct {
+	Name    string   `json:"name"`
+	Tags    []string `json:"tags"`
+	Version string   `json:"version"`
+	// Lacks says why it could not go on with rollouts.
+	Lacks []string `json:"lacks"`
+}
+
+// Workforce is what is to be worked on, and by whom.
+type Workforce struct {
+	Queues  []Queue  `json:"queues"`
+	Workers []Worker `json:"workers"`
+	// Unmet are the sets of tags that rollouts which wait need and no worker has.
+	Unmet [][]string `json:"unmet"`
+}
+
+// Workforce says what is to be worked on, by which tags, and which processes look after all runs.
+func (s *Store) Workforce(ctx context.Context) (out Workforce, err error) {
+	queues, err := s.st.Queues(ctx)
+	if err != nil {
+		return out, err
+	}
+	workers, err := s.st.Workers(ctx)
+	out.Unmet = store.Unmet(queues, workers)
+	for _, q := range queues {
+		out.Queues = append(out.Queues, Queue{q.Tags, q.Ready, q.Limited, q.Held})
+	}
+	for _, w := range workers {
+		out.Workers = append(out.Workers, Worker{w.Name, w.Tags, w.Version, w.Lacks})
+	}
+	return out, err
+}

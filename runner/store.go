@@ -56,6 +56,8 @@ type OpenOptions struct {
 	// Lease is how long a rollout stays with a process that no longer answers. 0 means 30 s; all
 	// processes of a store must use the same one.
 	Lease time.Duration
+	// Tags are what this process has that rollouts may ask for. It works on none that asks for another.
+	Tags []string
 	// KeepFiles is how many bytes of the files of a suspended rollout the store takes, so that another
 	// machine can go on with it; 0 means none. nil means 1 GB for a store in PostgreSQL, and none for
 	// one in a folder.
@@ -73,7 +75,7 @@ func Open(dir string, o OpenOptions) (*Store, error) {
 			o.Warn(redact.Line(what))
 		}
 	}
-	st, err := backend.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, KeepFiles: o.KeepFiles, Warn: warn,
+	st, err := backend.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, KeepFiles: o.KeepFiles, Tags: o.Tags, Warn: warn,
 		Files: filepath.Join(workspace.StateDir(), "stores")})
 	if errors.Is(err, fs.ErrNotExist) && o.MustExist {
 		return nil, inputError("%w in %s; give its folder with --store, or start a run there first",

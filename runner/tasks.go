@@ -2,6 +2,7 @@ package runner
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -133,6 +134,9 @@ func (e *EvalSet) taskEvaluation(dir string) (one eval.Evaluation, problems inpu
 	}
 	one = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref,
 		Tags: tagsOf(t), NotRunnable: notRunnable(t, can, e.opts.Variables.lookup)}
+	if one.WorkerTags, err = workerTagsOf(t); err != nil {
+		return one, problems, inputError("%s: %w", filepath.Join(dir, "task.toml"), err)
+	}
 	missing := t.Config.Missing(e.opts.Variables.lookup)
 	if missing != nil && e.opts.AllowUnset {
 		one.NotRunnable = strings.TrimPrefix(one.NotRunnable+"; "+strings.ReplaceAll(missing.Error(), "\n", "; "), "; ")
@@ -179,6 +183,18 @@ func tagsOf(t *tasks.Task) []string {
 		return nil
 	}
 	return metadata.Tags
+}
+
+// workerTagsOf returns what a task's metadata says that a process must have to run it.
+func workerTagsOf(t *tasks.Task) ([]string, error) {
+	var metadata map[string]json.RawMessage
+	_ = json.Unmarshal(t.Config.Metadata, &metadata) // it may be missing
+	var tags []string
+	if text, ok := metadata["workerTags"]; ok &&
+		(json.Unmarshal(text, &tags) != nil || slices.ContainsFunc(tags, func(tag string) bool { return !input.IsLabel(tag) })) {
+		return nil, errors.New(`metadata.workerTags: expected tags of up to 63 letters, digits, dots, hyphens and underscores, such as ["gpu"]`)
+	}
+	return tags, nil
 }
 
 // notRunnable returns why a task cannot be run here; empty if it can.

@@ -49,6 +49,7 @@ Nothing is changed.`,
 				}
 				return chosen, err
 			}
+			o.Workers = func(context.Context) (string, error) { return g.examineWorkers(cmd, place) }
 			if !backend.IsFolder(place) {
 				o.Store = workspace.StateDir() // where its files are
 			}
@@ -81,6 +82,40 @@ func (g *globals) examineStore(cmd *cobra.Command, dir string) (found string, er
 		return "none yet; the first run makes it in " + backend.Name(dir), nil
 	}
 	return found, err
+}
+
+// examineWorkers says who looks after all runs of the store. The error says what nobody can work on.
+func (g *globals) examineWorkers(cmd *cobra.Command, dir string) (found string, err error) {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) && backend.IsFolder(dir) {
+		return "no store yet", nil
+	}
+	var force runner.Workforce
+	if err = g.withStore(cmd, false, func(s *runner.Store) error {
+		force, err = s.Workforce(cmd.Context())
+		return err
+	}); err != nil {
+		return "no store that could be asked", nil //nolint:nilerr // the check of the store says why
+	}
+	var workers, lacks []string
+	for _, w := range force.Workers {
+		workers = append(workers, strings.TrimSuffix(w.Name+" with "+strings.Join(w.Tags, ","), " with "))
+		for _, why := range w.Lacks {
+			lacks = append(lacks, w.Name+": "+why)
+		}
+	}
+	for _, q := range force.Queues {
+		if slices.ContainsFunc(force.Unmet, func(tags []string) bool { return slices.Equal(tags, q.Tags) }) {
+			lacks = append(lacks, fmt.Sprintf("no worker has the tags %s, for which %d rollouts wait",
+				strings.Join(q.Tags, ","), q.Ready+q.Limited))
+		}
+	}
+	if found = "none; each run is worked on by its own process"; len(workers) > 0 {
+		found = fmt.Sprintf("%d: %s", len(workers), strings.Join(workers, "; "))
+	}
+	if len(lacks) > 0 {
+		return "", fmt.Errorf("%s. %s", strings.Join(lacks, ". "), "There are: "+found)
+	}
+	return found, nil
 }
 
 func printFindings(cmd *cobra.Command, g *globals, findings []doctor.Finding, asked bool) error {

@@ -20,6 +20,7 @@ func executorCommand(g *globals) *cobra.Command {
 	var o runner.ExecuteOptions
 	var once onceFlags
 	var drain time.Duration
+	var tags string
 	cmd := &cobra.Command{
 		Use:     "executor",
 		Aliases: []string{"worker"},
@@ -45,7 +46,13 @@ run at the end of the time are ended, and the next call repeats their segments.`
 			if drain < 0 {
 				err = errors.Join(err, usageError("--drain %s: expected a time of at least 0", drain))
 			}
-			if err := errors.Join(once.check(cmd, o.Once), err, w.refuseInputs()); err != nil {
+			var tagsErr error
+			if cmd.Flags().Changed("tag") {
+				if g.tags, tagsErr = workerTags("--tag", tags); g.tags == nil {
+					g.tags = []string{}
+				}
+			}
+			if err := errors.Join(tagsErr, once.check(cmd, o.Once), err, w.refuseInputs()); err != nil {
 				return err
 			}
 			o.Options = judging.Options
@@ -68,6 +75,8 @@ run at the end of the time are ended, and the next call repeats their segments.`
 	w.registerAccept(cmd)
 	once.register(cmd)
 	cmd.Flags().BoolVar(&o.Once, "once", false, "ask every source once, resume what can be resumed, and end")
+	cmd.Flags().StringVar(&tags, "tag", "",
+		"also run what asks for the tags `TAG,...` of workers, which this machine has (default: $EVALRUN_TAGS)")
 	cmd.Flags().DurationVar(&drain, "drain", 0,
 		"after SIGTERM or Ctrl-C, let the running agents go on for at most `DURATION`, such as 5m; 0: until they finish")
 	return cmd

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/backend"
@@ -26,6 +27,8 @@ type globals struct {
 	logLevel string
 	json     bool
 	quiet    bool
+	// tags are those of this worker, if its flag has said so.
+	tags []string
 }
 
 func (g *globals) register(root *cobra.Command) {
@@ -66,8 +69,27 @@ func (g *globals) openOptions(cmd *cobra.Command) (o runner.OpenOptions, err err
 	if o.KeepFiles, err = keepFiles(os.Getenv("EVALRUN_PORTABLE")); err != nil {
 		return o, err
 	}
+	if o.Tags = g.tags; o.Tags == nil {
+		if o.Tags, err = workerTags("EVALRUN_TAGS", os.Getenv("EVALRUN_TAGS")); err != nil {
+			return o, err
+		}
+	}
 	o.LogLevel, err = g.level()
 	return o, err
+}
+
+// workerTags reads tags between commas; what says where they are from.
+func workerTags(what, text string) (tags []string, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for _, tag := range strings.Split(text, ",") {
+		if tag = strings.TrimSpace(tag); !input.IsLabel(tag) {
+			return nil, usageError("%s: expected tags between commas, each of up to 63 letters, digits, dots, hyphens and underscores, got %q", what, text)
+		}
+		tags = append(tags, tag)
+	}
+	return tags, nil
 }
 
 // keepFiles reads how much of the files of a suspended rollout the store takes; nil if nothing is said.

@@ -38,6 +38,7 @@ func (l *loader) evaluation(f *input.Fields, set *eval.Set, legacy bool) eval.Ev
 		Criteria:              map[string]json.RawMessage{},
 		Cluster:               f.String("cluster", ""),
 		Tags:                  l.tags(f),
+		WorkerTags:            f.Labels("workerTags"),
 		Metadata:              f.Optional("metadata", input.Object).JSON(),
 	}
 	e.ID = eval.CanonicalID(e.ID)

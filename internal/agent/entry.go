@@ -38,6 +38,8 @@ type Entry struct {
 	AcceptsFaults bool
 	// Timeout bounds each segment, beside Segment.Timeout; 0 means none.
 	Timeout wait.Duration
+	// WorkerTags are what a process must have to run the agent.
+	WorkerTags []string
 	// Fresh says that a process serves one segment alone, whatever the entry says.
 	Fresh bool
 }
@@ -93,6 +95,7 @@ func ParseEntry(r *input.Reader, n *input.Node) Entry {
 		e = t.Parse(r, f)
 		e.Type = t.Name
 	}
+	e.WorkerTags = f.Labels("workerTags")
 	f.Ignore("acceptsFaults") // stored with every entry
 	f.Done()
 	return e

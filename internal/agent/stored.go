@@ -24,12 +24,13 @@ type storedTail struct {
 	AcceptsFaults bool          `json:"acceptsFaults"`
 	Timeout       wait.Duration `json:"timeout,omitzero"`
 	Fresh         bool          `json:"fresh,omitempty"`
+	WorkerTags    []string      `json:"workerTags,omitempty"`
 }
 
 // MarshalJSON makes one object of the keys that all entries have and those of the entry's type.
 func (e Entry) MarshalJSON() ([]byte, error) {
 	return jsonobj.Join(storedHead{e.Name, e.Type, e.Command, e.Cwd, e.Env, e.Extends, e.Model}, e.Settings,
-		storedTail{e.ResumeWhen, e.AcceptsFaults, e.Timeout, e.Fresh})
+		storedTail{e.ResumeWhen, e.AcceptsFaults, e.Timeout, e.Fresh, e.WorkerTags})
 }
 
 // UnmarshalJSON reads a stored entry.
@@ -46,7 +47,7 @@ func (e *Entry) UnmarshalJSON(data []byte) error {
 		Name: head.Name, Type: head.Type, Command: head.Command, Cwd: head.Cwd, Env: head.Env,
 		Extends: head.Extends, Model: head.Model,
 		ResumeWhen: tail.ResumeWhen, AcceptsFaults: tail.AcceptsFaults, Timeout: tail.Timeout,
-		Fresh: tail.Fresh,
+		Fresh: tail.Fresh, WorkerTags: tail.WorkerTags,
 	}
 	if settings := e.typeOf().Settings; settings != nil {
 		e.Settings = settings()

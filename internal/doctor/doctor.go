@@ -52,6 +52,9 @@ type Options struct {
 	Open func() (found string, err error)
 	// Isolation says in what tasks with images run here if nobody chooses, and why.
 	Isolation func(context.Context) (found string, err error)
+	// Workers says which processes look after all runs of that store. Its error says what waits for one
+	// that there is not.
+	Workers func(context.Context) (found string, err error)
 	// Built is the time of this program's commit, as RFC 3339 has it; empty if it is not known.
 	Built string
 }

@@ -137,7 +137,7 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (action, error) {
 	if err != nil {
 		return action{}, err
 	}
-	r.sayHeldBack(b)
+	r.sayHeldBack(ctx, b)
 	if r.o.RunID == "" {
 		b.Limited, b.Unfit = 0, 0 // who looks after all runs need not stay for what others do first
 	}
@@ -173,20 +173,6 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (action, error) {
 		return action{}, nil
 	}
 	return action{pause: pauseUntil(b.NextDue, r.o.Now()), changed: changed, due: b.NextDue}, nil
-}
-
-// sayHeldBack tells the user of a run why nothing happens.
-func (r *Runner) sayHeldBack(b store.Backlog) {
-	if r.o.RunID == "" || b.Runnable > 0 {
-		return
-	}
-	if b.Limited > 0 && !r.saidLimited {
-		r.o.Logger.Warn("rollouts wait for a place that others have; evalrun limits shows how many may run at once", "rollouts", b.Limited)
-	}
-	if b.Unfit > 0 && !r.saidUnfit {
-		r.o.Logger.Warn("rollouts wait for a process with their tags; evalrun doctor shows which there are", "rollouts", b.Unfit)
-	}
-	r.saidLimited, r.saidUnfit = b.Limited > 0, b.Unfit > 0
 }
 
 // pauseUntil returns how long to wait until due, at most poll. A zero due is never.
@@ -316,10 +302,14 @@ func (r *Runner) begin(ctx context.Context, c store.Claim, leftover error) {
 		r.triggers.rolloutEnded()
 		r.mu.Lock()
 		r.inFlight--
-		if ro.Postponed() {
+		why := ro.Postponed()
+		if why != "" {
 			r.postponed[c.RolloutID] = true
 		}
 		r.mu.Unlock()
+		if why != "" {
+			r.lack(why)
+		}
 		r.changed(c.RunID)
 	})
 }

@@ -25,6 +25,8 @@ type Store interface {
 	store.Batches
 	store.Questions
 	store.Changes
+	store.Limits
+	store.Workers
 	// Wake returns a channel that receives after another process committed something that may concern
 	// a dispatcher. Wake-ups are folded together and may be lost.
 	Wake() <-chan store.WakeUp
@@ -99,6 +101,8 @@ type Runner struct {
 	// stop is closed when nothing new is to be started.
 	stop     chan struct{}
 	stopOnce sync.Once
+	// lacking receives when there is something new in lacks.
+	lacking chan struct{}
 	// kick wakes the dispatcher after something in this process changed.
 	kick chan struct{}
 	work sync.WaitGroup
@@ -107,6 +111,8 @@ type Runner struct {
 	// active counts the rollouts whose agent runs or is about to run. inFlight counts these and the
 	// rollouts that are being finished.
 	active, inFlight int
+	// lacks are the last reasons for which this process has put rollouts back, the newest last.
+	lacks []string
 	// postponed holds the rollouts that this process has put back because it cannot run them.
 	postponed map[string]bool
 	// told holds the runs that this process has changed without this runner; see Tell.
@@ -136,7 +142,7 @@ func New(options Options) *Runner {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), slots: newSlots(o.Concurrency),
+	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), lacking: make(chan struct{}, 1), slots: newSlots(o.Concurrency),
 		postponed: map[string]bool{}, told: map[string]bool{}}
 	r.runs = newRunCache(o)
 	r.guard = &guard{o: o, runs: r.runs, stop: r.stop, pause: firstRetry}
@@ -181,6 +187,10 @@ func (r *Runner) Run(ctx context.Context, until Until) error {
 		r.triggers.countRounds()
 	}
 	stopLeases := r.leases.keep(ctx)
+	leave := func() {}
+	if r.o.RunID == "" && until == UntilStopped {
+		leave = r.announce(ctx)
+	}
 	stopListening, err := sources.Listen(r.o.Store.Dir(), r.jobEnded)
 	if err == nil {
 		err = r.dispatch(ctx, until)
@@ -189,6 +199,7 @@ func (r *Runner) Run(ctx context.Context, until Until) error {
 		err = nil // errors of the store after the context has ended do not count
 	}
 	r.work.Wait()
+	leave()
 	stopLeases()
 	r.mu.Lock()
 	failure := r.failure

@@ -205,6 +205,25 @@ func (f *Fields) Strings(name string) []string {
 	return out
 }
 
+// IsLabel reports whether a text can be a tag of workers.
+func IsLabel(text string) bool {
+	const more = "._-"
+	return text != "" && len(text) <= 63 && !strings.Contains(more, text[:1]) && !strings.ContainsFunc(text, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(more, c)
+	})
+}
+
+// Labels returns an optional array of tags of workers.
+func (f *Fields) Labels(name string) []string {
+	out := f.Strings(name)
+	for i, text := range out {
+		if !IsLabel(text) && len(f.Get(name).Items) == len(out) {
+			f.r.Errorf(f.Get(name).Items[i], "expected a tag of up to 63 letters, digits, dots, hyphens and underscores, got %q", text)
+		}
+	}
+	return out
+}
+
 // StringMap returns an optional object whose values are strings.
 func (f *Fields) StringMap(name string) map[string]string {
 	n := f.Optional(name, Object)

@@ -289,6 +289,7 @@ func plannedRollout(runID string, i int, e eval.Evaluation, a agent.Entry, epoch
 	r := store.PlannedRollout{
 		ID: store.RolloutID(runID, e.ID, a.Name, epoch), Evaluation: i, EvaluationName: e.Name, Agent: a.Name, Epoch: epoch,
 		All: a.ResumeWhen == agent.ResumeAll, AcceptsFaults: a.AcceptsFaults,
+		Tags: slices.Concat(a.WorkerTags, e.WorkerTags),
 	}
 	why := e.NotRunnable
 	switch {

@@ -15,7 +15,7 @@ const postponed = time.Minute
 
 // postpone puts a rollout back that this process cannot run.
 func (r *Rollout) postpone(ctx context.Context, why string) error {
-	r.postponed = true
+	r.postponed = why
 	r.held.host.Logger.Warn("a rollout cannot be gone on with here",
 		"rollout", r.held.claim.RolloutID, "run", r.held.claim.RunID, "reason", why)
 	return r.PutBack(ctx, interrupted(why), postponed)

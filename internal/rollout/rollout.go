@@ -81,8 +81,8 @@ type Rollout struct {
 	leftover error
 	// state is the state of the rollout as it was last committed here.
 	state eval.State
-	// postponed says that this process cannot run the rollout and has put it back for another.
-	postponed bool
+	// postponed says why this process cannot run the rollout and has put it back for another.
+	postponed string
 	// started is when the agent got its slot, zero if it has none; queued is the time since the
 	// claim.
 	started time.Time
@@ -106,8 +106,8 @@ func New(host *Host, c store.Claim, slot Slot, leftover error) *Rollout {
 // State returns the state of the rollout as it was last committed here.
 func (r *Rollout) State() eval.State { return r.state }
 
-// Postponed reports whether the rollout was put back because this process cannot run it.
-func (r *Rollout) Postponed() bool { return r.postponed }
+// Postponed says why the rollout was put back because this process cannot run it; empty if it was not.
+func (r *Rollout) Postponed() string { return r.postponed }
 
 // Run runs a segment, or only the evaluators if only results are missing. When ctx is done the
 // agent is ended; what it has done by then is still committed. An error means that evalrun or its

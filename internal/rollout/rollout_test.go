@@ -116,7 +116,7 @@ func TestACommittedSegmentHasItsFiles(t *testing.T) {
 func TestARolloutThatLacksAVariableIsLeftToOthers(t *testing.T) {
 	w := newWorld(t, completes, func(req *plans.Request) { req.Agents[0].Env["KEY"] = "${THE_KEY}" })
 	w.host.AnyRun = true
-	if r := w.run(); !r.Postponed() || r.State() != eval.StateRunning {
+	if r := w.run(); r.Postponed() == "" || r.State() != eval.StateRunning {
 		t.Errorf("postponed %v, state %s", r.Postponed(), r.State())
 	}
 	o := w.view()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,7 +22,7 @@ type metrics struct {
 	seconds  *prometheus.HistogramVec
 }
 
-func newMetrics(st store.Reader, streams *sse.Slots) *metrics {
+func newMetrics(st measured, streams *sse.Slots) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -53,13 +54,24 @@ func (m *metrics) served(route string, status int, took time.Duration) {
 }
 
 // backlogCollector collects the open work in the store.
-type backlogCollector struct{ st store.Reader }
+type backlogCollector struct{ st measured }
+
+// measured is the part of a store that is measured.
+type measured interface {
+	store.Reader
+	store.Limits
+}
 
 var (
 	openRunsDesc = prometheus.NewDesc("evalrun_open_runs", "Runs that are not final.", nil, nil)
 	rolloutsDesc = prometheus.NewDesc("evalrun_rollouts",
-		"Rollouts that can be worked on now (runnable), after a backoff (delayed), or are being worked on (held).",
+		"Rollouts that can be worked on now (runnable), after a backoff (delayed), when a limit has room (limited), by a process with other tags (unfit), or are being worked on (held).",
 		[]string{"state"}, nil)
+	queueDesc = prometheus.NewDesc("evalrun_queue_rollouts",
+		"Rollouts by the tags of workers that they need: ready ones, those that a limit holds back, and held ones. Suspended ones are none of them.",
+		[]string{"tags", "state"}, nil)
+	queueAgeDesc = prometheus.NewDesc("evalrun_queue_oldest_seconds",
+		"How long the first of the rollouts with these tags that is not held has been ready.", []string{"tags"}, nil)
 	triggersDesc = prometheus.NewDesc("evalrun_due_triggers", "Triggers that are to be looked after now.", nil, nil)
 )
 
@@ -67,6 +79,8 @@ var (
 func (backlogCollector) Describe(c chan<- *prometheus.Desc) {
 	c <- openRunsDesc
 	c <- rolloutsDesc
+	c <- queueDesc
+	c <- queueAgeDesc
 	c <- triggersDesc
 }
 
@@ -92,5 +106,21 @@ func (b backlogCollector) Collect(c chan<- prometheus.Metric) {
 	gauge(rolloutsDesc, left.Runnable, "runnable")
 	gauge(rolloutsDesc, left.Delayed, "delayed")
 	gauge(rolloutsDesc, left.Held, "held")
+	gauge(rolloutsDesc, left.Limited, "limited")
+	gauge(rolloutsDesc, left.Unfit, "unfit")
 	gauge(triggersDesc, left.Due)
+	queues, err := b.st.Queues(ctx)
+	if err != nil {
+		c <- prometheus.NewInvalidMetric(queueDesc, err)
+		return
+	}
+	for _, q := range queues {
+		tags := strings.Join(q.Tags, ",")
+		gauge(queueDesc, q.Ready, tags, "ready")
+		gauge(queueDesc, q.Limited, tags, "limited")
+		gauge(queueDesc, q.Held, tags, "held")
+		if !q.Oldest.IsZero() {
+			c <- prometheus.MustNewConstMetric(queueAgeDesc, prometheus.GaugeValue, time.Since(q.Oldest).Seconds(), tags)
+		}
+	}
 }

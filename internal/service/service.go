@@ -43,6 +43,7 @@ type Store interface {
 	store.MCPTasks
 	store.AccessTokens
 	store.Changes
+	store.Limits
 }
 
 // Service carries out the requests of callers. Its methods may be called from several goroutines.

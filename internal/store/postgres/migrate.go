@@ -21,8 +21,11 @@ var blocks string
 //go:embed limits.sql
 var limits string
 
+//go:embed workers.sql
+var workers string
+
 // migrations bring a store from version i to version i+1.
-var migrations = []string{schema, blocks, limits}
+var migrations = []string{schema, blocks, limits, workers}
 
 // schemaVersion is the version of the schema that this program knows.
 var schemaVersion = len(migrations)

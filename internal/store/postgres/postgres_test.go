@@ -91,11 +91,11 @@ func TestANewerSchema(t *testing.T) {
 	s := open(t, url, dir)
 	query(t, url, "UPDATE meta SET value = '99' WHERE key = 'schema'")
 	if _, err := s.CreateRun(t.Context(), planOfOne()); err == nil || !store.IsBroken(err) ||
-		!strings.Contains(err.Error(), "to schema 99 while this process, which knows schema 3") {
+		!strings.Contains(err.Error(), "to schema 99 while this process, which knows schema 4") {
 		t.Errorf("it is written, although it was migrated meanwhile: %v", err)
 	}
 	_, err := postgres.Open(url, store.Options{Files: dir})
-	if !errors.Is(err, store.ErrUnusable) || !strings.Contains(err.Error(), "has schema 99 and this evalrun knows schema 3") {
+	if !errors.Is(err, store.ErrUnusable) || !strings.Contains(err.Error(), "has schema 99 and this evalrun knows schema 4") {
 		t.Errorf("it is opened: %v", err)
 	}
 }

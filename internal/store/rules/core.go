@@ -103,6 +103,7 @@ type Store struct {
 	rescorings
 	standings
 	limits
+	workers
 	blocks
 }
 
@@ -139,7 +140,7 @@ func New(over Database, opts store.Options) *Store {
 	d.keepFiles, d.tags = *opts.KeepFiles, list(opts.Tags)
 	return &Store{
 		d, runs{d}, queue{d}, scoring{d}, batches{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d},
-		mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d}, limits{d}, blocks{d},
+		mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d}, limits{d}, workers{d}, blocks{d},
 	}
 }
 

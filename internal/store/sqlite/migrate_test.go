@@ -119,7 +119,7 @@ func TestRequestsAtAProviderOutliveTheMigration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, q := range []string{"DROP TABLE limits", "DROP INDEX rollouts_lanes", "DROP INDEX triggers_started", "ALTER TABLE runs DROP COLUMN priority", "ALTER TABLE rollouts DROP COLUMN tags", "DROP TABLE kept", "DROP TABLE kept_blocks", "DROP TABLE blocks", "DROP INDEX triggers_machine", "ALTER TABLE triggers DROP COLUMN local", "ALTER TABLE triggers DROP COLUMN machine", "ALTER TABLE triggers DROP COLUMN boot_id", "DROP INDEX judge_requests_custom", "ALTER TABLE judge_requests DROP COLUMN custom_id", "ALTER TABLE judge_requests DROP COLUMN merged", fmt.Sprintf("PRAGMA user_version = %d", before)} {
+	for _, q := range []string{"DROP TABLE workers", "DROP TABLE limits", "DROP INDEX rollouts_lanes", "DROP INDEX triggers_started", "ALTER TABLE runs DROP COLUMN priority", "ALTER TABLE rollouts DROP COLUMN tags", "DROP TABLE kept", "DROP TABLE kept_blocks", "DROP TABLE blocks", "DROP INDEX triggers_machine", "ALTER TABLE triggers DROP COLUMN local", "ALTER TABLE triggers DROP COLUMN machine", "ALTER TABLE triggers DROP COLUMN boot_id", "DROP INDEX judge_requests_custom", "ALTER TABLE judge_requests DROP COLUMN custom_id", "ALTER TABLE judge_requests DROP COLUMN merged", fmt.Sprintf("PRAGMA user_version = %d", before)} {
 		if _, err := db.ExecContext(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}

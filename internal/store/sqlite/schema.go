@@ -352,4 +352,14 @@ ALTER TABLE runs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE rollouts ADD COLUMN tags TEXT NOT NULL DEFAULT '';  -- what whoever claims it must have, a sorted JSON array; empty if nothing
 CREATE INDEX rollouts_lanes ON rollouts (run_id, agent, tags, state, runnable_at, ordinal) WHERE runnable_at IS NOT NULL;
 CREATE INDEX triggers_started ON triggers (source) WHERE state IN ('starting', 'waiting');
+`, `
+-- The processes that look after all runs.
+CREATE TABLE workers (
+  worker_id TEXT PRIMARY KEY,            -- the id of the holder
+  name    TEXT NOT NULL,                 -- for people
+  tags    TEXT NOT NULL,                 -- what it has, a JSON array
+  version TEXT NOT NULL,
+  lacks   TEXT NOT NULL,                 -- why it could not go on with rollouts, a JSON array
+  seen_at INTEGER NOT NULL
+) WITHOUT ROWID;
 `}

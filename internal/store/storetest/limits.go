@@ -327,4 +327,32 @@ func tagSpecs(s *suite) {
 		w.must(err)
 		equal(w, "queues", queues, []store.Queued{{Tags: []string{"gpu"}, Limited: 1, Held: 1, Oldest: w.Now()}})
 	})
+
+	s.spec("workers say what they have and what they lack, as long as they live", func(w *world) {
+		gpu := w.another(has("linux", "gpu"))
+		w.must(gpu.Announce(w.ctx, store.Worker{Name: "b", Version: "1"}))
+		w.must(w.a.Announce(w.ctx, store.Worker{Name: "a", Version: "2"}))
+		w.advance(2 * time.Minute)
+		w.must(gpu.Announce(w.ctx, store.Worker{Name: "b", Version: "1", Lacks: []string{"no bwrap"}}))
+		seen := w.Now()
+		workers, err := w.a.Workers(w.ctx)
+		w.must(err)
+		equal(w, "workers", workers, []store.Worker{
+			{ID: w.a.Holder(), Name: "a", Tags: []string{}, Version: "2", Lacks: []string{}, SeenAt: seen.Add(-2 * time.Minute)},
+			{ID: gpu.Holder(), Name: "b", Tags: []string{"linux", "gpu"}, Version: "1", Lacks: []string{"no bwrap"}, SeenAt: seen}})
+		_, _ = w.create(1, tagged("gpu"))
+		_, _ = w.create(1, tagged("gpu", "arm"))
+		_, _ = w.create(1)
+		queues, err := w.a.Queues(w.ctx)
+		w.must(err)
+		equal(w, "what nobody has", store.Unmet(queues, workers), [][]string{{"arm", "gpu"}})
+		w.advance(2 * time.Minute)
+		workers, err = w.a.Workers(w.ctx)
+		w.must(err)
+		equal(w, "those that live", len(workers), 1)
+		w.must(gpu.Leave(w.ctx))
+		workers, err = w.a.Workers(w.ctx)
+		w.must(err)
+		equal(w, "after it has left", store.Unmet(queues, workers), [][]string{{"arm", "gpu"}, {"gpu"}})
+	})
 }

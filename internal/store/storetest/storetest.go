@@ -37,6 +37,7 @@ type Store interface {
 	store.Rescorings
 	store.Standings
 	store.Limits
+	store.Workers
 	store.Blocks
 	store.Changes
 	// Holder is the id under which it claims.
