@@ -17,13 +17,16 @@ import (
 )
 
 // Formats are the formats that [Report.Write] can write.
-var Formats = []string{"uipath", "junit", "markdown", "csv", "table", "json", FormatInspect, FormatATIF}
+var Formats = []string{"uipath", "junit", "markdown", "csv", "table", "json", FormatInspect, FormatATIF, FormatMocks}
 
 // Formats of other programs: a log of Inspect, which is no text, and trajectories, one a line.
 const (
 	FormatInspect = "inspect"
 	FormatATIF    = "atif"
 )
+
+// FormatMocks has the calls of MCP tools with what they got, as mocks that play them again.
+const FormatMocks = "mocks"
 
 // Report is a run at one moment.
 type Report struct {
@@ -135,6 +138,8 @@ func (r *Report) Write(w io.Writer, format string) error {
 		return err
 	case FormatATIF:
 		return export.WriteATIF(w, r.r)
+	case FormatMocks:
+		return r.r.WriteMocks(w)
 	}
 	return inputError("there is no format %q", format)
 }

@@ -85,6 +85,16 @@ type Head struct {
 	Played *Played `json:"played,omitempty"`
 	// CachedOutputs counts the rollouts whose agent was not run, because an earlier run has its output.
 	CachedOutputs int `json:"cachedOutputs,omitempty"`
+	// SimulatedUsers are the users who were played by models; nil if none were.
+	SimulatedUsers *SimulatedUsers `json:"simulatedUsers,omitempty"`
+}
+
+// SimulatedUsers counts what users have said who were played by models.
+type SimulatedUsers struct {
+	Rollouts int `json:"rollouts"`
+	Messages int `json:"messages"`
+	// Usage is what they have used of models, apart from what agents have.
+	Usage eval.Usage `json:"usage"`
 }
 
 // Played counts what has arrived without anybody: the answers of people, the results of jobs and of

@@ -53,6 +53,8 @@ type Rollout struct {
 	// Cached is the rollout whose output this one has, because it would have been the same; nil if the
 	// agent was run.
 	Cached *Cached `json:"cached,omitempty"`
+	// SimulatedUser is the user who was played by a model; nil if none was.
+	SimulatedUser *SimulatedUser `json:"simulatedUser,omitempty"`
 	// Usage is the usage of the agent.
 	Usage *Usage `json:"usage,omitempty"`
 	// Steps are the steps that have ended, of a task of several steps.
@@ -89,6 +91,15 @@ type Cached struct {
 	At        time.Time `json:"at"`
 	// WorkingMs is the time that the agent took then.
 	WorkingMs int64 `json:"workingMs"`
+}
+
+// SimulatedUser is a user who was played by a model.
+type SimulatedUser struct {
+	Messages int `json:"messages"`
+	// Ended is why the conversation was over: reached, given-up, phrase or messages.
+	Ended string `json:"ended,omitempty"`
+	// Usage is what they have used of models, which is no use of the agent's.
+	Usage []eval.Usage `json:"usage"`
 }
 
 // State is the state of a rollout.

@@ -30,7 +30,10 @@ with all of its rollouts and what came of them.
 
 The format inspect is a log that Inspect's viewer and read_eval_log open (-o FILE.eval). The format
 atif is a trajectory for each rollout: with -o DIR a file for each in that folder, with -o
-FILE.jsonl or without -o one a line. Both have what agents said only if the store is there.`,
+FILE.jsonl or without -o one a line. Both have what agents said only if the store is there.
+
+The format mocks has the calls of MCP tools with what they got: evalrun run --mocks FILE answers the
+same calls in the same way, and makes no other.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if g.json && !cmd.Flags().Changed("format") {

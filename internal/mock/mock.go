@@ -28,6 +28,9 @@ type Mock struct {
 	Sequence bool     `json:"sequence,omitempty"`
 	// Real says that the calls are made, and that there are no Answers.
 	Real bool `json:"real,omitempty"`
+	// Refuse says that the calls are not made and get no answer: they fail, and are counted as calls
+	// that no mock matches.
+	Refuse bool `json:"refuse,omitempty"`
 }
 
 // Match chooses calls. The texts are patterns, in which * stands for any text, and what is missing
@@ -37,6 +40,8 @@ type Match struct {
 	Tool   string `json:"tool,omitempty"`
 	// Arguments are a part of those of the call; see [wait.PartOf].
 	Arguments json.RawMessage `json:"arguments,omitempty"`
+	// Exact says that Arguments are all of those of the call, and that their texts are no patterns.
+	Exact bool `json:"exact,omitempty"`
 	// Evaluation is the id or the name of the evaluation.
 	Evaluation string `json:"evaluation,omitempty"`
 }
@@ -91,7 +96,7 @@ func (m *Mocks) Places(evaluations func(id string) bool) (out []string) {
 	}
 	add := func(list []Mock) {
 		for _, one := range list {
-			if !one.Real && (one.Match.Server+one.Match.Tool+one.Match.Evaluation != "" || one.Match.Arguments != nil) {
+			if !one.Real && !one.Refuse && (one.Match.Server+one.Match.Tool+one.Match.Evaluation != "" || one.Match.Arguments != nil) {
 				out = append(out, one.Place)
 			}
 		}
@@ -168,6 +173,17 @@ func (m Match) names(server, tool string) bool {
 	return wait.Fits(m.Server, server) && wait.Fits(m.Tool, tool)
 }
 
+// takes reports whether the arguments of a call are those that it matches.
+func (m Match) takes(arguments json.RawMessage) bool {
+	switch {
+	case m.Arguments == nil:
+		return true
+	case m.Exact:
+		return sameAs(m.Arguments, arguments)
+	}
+	return wait.PartOf(m.Arguments, arguments)
+}
+
 // maxUnmatched is how many tools are told apart of which calls match no mock: their names come from
 // a model.
 const maxUnmatched = 20
@@ -195,7 +211,7 @@ func (p *Player) Call(server, tool string, arguments json.RawMessage) (a Answer,
 		}
 		mocked = mocked || !m.Real
 		switch {
-		case m.Match.Arguments != nil && !wait.PartOf(m.Match.Arguments, arguments):
+		case m.Refuse || !m.Match.takes(arguments):
 		case place != "" || real:
 			p.played.Calls[m.Place] += 0 // it would have matched
 		case m.Real:

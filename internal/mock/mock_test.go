@@ -190,3 +190,26 @@ func TestNamesOfUnmatchedCallsAreBounded(t *testing.T) {
 		t.Errorf("%d names", n)
 	}
 }
+
+// TestRecordedArguments says which calls a recording answers: those with the same arguments, in which the
+// mark of a secret stands for any text.
+func TestRecordedArguments(t *testing.T) {
+	for _, one := range []struct {
+		recorded, got string
+		want          bool
+	}{
+		{`{"a":1,"b":[1,2]}`, `{"b":[1,2],"a":1}`, true},
+		{`{"a":1}`, `{"a":1,"b":2}`, false},
+		{`{"q":"SELECT *"}`, `{"q":"SELECT a"}`, false},
+		{`{"q":"SELECT *"}`, `{"q":"SELECT *"}`, true},
+		{`{"key":"x [redacted:K] y"}`, `{"key":"x secret \" y"}`, true},
+		{`{"key":"[redacted:K]"}`, `{"key":"s"}`, true},
+		{`{"key":"[redacted:K]"}`, `{"key":"s","more":"t"}`, false},
+		{`{"key":"[redacted:K]","n":1}`, `{"key":"s","n":2}`, false},
+		{`{"key":"[redacted:K"}`, `{"key":"s"}`, false},
+	} {
+		if got := sameAs(json.RawMessage(one.recorded), json.RawMessage(one.got)); got != one.want {
+			t.Errorf("%s and %s: %v", one.recorded, one.got, got)
+		}
+	}
+}

@@ -43,8 +43,17 @@ func (m *Mock) read(r *input.Reader, f *input.Fields) {
 	if n := f.Required("match", input.Object); n != nil {
 		m.Match = readMatch(r, n)
 	}
-	if given := count(f, append([]string{"sequence", "real"}, kinds...)); given != 1 {
-		r.Errorf(f.Node, "expected one of result, toolResult, fail, error, sequence and real, got %d of them", given)
+	if given := count(f, append([]string{"sequence", "real", "refuse"}, kinds...)); given != 1 {
+		r.Errorf(f.Node, "expected one of result, toolResult, fail, error, sequence, real and refuse, got %d of them", given)
+	}
+	if refuse := f.Get("refuse"); refuse != nil {
+		if m.Refuse = refuse.Kind == input.Bool && refuse.Text == "true"; !m.Refuse {
+			r.Errorf(refuse, "expected true")
+		}
+		if m.Match.Arguments != nil {
+			r.Errorf(refuse, "expected a match without arguments: what other mocks do not match is refused")
+		}
+		return
 	}
 	after := wait.Duration(f.Duration("after", 0))
 	if real := f.Get("real"); real != nil {
@@ -102,6 +111,11 @@ func readMatch(r *input.Reader, n *input.Node) Match {
 	m := Match{Server: pattern("server"), Tool: pattern("tool"), Evaluation: pattern("evaluation")}
 	if n := f.Optional("arguments", input.Object); n != nil {
 		m.Arguments = n.JSON()
+	}
+	if exact := f.Get("exact"); exact != nil {
+		if m.Exact = f.Bool("exact", false); m.Exact && m.Arguments == nil {
+			r.Errorf(exact, "expected arguments, of which it says that they are all")
+		}
 	}
 	f.Refuse()
 	return m

@@ -399,6 +399,11 @@ func (p Plan) Variables() []string {
 	return slices.Compact(names)
 }
 
+// Marked reports whether segments of the run may have outputs of earlier runs, or users who are played.
+func (p *Plan) Marked() bool {
+	return p.Cache != nil || slices.ContainsFunc(p.Agents, modelagent.HasUser)
+}
+
 func relative(base, target string) (string, error) {
 	rel, err := filepath.Rel(base, target)
 	return filepath.ToSlash(rel), err

@@ -56,8 +56,20 @@ type Info struct {
 	Limit *fault.Fault `json:"limit,omitempty"`
 	// Mocks counts the calls of tools that were played; nil if none was.
 	Mocks *Mocks `json:"mocks,omitempty"`
+	// User is the user who was played by a model; nil if there was none.
+	User *SimulatedUser `json:"user,omitempty"`
 	// Cached says where the output comes from if the agent was not run; nil if it was.
 	Cached *Cached `json:"cached,omitempty"`
+}
+
+// SimulatedUser is a user who was played by a model.
+type SimulatedUser struct {
+	// Messages counts what they have written.
+	Messages int `json:"messages"`
+	// Ended is why the conversation was over; empty if it was not.
+	Ended string `json:"ended,omitempty"`
+	// Usage is what they have used of models, which is no use of the agent's.
+	Usage []eval.Usage `json:"usage,omitempty"`
 }
 
 // Cached is the rollout that has put out what this one would have.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
@@ -112,6 +113,11 @@ func PlayedSentences(h *schemas.Head) []string { return overview{h}.playedSenten
 func (h overview) playedSentences() (out []string) {
 	if n := h.CachedOutputs; n > 0 {
 		out = append(out, "from the cache: "+count(n, "output")+" of earlier runs, which have paid for the models")
+	}
+	if u := h.SimulatedUsers; u != nil {
+		used := summary.UsageSummary{Total: u.Usage}
+		out = append(out, fmt.Sprintf("users played by models: %s in %s; tokens: %s; cost: %s, which no agent has used",
+			count(u.Messages, "message"), count(u.Rollouts, "rollout"), tokensSentence(&used, 0), costSentence(&used)))
 	}
 	p := h.Played
 	if p == nil {

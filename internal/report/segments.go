@@ -37,6 +37,7 @@ func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 		if info.Limit != nil {
 			out.Limit = &schemas.Fault{Category: string(info.Limit.Category), Message: info.Limit.Message}
 		}
+		out.SimulatedUser = o.user(out.SimulatedUser, info.User)
 		if info.Cached != nil {
 			out.Cached = &schemas.Cached{RunID: info.Cached.RunID, RolloutID: info.Cached.RolloutID, At: info.Cached.Time,
 				WorkingMs: info.Cached.WorkingMs}
@@ -72,17 +73,6 @@ func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 		out.Usage.Model = &schemas.ModelUsage{Main: modelCalls(model.Main), Side: modelCalls(model.Side)}
 	}
 	return nil
-}
-
-// isCached reports whether the output of a rollout is that of an earlier one.
-func isCached(rv store.RolloutView) bool {
-	for _, s := range rv.Segments {
-		var info record.Info
-		if s.Info != nil && json.Unmarshal(s.Info, &info) == nil && info.Cached != nil {
-			return true
-		}
-	}
-	return false
 }
 
 func addUsage(out *schemas.Rollout, info record.Info) {

@@ -39,12 +39,10 @@ func fromView(v store.View, o Options, element func(one *schemas.Rollout, text [
 		})
 	}
 	render := func(one viewed) (rendered, error) { return o.render(one, element != nil) }
-	played, cached := newPlayedCount(&o.Plan), 0
+	played, told := newPlayedCount(&o.Plan), toldCount{plan: &o.Plan}
 	if err := inOrder(read, render, func(one rendered) error {
 		played.add(one.view)
-		if o.Plan.Cache != nil && isCached(one.view) {
-			cached++
-		}
+		told.add(one.view)
 		statistics.Add(one.counted)
 		if element == nil {
 			return nil
@@ -57,7 +55,7 @@ func fromView(v store.View, o Options, element func(one *schemas.Rollout, text [
 	o.redactNames(&summary)
 	r := &Report{Head: o.head(run), Dataset: summary.Dataset, Pass: set.Thresholds.Pass, storeDir: o.StoreDir}
 	r.Summary, r.Statistics = summaryOf(run.Counts, &summary), &summary
-	r.Played, r.CachedOutputs = played.done(r.Final, o.Redact), cached
+	r.Played, r.CachedOutputs, r.SimulatedUsers = played.done(r.Final, o.Redact), told.cached, told.played()
 	r.each = func(p parts, f func(*schemas.Rollout) error) error {
 		return v.Rollouts(func(rv store.RolloutView) error {
 			results, err := readResults(rv)

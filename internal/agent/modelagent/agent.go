@@ -33,6 +33,8 @@ type modelAgent struct {
 	api      model.API
 	endpoint *model.Endpoint
 	client   *http.Client
+	// userEndpoint is that of the user who is played; nil if there is none.
+	userEndpoint *model.Endpoint
 }
 
 // mostAtOnce is how many requests may be in flight at once. The slots of the run set a lower limit.
@@ -50,9 +52,14 @@ func newAgent(e agent.Entry, o agent.Options, pause func(context.Context, time.D
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = mostAtOnce, mostAtOnce
 	client := &http.Client{Transport: transport}
 	api := model.API(e.Model.API)
-	return &modelAgent{entry: e, settings: e.Settings.(*Settings), opts: o, api: api, client: client,
-		endpoint: model.NewEndpoint(e.Name, model.Provider{API: api, Concurrency: mostAtOnce},
-			model.Options{Client: client, Pause: pause, Now: o.Now})}
+	options := model.Options{Client: client, Pause: pause, Now: o.Now}
+	a := &modelAgent{entry: e, settings: e.Settings.(*Settings), opts: o, api: api, client: client,
+		endpoint: model.NewEndpoint(e.Name, model.Provider{API: api, Concurrency: mostAtOnce}, options)}
+	if u := a.settings.User; u != nil {
+		a.userEndpoint = model.NewEndpoint(e.Name+" user",
+			model.Provider{API: model.API(u.Model.API), Concurrency: mostAtOnce}, options)
+	}
+	return a
 }
 
 // Close implements [agent.Agent].
@@ -99,6 +106,8 @@ type segment struct {
 
 	base, key string
 	question  question
+	// opening has the first messages, as they are sent.
+	opening []Message
 	// tooLong says that the last request was longer than the context of the model.
 	tooLong bool
 	// batched says that the answer that is read has come in a batch.
@@ -109,7 +118,7 @@ func (s *segment) run(ctx context.Context) (agent.Outcome, error) {
 	if f := s.begin(); f != nil {
 		return agent.Outcome{Fault: f}, nil
 	}
-	if len(s.a.settings.Tools) > 0 {
+	if len(s.a.settings.Tools) > 0 || s.a.settings.User != nil {
 		return s.runLoop(ctx)
 	}
 	got, _, waits, f, err := s.next(ctx, 1)
@@ -136,6 +145,7 @@ func (s *segment) begin() (f *fault.Fault) {
 	messages := set.Messages
 	switch {
 	case messages != nil:
+	case set.User != nil && set.Prompt == "": // who opens the conversation
 	case set.Prompt != "":
 		messages = []Message{{Role: "user", Content: set.Prompt}}
 	default:
@@ -163,7 +173,7 @@ func (s *segment) begin() (f *fault.Fault) {
 		if err != nil {
 			return fault.Newf(fault.NotRunnable, "the prompt cannot be written as JSON: %v", err)
 		}
-		s.question.items = append(s.question.items, item)
+		s.question.items, s.opening = append(s.question.items, item), append(s.opening, one)
 	}
 	if missing != "" {
 		return fault.Newf(fault.NotRunnable, "the prompt names {{%s}}, which the inputs lack", missing)

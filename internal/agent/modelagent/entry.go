@@ -25,7 +25,7 @@ const Name = "model"
 // Type is the type of models that are agents themselves.
 var Type = agent.Type{
 	Name: Name, Parse: parse, Settings: func() any { return new(Settings) }, Check: check, New: New,
-	Expand: expand, Lacks: lacks, NeedsOf: needs, GoesOn: goesOn, AsksPeople: asksPeople,
+	Expand: expand, Lacks: lacks, NeedsOf: needs, GoesOn: goesOn, AsksPeople: asksPeople, Texts: texts,
 	Content: agent.ContentEntry,
 }
 
@@ -37,6 +37,8 @@ type Settings struct {
 	System   string    `json:"system,omitempty"`
 	Prompt   string    `json:"prompt,omitempty"`
 	Messages []Message `json:"messages,omitempty"`
+	// User is a user who is played by a model, and goes on with the conversation; nil if there is none.
+	User *User `json:"user,omitempty"`
 	// Output says what the output is; nil for a text.
 	Output *Output `json:"output,omitempty"`
 	// Tools are the tools that the model may call. Turns, CommandTimeout and CommandOutput are the
@@ -133,6 +135,7 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 	}
 	s.Batch = parseBatch(r, f)
 	parseTools(r, f, s)
+	s.User = parseUser(r, f)
 	if f.Has("temperature") {
 		v := f.Float("temperature", 0, 0, 100)
 		s.Temperature = &v
@@ -450,7 +453,11 @@ func cmpList(list []*input.Node) []*input.Node {
 func lacks(e agent.Entry, inputs json.RawMessage) string {
 	s := e.Settings.(*Settings)
 	missing := ""
-	for _, t := range append([]string{s.System, s.Prompt}, contents(s.Messages)...) {
+	templates := append([]string{s.System, s.Prompt}, contents(s.Messages)...)
+	if s.User != nil {
+		templates = append(templates, s.User.Persona, s.User.Goal)
+	}
+	for _, t := range templates {
 		_, lacking := fill(t, inputs)
 		missing = cmp.Or(missing, lacking)
 	}

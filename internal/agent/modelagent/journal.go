@@ -30,6 +30,7 @@ const (
 	stepWait     = "wait"     // a call waits for a person, or for what it has started
 	stepApproved = "approved" // a person has allowed a call
 	stepSuspend  = "suspend"  // the segment ends, because calls wait
+	stepUser     = "user"     // the user who is played has said something, or may not say more
 	stepCut      = "cut"      // the oldest answers are left out from now on
 	stepEnd      = "end"      // the attempt has failed, and nobody goes on with it; or a limit has ended it
 )
@@ -55,6 +56,9 @@ type step struct {
 	Limit *fault.Fault `json:"limit,omitempty"`
 	// Answers is how many answers are left out.
 	Answers int `json:"answers,omitempty"`
+	// User is what the user has said. Over is why the conversation is over, if they say nothing more.
+	User *said  `json:"user,omitempty"`
+	Over string `json:"over,omitempty"`
 	// Segment is the number of the segment that a suspension ends.
 	Segment int `json:"segment,omitempty"`
 }

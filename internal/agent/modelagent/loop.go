@@ -74,22 +74,34 @@ type loop struct {
 	turns, wrong int
 	ran          bool
 	last         string // the last text of the model
+	// user is the side of a user who is played; nil if there is none. said is what both have said.
+	user *conversation
+	said []Message
 }
 
 // runLoop asks the model, and runs what it calls, until an answer calls nothing.
 func (s *segment) runLoop(ctx context.Context) (out agent.Outcome, err error) {
-	if s.seg.Sandbox == nil {
+	hasTools := len(s.a.settings.Tools) > 0
+	if hasTools && s.seg.Sandbox == nil {
 		return agent.Outcome{Fault: fault.New(fault.NotRunnable, "tools need a sandbox, and there is none")}, nil
 	}
-	s.info.Isolation = s.seg.Sandbox.Config.Isolation
 	l := &loop{segment: s}
 	var f *fault.Fault
+	if s.a.settings.User != nil {
+		if l.user, f = s.newConversation(); f != nil {
+			return agent.Outcome{Fault: f}, nil
+		}
+		l.said = slices.Clone(s.opening)
+	}
 	if l.servers, f, err = s.openServers(); f != nil || err != nil {
 		return agent.Outcome{Fault: f}, err
 	}
 	defer func() { err = errors.Join(err, l.servers.close(s.info)) }()
-	if l.shell, f, err = s.startShell(ctx); f != nil || err != nil {
-		return agent.Outcome{Fault: f}, err
+	if hasTools {
+		s.info.Isolation = s.seg.Sandbox.Config.Isolation
+		if l.shell, f, err = s.startShell(ctx); f != nil || err != nil {
+			return agent.Outcome{Fault: f}, err
+		}
 	}
 	defer func() { err = errors.Join(err, l.closeShell()) }()
 	f, err = l.open(ctx)
@@ -183,6 +195,8 @@ func (l *loop) replay(ctx context.Context, steps []step) error {
 			l.waiting[one.Call] = one.Wait
 		case stepApproved:
 			l.approve(one.Call)
+		case stepUser:
+			l.hearUser(one)
 		case stepCut:
 			l.cut(one.Answers)
 		case stepEnd:
@@ -229,6 +243,13 @@ func (l *loop) converse(ctx context.Context) (agent.Outcome, error) {
 			continue
 		case len(l.waiting) > 0:
 			return l.suspend(ctx)
+		case l.user != nil && l.user.over != "":
+			return l.conversed(), nil
+		case l.userIsNext():
+			if f, err := l.askUser(ctx); f != nil || err != nil {
+				return agent.Outcome{Fault: f}, err
+			}
+			continue
 		case l.answer != nil && len(l.answer.Calls) == 0 && l.answer.Stop != "pause_turn":
 			return l.over(), nil
 		case l.wrong >= mostWrong:
@@ -341,6 +362,10 @@ func (l *loop) take(a *answered, items []json.RawMessage) {
 	l.answer, l.results = a, make([]*result, len(a.Calls))
 	l.waiting, l.approved = map[int]*waiting{}, map[int]bool{}
 	l.turns++
+	if l.user != nil && len(a.Calls) == 0 && a.Text != "" {
+		l.said = append(l.said, Message{Role: "assistant", Content: a.Text})
+		l.user.hear(model.API(l.a.settings.User.Model.API), a.Text)
+	}
 	if a.Text != "" {
 		if l.last = a.Text; !l.told {
 			l.trail.Add(record.EventMessage, "", a.Text, nil)
