@@ -126,7 +126,9 @@ func (a *asserts) value(f *input.Fields, n *input.Node, kind, key string, out ma
 		}
 		return true
 	case "is-json", "contains-json":
-		out[key] = true
+		if out[key] = true; kind == "contains-json" {
+			a.differ(n, "an array in the text is found, too, where promptfoo finds objects alone")
+		}
 	}
 	if v == nil || v.Kind == input.Null {
 		if out[key] == nil {
@@ -177,6 +179,10 @@ func (a *asserts) value(f *input.Fields, n *input.Node, kind, key string, out ma
 	case "contains", "icontains", "starts-with":
 		if !isText {
 			out[key] = string(jsonOf(value))
+		}
+	case "equals":
+		if v.Kind == input.Number && f.Get("transform") == nil && a.test.transform == nil {
+			out[key] = v.Text // a text of a model is compared, not a number in it
 		}
 	}
 	return true

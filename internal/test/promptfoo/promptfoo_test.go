@@ -36,6 +36,7 @@ type verdict struct {
 // The import says it of each.
 var different = map[string]string{
 	"judges-in-sets 0/0": "a judge is an evaluator of its own, which the threshold of an assert-set does not weigh",
+	"schemas 7/0":        "promptfoo finds no array within a text",
 	"judges-in-sets 1/0": "a judge is an evaluator of its own, which the threshold of a test does not weigh",
 }
 
