@@ -68,7 +68,13 @@ func InBatches(e *agent.Entry) error {
 
 // checkBatch says why a model cannot be asked in batches.
 func checkBatch(e agent.Entry) error {
-	if s, ok := e.Settings.(*Settings); !ok || s.Batch == nil || e.Model == nil || model.API(e.Model.API).HasBatches() {
+	s, ok := e.Settings.(*Settings)
+	switch {
+	case !ok || s.Batch == nil || e.Model == nil:
+		return nil
+	case s.User != nil:
+		return fmt.Errorf("agent %q: a user who is played waits for no batch; leave out batch or user", e.Name)
+	case model.API(e.Model.API).HasBatches():
 		return nil
 	}
 	return fmt.Errorf("agent %q: evalrun knows no batches of the API %s; they are there for chat, responses and messages",

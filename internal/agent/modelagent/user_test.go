@@ -193,6 +193,10 @@ func TestAUserWhoDoesNotAnswerAsAsked(t *testing.T) {
 		}
 	}
 	m := newTwoModels(t, personAsks)
+	both := entryOf(t, `{`+modelOf(model.APIChat, m.URL)+m.userOf(model.APIChat, "")+`}`)
+	if err := InBatches(&both); err == nil || !strings.Contains(err.Error(), "waits for no batch") {
+		t.Error("a user and batches:", err)
+	}
 	user := strings.Replace(m.userOf(model.APIChat, `, "persona": "{{who}}"`), `"goal": "a refund"`, `"goal": "{{what}}"`, 1)
 	e := entryOf(t, `{`+modelOf(model.APIChat, m.URL)+user+`}`)
 	if missing := e.Settings.(*Settings); lacks(e, json.RawMessage(`{"who":"x"}`)) != "what" || missing.User.messages() != 10 {
