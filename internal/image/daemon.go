@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -63,13 +64,23 @@ func (im *Images) GetIn(ctx context.Context, c *daemon.Client, s Spec, progress 
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
+		lost := isLost(err)
 		err = failed(s, err, log, im.dir)
-		im.failed.Store(request, err)
+		if !lost {
+			im.failed.Store(request, err)
+		}
 		return nil, err
 	}
 	im.made.Store(request, i.Digest)
 	i.Made = time.Since(begun)
 	return i, nil
+}
+
+// isLost reports whether the daemon has gone before it had said what is wrong, so that another try may
+// succeed.
+func isLost(err error) bool {
+	var connection *net.OpError
+	return errors.As(err, &connection) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // ReopenIn is [Images.Reopen] for an image of a daemon.

@@ -20,9 +20,12 @@ import (
 // and nothing is left of what was killed. It does not run beside other tests: it looks at all that
 // this machine has.
 func TestKilledAtAnyMoment(t *testing.T) {
-	for _, w := range []way{asImage, asPodman, asUser} {
+	for _, w := range []way{asImage, asPodman, asUser, asDocker} {
 		t.Run(string(w), func(t *testing.T) {
 			kills := 4
+			if w == asDocker {
+				kills = 1 // a life of a rollout has three, and takes longer
+			}
 			if os.Getenv(testenv.Long) != "" {
 				kills = 25
 			}
@@ -55,7 +58,7 @@ func newVictim(t *testing.T, w way, random *rand.Rand) *victim {
 	if err := os.Mkdir(v.tmp, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	k.env = []string{"EVALRUN_IMAGES=" + filepath.Join(k.dir, "images"), "TMPDIR=" + v.tmp, "EVALRUN_LEASE=900ms"}
+	k.env = append(k.env, "EVALRUN_IMAGES="+filepath.Join(k.dir, "images"), "TMPDIR="+v.tmp, "EVALRUN_LEASE=900ms")
 	return v
 }
 
@@ -111,6 +114,11 @@ func (v *victim) nothingLeft(after string) {
 	var processes []string
 	if !testenv.Eventually(func() bool { processes = v.processes(); return len(processes) == 0 }) { // a question to podman ends by itself
 		v.t.Errorf("after %s processes are left: %q", after, processes)
+	}
+	if v.way == asDocker {
+		if left := v.containers(); len(left) > 0 {
+			v.t.Errorf("after %s containers are left: %v", after, left)
+		}
 	}
 	if v.isolation == sandbox.IsolationPodman {
 		for _, kind := range []string{"ps -a", "volume ls"} {
