@@ -270,7 +270,7 @@ func TestRequests(t *testing.T) {
 		model.APIMessages: {`, "reasoning": 1024`, `{"max_tokens":20,"messages":[{"content":[{"text":"Hi","type":"text"}],"role":"user"}],"model":"m1","output_config":{"format":{"schema":{"type":"object"},"type":"json_schema"}},` +
 			`"system":"Be brief.","temperature":0.5,"thinking":{"budget_tokens":1024,"type":"enabled"}}`},
 		model.APIGemini: {`, "seed": 3, "reasoning": "low"`, `{"contents":[{"parts":[{"text":"Hi"}],"role":"user"}],"generationConfig":{"maxOutputTokens":20,"responseJsonSchema":{"type":"object"},` +
-			`"responseMimeType":"application/json","seed":3,"temperature":0.5,"thinkingConfig":{"thinkingLevel":"low"}},"systemInstruction":{"parts":[{"text":"Be brief."}]}}`},
+			`"responseMimeType":"application/json","seed":3,"temperature":0.5,"thinkingConfig":{"thinkingLevel":"low"}},"systemInstruction":{"parts":[{"text":"Be brief."}],"role":"user"}}`},
 	} {
 		url, bodies := serve(t, answer{status: 400, body: `{}`})
 		run(t, `{`+modelOf(api, url)+settings+c.more+`}`, `{}`)

@@ -317,7 +317,7 @@ func geminiMessage(m Message) object {
 func geminiBody(q *question) object {
 	body, config := object{"contents": q.items}, object{}
 	if q.system != "" {
-		body["systemInstruction"] = object{"parts": []object{{"text": q.system}}}
+		body["systemInstruction"] = object{"role": "user", "parts": []object{{"text": q.system}}} // as the official client
 	}
 	q.common(config)
 	if q.Seed != nil {
