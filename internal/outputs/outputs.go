@@ -31,6 +31,8 @@ type Question struct {
 	Agent     json.RawMessage   `json:"agent"`
 	Variables map[string]string `json:"variables,omitempty"`
 	Program   string            `json:"program,omitempty"`
+	// Functions are how functions of the agent are played.
+	Functions json.RawMessage `json:"functions,omitempty"`
 }
 
 // key is the name of the output under which it is kept. Nothing of the question can be read from it.

@@ -59,6 +59,7 @@ func TestOnlyWhatIsWholeIsTaken(t *testing.T) {
 		{Evaluation: "a", Epoch: 1, Input: json.RawMessage(`{"q":2}`)},
 		{Evaluation: "a", Epoch: 1, Input: q.Input, Program: "p"},
 		{Evaluation: "a", Epoch: 1, Input: q.Input, Session: "s"},
+		{Evaluation: "a", Epoch: 1, Input: q.Input, Functions: json.RawMessage(`{"behaviors":[]}`)},
 		{Evaluation: "a", Epoch: 1, Input: q.Input, Variables: map[string]string{"V": "1"}},
 	} {
 		if got, err := c.Get(other, t.TempDir()); got != nil || err != nil {

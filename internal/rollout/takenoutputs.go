@@ -95,6 +95,9 @@ func (t *takenOutputs) question(h *held) (*outputs.Question, error) {
 	}
 	q := &outputs.Question{Session: t.plan.Session, Evaluation: h.evaluation.ID, Epoch: h.claim.Epoch,
 		Input: h.evaluation.Inputs, Agent: entry, Program: program}
+	if f := h.run.Plan.Mocks.OfFunctions(h.evaluation.ID); f != nil {
+		q.Functions = f.Strategy
+	}
 	for _, name := range h.entry.Variables() {
 		if q.Variables == nil {
 			q.Variables = map[string]string{}

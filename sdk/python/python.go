@@ -6,5 +6,5 @@ import "embed"
 
 // Files has the folder evalrun.
 //
-//go:embed evalrun/*.py
+//go:embed evalrun/*.py evalrun/py.typed
 var Files embed.FS
