@@ -63,6 +63,12 @@ func printProject(cmd *cobra.Command, dir string, p *starter.Project) {
 	if p.Why != "" {
 		printf(stdout(cmd), "%s: the template is %s\n", p.Why, p.Template)
 	}
+	if len(p.Also) > 0 {
+		printf(stdout(cmd), "also there: %s\n", strings.Join(p.Also, ", "))
+	}
+	if p.Entrypoint != "" {
+		printf(stdout(cmd), "the agent is %s, run by %s\n", p.Entrypoint, p.Program)
+	}
 	for _, name := range p.Files {
 		printf(stdout(cmd), "wrote %s\n", filepath.Join(dir, name))
 	}

@@ -2,15 +2,16 @@ package main
 
 import (
 	"errors"
-	"math"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/starter"
 	"github.com/evalrun/evalrun/internal/store/backend"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/runner"
@@ -35,11 +36,12 @@ func runCommand(g *globals) *cobra.Command {
 	var f runFlags
 	var w workFlags
 	cmd := &cobra.Command{
-		Use:   "run EVALSET|TASKDIR|GITURL... [-- COMMAND...]",
+		Use:   "run [EVALSET|TASKDIR|GITURL...] [-- COMMAND...]",
 		Short: "Run an eval set or task directories (--wait: until all rollouts are done)",
 		Long: `Run an eval set against its agents, or task directories (folders with a task.toml, datasets, globs
 of these), or an eval set with further tasks. Tasks in git repositories are named by
 git+https://HOST/REPOSITORY#COMMIT:FOLDER, or by a registry with --dataset; they are fetched once.
+Without a name the eval set of this folder is run, evals/evalset.yaml say, if there is but one.
 --agent names an agent of the set, one of the registry, or a file with an agent entry.
 
 Rollouts whose agent waits for a job or a person are suspended. With --wait the command runs until
@@ -53,12 +55,14 @@ with a time to live, unless --detach is given.`,
   evalrun run --agent claude -d registry.json#terminal-bench@2.0`,
 		Args: w.waitArgs(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && f.dataset == "" {
-				return between(1, math.MaxInt)(cmd, args)
-			}
 			paths := args
 			if at := cmd.ArgsLenAtDash(); at >= 0 {
 				paths, f.load.Command = args[:at], args[at:]
+			}
+			if len(paths) == 0 && f.dataset == "" {
+				if paths = starter.EvalSets("."); len(paths) != 1 {
+					return usageError("name an eval set; at the usual places of this folder there %s", thereAre(paths))
+				}
 			}
 			return f.run(cmd, g, w, paths)
 		},
@@ -124,6 +128,14 @@ with a time to live, unless --detach is given.`,
 	f.sandbox.register(cmd)
 	w.register(cmd)
 	return cmd
+}
+
+// thereAre says which of several things are there.
+func thereAre(names []string) string {
+	if len(names) == 0 {
+		return "is none; evalrun init writes a first one"
+	}
+	return "are several: " + strings.Join(names, ", ")
 }
 
 func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []string) error {

@@ -4,6 +4,7 @@ package starter
 
 import (
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval/evalset"
+	"github.com/evalrun/evalrun/internal/agent/nodeagent"
 	"github.com/evalrun/evalrun/internal/agent/pyagent"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/tasks"
@@ -38,6 +40,7 @@ var Templates = []Template{
 	{"pydantic-ai", "an eval set for an agent of Pydantic AI, which is run as it is"},
 	{"llamaindex", "an eval set for a workflow of LlamaIndex, which is run as it is"},
 	{"google-adk", "an eval set for an agent of Google's ADK, which is run as it is"},
+	{"node", "an eval set for a function or an agent in TypeScript, which is run as it is"},
 	{"tasks", "an eval set of the task directories"},
 	{"sets", "a workflow alone, for an eval set that is there"},
 }
@@ -52,8 +55,13 @@ func Names() (names []string) {
 
 // Project is a project that was, or will be, written.
 type Project struct {
-	// Template is one of Templates. Why says what decided on it, empty if nothing did.
+	// Template is one of Templates. Why says what decided on it, empty if nothing did. Also is what else
+	// was seen, and does not matter beside that.
 	Template, Why string
+	Also          []string
+	// Entrypoint is the agent of the project that is run as it is, and Program is what runs it: a path, or
+	// why there is none. They are empty for other templates.
+	Entrypoint, Program string
 	// EvalSet is the eval set that the workflow runs, Agent its --agent; empty if the set has its own.
 	EvalSet, Agent string
 	// OtherSets are the eval sets that the workflow leaves out.
@@ -72,13 +80,27 @@ func Choose(dir, template string) (*Project, error) {
 	p := &Project{Template: template, EvalSet: firstSet}
 	sets, own := evalSets(dir)
 	dirs := taskDirs(dir)
+	chosen := template != ""
 	find := func(template, why string, is bool) {
-		if p.Template == "" && is {
+		switch {
+		case !is || chosen:
+		case p.Template == "":
 			p.Template, p.Why = template, why
+		default:
+			p.Also = append(p.Also, strings.TrimSuffix(why, " is there"))
 		}
 	}
 	find("sets", strings.Join(sets[:min(len(sets), 1)], "")+" is there", len(sets) > 0 && own)
-	find("langgraph", "langgraph.json is there", is(dir, "langgraph.json"))
+	inNode, node, err := nodeagent.Type.InProject(dir)
+	if err != nil {
+		return nil, err
+	}
+	named := "langgraph.json"
+	if node && strings.Contains(inNode.Settings.(*nodeagent.Settings).Entrypoint, ":") {
+		named = "package.json"
+	}
+	find("node", named+" names an agent for Node", node)
+	find("langgraph", "langgraph.json is there", is(dir, "langgraph.json") && !node)
 	find("openai-agents", "openai_agents.json is there", is(dir, "openai_agents.json"))
 	find("pydantic-ai", "pydantic_ai.json is there", is(dir, "pydantic_ai.json"))
 	find("llamaindex", "llama_index.json is there", is(dir, "llama_index.json"))
@@ -88,6 +110,8 @@ func Choose(dir, template string) (*Project, error) {
 	if p.Template == "" {
 		if found, ok := pyagent.FindModule(dir); ok {
 			p.Template, p.Why = found.Type, found.Entrypoint+" is an agent"
+		} else if place, ok := nodeagent.FindModule(dir); ok {
+			p.Template, p.Why = nodeagent.Name, place+" is an agent"
 		}
 	}
 	find("python", "pyproject.toml is there", is(dir, "pyproject.toml"))
@@ -104,7 +128,15 @@ func Choose(dir, template string) (*Project, error) {
 		return nil, errors.New(
 			"there are no task directories for the template tasks: none with a task.toml in *, tasks/* or evals/*")
 	}
-	p.replace = []string{"__PYTHON__", python(dir), "__TASKS__", dirs, "__ENTRYPOINT__", entrypoint(dir, p.Template)}
+	if p.asItIs() {
+		p.Entrypoint = entrypoint(dir, p.Template)
+		if p.Template == nodeagent.Name && node {
+			p.Entrypoint = inNode.Settings.(*nodeagent.Settings).Entrypoint
+		}
+		p.Program = programOf(dir, p.Template)
+	}
+	p.replace = []string{"__PYTHON__", python(dir), "__TASKS__", dirs, "__ENTRYPOINT__", p.Entrypoint}
+	p.replace = append(p.replace, p.questions(dir)...)
 	p.useSets(sets, own)
 	return p, nil
 }
@@ -112,11 +144,10 @@ func Choose(dir, template string) (*Project, error) {
 // useSets uses existing eval sets in place of the template's.
 func (p *Project) useSets(sets []string, own bool) {
 	p.Files = []string{".github/workflows/evals.yml", "evals/install.sh"}
-	framework := p.folder() == "frameworks" || p.Template == "langgraph" || p.Template == "uipath"
 	switch {
 	case p.Template == "sets":
 		p.EvalSet, p.OtherSets = sets[0], sets[1:]
-	case framework && len(sets) > 0 && !own:
+	case p.asItIs() && len(sets) > 0 && !own:
 		p.EvalSet, p.OtherSets, p.Agent = sets[0], sets[1:], "evals/agent.json"
 		p.Files = append(p.Files, p.Agent)
 	default:
@@ -130,11 +161,15 @@ func (p *Project) useSets(sets []string, own bool) {
 	slices.Sort(p.Files)
 }
 
-// folder is the folder of the template: agents of some frameworks share one.
+// asItIs reports whether the agent is the project's own.
+func (p *Project) asItIs() bool {
+	return !slices.Contains([]string{"first", "python", "tasks", "sets"}, p.Template)
+}
+
+// folder is the folder of the template: all agents that are run as they are share one.
 func (p *Project) folder() string {
-	switch p.Template {
-	case pyagent.OpenAIAgents, pyagent.PydanticAI, pyagent.LlamaIndex, pyagent.GoogleADK:
-		return "frameworks"
+	if p.asItIs() {
+		return "agent"
 	}
 	return p.Template
 }
@@ -154,6 +189,12 @@ func (p *Project) template() (files []string) {
 func is(dir, name string) bool {
 	info, err := os.Stat(filepath.Join(dir, name))
 	return err == nil && info.Mode().IsRegular()
+}
+
+// EvalSets returns the eval sets that lie at the usual places of a folder, relative to it.
+func EvalSets(dir string) []string {
+	sets, _ := evalSets(dir)
+	return sets
 }
 
 // evalSets returns the eval sets of a folder. own is set if they have agents of their own.
@@ -196,10 +237,78 @@ func python(dir string) string {
 	return "python3"
 }
 
+// programOf returns the program that runs the project's agent, or why there is none.
+func programOf(dir, template string) string {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err.Error()
+	}
+	find := pyagent.Interpreter
+	if template == nodeagent.Name {
+		find = nodeagent.Program
+	}
+	path, bad := find(dir)
+	if bad != nil {
+		return bad.Message
+	}
+	if name, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(name) {
+		return name
+	}
+	return path
+}
+
+// questions are what the first evaluations ask, and where the answer is.
+func (p *Project) questions(dir string) (replace []string) {
+	for word, text := range map[string]string{
+		"__GREETING__": "Hello", "__ABILITIES__": "What can you help me with?", "__NONSENSE__": "asdf ?!",
+	} {
+		replace = append(replace, word, p.inputs(dir, text))
+	}
+	path := "path: result, "
+	if p.Template == pyagent.UiPath || p.Template == nodeagent.Name { // what functions return has no such member
+		path = ""
+	}
+	return append(replace, "__PATH__", path)
+}
+
+// inputs returns the inputs that ask something. Those of UiPath's entry points have the members that
+// entry-points.json requires.
+func (p *Project) inputs(dir, text string) string {
+	given := map[string]any{"input": text}
+	if p.Template == pyagent.UiPath {
+		given = map[string]any{}
+		for name, kind := range pyagent.Required(dir, p.Entrypoint) {
+			switch kind {
+			case "string":
+				given[name] = text
+			case "number", "integer":
+				given[name] = 1
+			case "boolean":
+				given[name] = true
+			case "array":
+				given[name] = []any{}
+			default:
+				given[name] = map[string]any{}
+			}
+		}
+		if len(given) == 0 {
+			given["text"] = text
+		}
+	}
+	data, _ := json.Marshal(given) // it has nothing that JSON cannot
+	return string(data)
+}
+
 // entrypoint returns the first of the agents that the project's file names.
 func entrypoint(dir, template string) string {
 	if names := pyagent.Entrypoints(dir, template); len(names) > 0 {
 		return names[0]
+	}
+	if template == nodeagent.Name {
+		if place, ok := nodeagent.FindModule(dir); ok {
+			return place
+		}
+		return "agent.ts:main"
 	}
 	if found, ok := pyagent.FindModule(dir); ok && found.Type == template {
 		return found.Entrypoint

@@ -71,3 +71,6 @@ func find(name, dir string, env []string) (string, *fault.Fault) {
 	}
 	return path, bad
 }
+
+// Program finds the Node of the project in an absolute folder.
+func Program(dir string) (string, *fault.Fault) { return find("", dir, os.Environ()) }

@@ -13,6 +13,11 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
+// Interpreter finds the interpreter of the project in an absolute folder.
+func Interpreter(dir string) (string, *fault.Fault) {
+	return interpreter(context.Background(), "", dir, os.Environ())
+}
+
 // interpreter finds the interpreter of a project: the one with the given name, that of a virtual
 // environment in the project or above it, the activated one, the one that uv or poetry has made, and
 // last the one in PATH. A program that only leads to one, such as uv or a shim, takes long to start

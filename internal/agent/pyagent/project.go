@@ -113,6 +113,35 @@ func Graphs(path string) map[string]string {
 	return places
 }
 
+// Required returns the members that the input of an entry point of UiPath must have, with their types, as
+// entry-points.json says; none if it does not.
+func Required(dir, entrypoint string) map[string]string {
+	var file struct {
+		EntryPoints []struct {
+			FilePath string `json:"filePath"`
+			Input    struct {
+				Properties map[string]struct {
+					Type string `json:"type"`
+				} `json:"properties"`
+				Required []string `json:"required"`
+			} `json:"input"`
+		} `json:"entryPoints"`
+	}
+	data, err := input.ReadFile(filepath.Join(dir, "entry-points.json"), input.MaxFile)
+	if err != nil || json.Unmarshal(data, &file) != nil {
+		return nil
+	}
+	members := map[string]string{}
+	for _, one := range file.EntryPoints {
+		for _, name := range one.Input.Required {
+			if one.FilePath == entrypoint {
+				members[name] = one.Input.Properties[name].Type
+			}
+		}
+	}
+	return members
+}
+
 // ofProject returns one of the agents that a file names; the only one if no name is given.
 func ofProject(path, kind, name string) (agent.Entry, error) {
 	p, err := readProject(path)
