@@ -41,12 +41,13 @@ func FindModule(dir string) (string, bool) {
 	var all []candidate
 	files := 0
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error { // what cannot be read has none
+		if err != nil || files > maxModules {
+			return filepath.SkipDir
+		}
 		name, _ := filepath.Rel(dir, path)
 		depth := strings.Count(name, string(filepath.Separator))
 		leave := strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"node_modules", "dist", "build", "test", "tests"}, d.Name())
 		switch {
-		case err != nil || files > maxModules:
-			return filepath.SkipDir
 		case d.IsDir() && path != dir && (depth >= maxModuleDepth || leave):
 			return filepath.SkipDir
 		case d.IsDir() || !place.MatchString(name+":main") || strings.Contains(d.Name(), ".test."):

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/nodeagent"
 	_ "github.com/evalrun/evalrun/internal/agent/types"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/input"
@@ -384,5 +385,33 @@ func TestAgentsOfAProject(t *testing.T) {
 		if e.Name != want && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got %+v, %v", word, e, err)
 		}
+	}
+}
+
+func TestFindModule(t *testing.T) {
+	graph := "import { StateGraph } from \"@langchain/langgraph\";\nexport const other = 1;\nexport const support = new StateGraph(S)\n  .addNode(\"a\", a)\n  .compile();\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"a graph":          {map[string]string{"package.json": "", "src/graph.ts": graph}, "src/graph.ts:support"},
+		"the usual name":   {map[string]string{"package.json": "", "src/a.ts": graph, "src/b.mjs": "import { ToolLoopAgent } from 'ai';\nexport const agent = new ToolLoopAgent({});\n"}, "src/b.mjs:agent"},
+		"near the top":     {map[string]string{"package.json": "", "a.ts": graph, "src/b.ts": strings.ReplaceAll(graph, "support", "agent")}, "a.ts:support"},
+		"of a package":     {map[string]string{"package.json": "", "node_modules/x/a.ts": graph, "a.test.ts": graph}, ""},
+		"no project":       {map[string]string{"a.ts": graph}, ""},
+		"another compile":  {map[string]string{"package.json": "", "a.ts": "export const css = sass.compile('a');\n"}, ""},
+		"an ordinary file": {map[string]string{"package.json": "", "a.ts": "export function main(input) {}\n"}, ""},
+	} {
+		dir := t.TempDir()
+		for file, text := range c.files {
+			testenv.Mkdir(t, dir, filepath.Dir(file))
+			write(t, dir, file, text)
+		}
+		if got, _ := nodeagent.FindModule(dir); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+	if got, ok := nodeagent.FindModule(filepath.Join(t.TempDir(), "none")); ok {
+		t.Errorf("got %s in no folder", got)
 	}
 }
