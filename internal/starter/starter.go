@@ -206,7 +206,7 @@ func evalSets(dir string) (sets []string, own bool) {
 		found, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is well formed
 		for _, file := range found {
 			set, problems, err := evalset.Load(file)
-			if err != nil || problems.Err(false) != nil || len(set.Evaluations)+len(set.Tasks) == 0 && set.Dataset == nil {
+			if err != nil || problems.Err(false) != nil || len(set.Evaluations)+len(set.Tasks) == 0 && set.DatasetNode == nil {
 				continue
 			}
 			if name, err := filepath.Rel(dir, file); err == nil {
