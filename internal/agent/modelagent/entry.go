@@ -173,6 +173,8 @@ func parseTools(r *input.Reader, f *input.Fields, s *Settings) {
 	for _, pattern := range s.Approve {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
 			r.Errorf(f.Get("approve"), "expected names of tools, in which * stands for anything, got %q", pattern)
+		} else if slices.Equal(s.Tools, []string{bashTool}) && !fits(pattern, bashTool) {
+			r.Errorf(f.Get("approve"), "%q fits none of the tools, of which there is only %s", pattern, bashTool)
 		}
 	}
 	for i, name := range s.Tools {

@@ -148,8 +148,13 @@ func (l *loop) open(ctx context.Context) (f *fault.Fault, err error) {
 		if before == nil {
 			return fault.New(fault.Unresumable, "the conversation is not where it was: "+FileJournal+" is missing"), nil
 		}
-	} else if l.question.tools, f = l.servers.list(ctx, l.info); f != nil {
-		return f, nil
+	} else {
+		if l.question.tools, f = l.servers.list(ctx, l.info); f == nil {
+			f = l.checkApprove()
+		}
+		if f != nil {
+			return f, nil
+		}
 	}
 	if l.journal, err = openJournal(l.seg.Dir, before); err != nil {
 		return nil, err

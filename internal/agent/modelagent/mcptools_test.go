@@ -225,6 +225,17 @@ func TestCallsThatTakeLongSuspend(t *testing.T) {
 	}
 }
 
+// A pattern that fits no tool is a slip by which nobody would be asked.
+func TestApproveThatFitsNoTool(t *testing.T) {
+	url, bodies := serve(t, good)
+	b := newToolBench(t)
+	out := b.segment(t.Context(), url, `, "approve": ["greet", "pay_*"]`)
+	if out.Fault == nil || out.Fault.Category != fault.MCP || len(*bodies) != 0 ||
+		!strings.HasPrefix(out.Fault.Message, `approve: "pay_*" fits none of the tools, so nobody would be asked: bash, my_server__`) {
+		t.Errorf("%+v after %d requests", out.Fault, len(*bodies))
+	}
+}
+
 // A person has to allow a call. One that is denied is an error for the model, with the reason, and a
 // permission that is used up is asked for again.
 func TestCallsThatNeedAPerson(t *testing.T) {

@@ -38,6 +38,26 @@ func fits(pattern, name string) bool {
 	return matches
 }
 
+// checkApprove refuses a pattern that fits none of the tools: a call would go through unasked that a
+// person was to allow.
+func (l *loop) checkApprove() *fault.Fault {
+	tools := l.question.tools
+	if l.a.settings.has(bashTool) {
+		tools = append([]mcpTool{{Name: bashTool, Tool: bashTool}}, tools...)
+	}
+	var names []string
+	for _, t := range tools {
+		names = append(names, t.Name)
+	}
+	for _, pattern := range l.a.settings.Approve {
+		if !slices.ContainsFunc(tools, func(t mcpTool) bool { return fits(pattern, t.Name) || fits(pattern, t.Tool) }) {
+			return fault.Newf(fault.MCP, "approve: %q fits none of the tools, so nobody would be asked: %s", pattern,
+				strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
+
 // tool returns the tool of a server that the model calls by a name; nil if there is none.
 func (l *loop) tool(name string) *mcpTool {
 	i := slices.IndexFunc(l.question.tools, func(t mcpTool) bool { return t.Name == name })
