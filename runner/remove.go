@@ -48,6 +48,11 @@ func (s *Store) PruneFiles(ctx context.Context, age time.Duration) (blocks int, 
 	return s.st.PruneBlocks(ctx, age)
 }
 
+// CheckFiles makes sure that files of suspended rollouts can be kept and had. It returns where they are kept.
+func (s *Store) CheckFiles(ctx context.Context) (place string, err error) {
+	return s.st.CheckBlobs(ctx)
+}
+
 // Old says which runs are old enough to be removed.
 type Old struct {
 	// Before, if not zero, is the time before which a run must have become final.

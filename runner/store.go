@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/blob"
 	"github.com/evalrun/evalrun/internal/checkout"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
@@ -58,6 +59,9 @@ type OpenOptions struct {
 	Lease time.Duration
 	// Tags are what this process has that rollouts may ask for. It works on none that asks for another.
 	Tags []string
+	// Blobs is where those files are kept: file:///FOLDER or s3://BUCKET/PREFIX; empty for the store itself.
+	// With it KeepFiles is 1 GB for every store, unless it is given.
+	Blobs string
 	// KeepFiles is how many bytes of the files of a suspended rollout the store takes, so that another
 	// machine can go on with it; 0 means none. nil means 1 GB for a store in PostgreSQL, and none for
 	// one in a folder.
@@ -70,12 +74,20 @@ func Open(dir string, o OpenOptions) (*Store, error) {
 	if err := backend.Check(dir); err != nil {
 		return nil, &InputError{Err: err}
 	}
+	if o.Blobs != "" {
+		if _, err := blob.Open(o.Blobs); err != nil {
+			return nil, inputError("EVALRUN_BLOBS: %w", err)
+		}
+		if o.KeepFiles == nil {
+			o.KeepFiles = new(int64(store.DefaultKeepFiles))
+		}
+	}
 	warn := func(what string) {
 		if o.Warn != nil {
 			o.Warn(redact.Line(what))
 		}
 	}
-	st, err := backend.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, KeepFiles: o.KeepFiles, Tags: o.Tags, Warn: warn,
+	st, err := backend.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, KeepFiles: o.KeepFiles, Blobs: o.Blobs, Tags: o.Tags, Warn: warn,
 		Files: filepath.Join(workspace.StateDir(), "stores")})
 	if errors.Is(err, fs.ErrNotExist) && o.MustExist {
 		return nil, inputError("%w in %s; give its folder with --store, or start a run there first",

@@ -42,6 +42,7 @@ Nothing is changed.`,
 			}
 			place := o.Store
 			o.Open = func() (string, error) { return g.examineStore(cmd, place) }
+			o.Files = func(ctx context.Context) (string, error) { return g.examineFiles(ctx, cmd, place) }
 			o.Isolation = func(ctx context.Context) (string, error) {
 				chosen, why, err := runner.ChooseIsolation(ctx)
 				if why != "" {
@@ -62,6 +63,22 @@ Nothing is changed.`,
 			return printFindings(cmd, g, doctor.Examine(cmd.Context(), o, args...), len(args) > 0)
 		},
 	}
+}
+
+// examineFiles keeps a file where suspended rollouts have theirs.
+func (g *globals) examineFiles(ctx context.Context, cmd *cobra.Command, place string) (found string, err error) {
+	o, err := g.openOptions(cmd)
+	if err != nil {
+		return "", err
+	}
+	s, err := runner.Open(place, o)
+	if errors.Is(err, runner.ErrNoStore) {
+		return "there is no store yet", nil
+	} else if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.CheckFiles(ctx)
 }
 
 // examineStore opens the store, if there is one. Otherwise it finds out whether one can be made.

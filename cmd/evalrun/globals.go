@@ -74,6 +74,7 @@ func (g *globals) openOptions(cmd *cobra.Command) (o runner.OpenOptions, err err
 			return o, err
 		}
 	}
+	o.Blobs = os.Getenv("EVALRUN_BLOBS")
 	o.LogLevel, err = g.level()
 	return o, err
 }

@@ -26,6 +26,9 @@ func (o Options) checks() []check {
 		{name: "workers", look: o.Workers,
 			means: "rollouts that wait for what no worker has stay where they are",
 			mend:  "evalrun worker --tag TAG,... where these tags are true, with what the workers lack"},
+		{name: "files", needed: true, look: o.files,
+			means: "rollouts whose files are kept (EVALRUN_BLOBS) cannot be suspended, nor go on",
+			mend:  "set EVALRUN_BLOBS to a folder that is there, or to a bucket whose keys may read, write, list and delete"},
 		{name: "free space", needed: true, look: o.space,
 			means: "a run ends with an error when the file system of the store is full",
 			mend:  "evalrun prune, evalrun images gc, or a store on another disk"},
@@ -72,6 +75,14 @@ func (o Options) checks() []check {
 			}})
 	}
 	return list
+}
+
+// files asks whether files of suspended rollouts can be kept.
+func (o Options) files(ctx context.Context) (string, error) {
+	if o.Files == nil {
+		return "there is no store yet", nil
+	}
+	return o.Files(ctx)
 }
 
 // works asks whether an isolation can be had.

@@ -50,6 +50,8 @@ type Options struct {
 	Store string
 	// Open opens that store, and says what it holds.
 	Open func() (found string, err error)
+	// Files keeps a file as a suspension does, gets it back, and says where; nil if there is no store.
+	Files func(context.Context) (place string, err error)
 	// Isolation says in what tasks with images run here if nobody chooses, and why.
 	Isolation func(context.Context) (found string, err error)
 	// Workers says which processes look after all runs of that store. Its error says what waits for one

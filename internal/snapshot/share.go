@@ -36,7 +36,7 @@ var ErrLost = errors.New("files of the snapshot are lost")
 
 // So many blocks are stored in one transaction, and so many bytes of them, unless it is a single one.
 const (
-	sharedAtOnce = 32
+	sharedAtOnce = 128
 	mostAtOnce   = 4 * blockSize
 )
 

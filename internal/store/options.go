@@ -29,6 +29,9 @@ type Options struct {
 	// machine can go on with it. 0 means none, and nil what is usual: 1 GB for a store that is no
 	// folder, and none for one that is.
 	KeepFiles *int64
+	// Blobs is the URL of the place for blocks of files, as package blob knows it; empty for the database itself.
+	// Blocks that are elsewhere stay there, and are read from there.
+	Blobs string
 	// Busy is how long to wait while another program has the store locked; 0 means 10 s.
 	Busy time.Duration
 	// MustExist makes it an error if there is no store yet.

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 )
 
 // The variables. Each may be "required": the thing that it names must then be there.
@@ -108,6 +111,53 @@ func PostgresURL(t testing.TB) string {
 		Need(t, Postgres, fmt.Errorf("there is no PostgreSQL server here: .ci/postgres go test ... starts one, and %s is its URL", Postgres))
 	}
 	return url
+}
+
+// S3Program is the server of S3 that tests start: a small one, which keeps objects in a folder and checks signatures.
+const S3Program = "versitygw"
+
+// S3Key and S3Secret are the keys of the server of [S3].
+const S3Key, S3Secret = "evalrun", "correct-horse-battery"
+
+// S3 starts a server of S3 for a test, and returns its URL. It skips the test where there is none.
+func S3(t testing.TB) string {
+	t.Helper()
+	_, err := exec.LookPath(S3Program)
+	if err != nil {
+		err = fmt.Errorf("%w: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0", err)
+	}
+	Need(t, "EVALRUN_S3", err)
+	listen, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listen.Addr().String()
+	if err := listen.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	server := exec.Command(S3Program, "-a", S3Key, "-s", S3Secret, "--port", address, "posix", t.TempDir())
+	server.Stdout, server.Stderr = &said, &said
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = server.Wait(); close(ended) }()
+	t.Cleanup(func() { _ = server.Process.Kill(); <-ended })
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { // it says nothing when it is ready
+		if c, err := net.Dial("tcp", address); err == nil {
+			_ = c.Close()
+			return "http://" + address
+		}
+		select {
+		case <-ended:
+			t.Fatalf("%s has ended: %s", S3Program, said.String())
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not listen", S3Program)
+		}
+	}
 }
 
 // NeedPython skips a test where there is no python3.

@@ -24,8 +24,11 @@ var limits string
 //go:embed workers.sql
 var workers string
 
+//go:embed objects.sql
+var objects string
+
 // migrations bring a store from version i to version i+1.
-var migrations = []string{schema, blocks, limits, workers}
+var migrations = []string{schema, blocks, limits, workers, objects}
 
 // schemaVersion is the version of the schema that this program knows.
 var schemaVersion = len(migrations)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/blob"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -33,13 +34,24 @@ func (s blocks) Missing(ctx context.Context, sums []string) (missing []string, e
 
 // PutBlocks implements Blocks.
 func (s blocks) PutBlocks(ctx context.Context, all []store.Block) error {
+	object, err := s.putObject(ctx, all)
+	if err != nil {
+		return err
+	}
 	return s.db.writeRelaxed(ctx, "store blocks of files", func(w *write) error {
+		var at int64
 		for _, b := range all {
-			if err := w.tx.Exec(`INSERT INTO blocks (sum, data, asked_at) VALUES (?, ?, ?)
-				ON CONFLICT (sum) DO UPDATE SET data = excluded.data, asked_at = excluded.asked_at`,
-				b.Sum, b.Data, w.tx.now); err != nil {
+			data := b.Data
+			if object != "" {
+				data = []byte{}
+			}
+			if err := w.tx.Exec(`INSERT INTO blocks (sum, data, asked_at, object, starts_at, stored) VALUES (?, ?, ?, ?, ?, ?)
+				ON CONFLICT (sum) DO UPDATE SET data = excluded.data, asked_at = excluded.asked_at, object = excluded.object,
+				starts_at = excluded.starts_at, stored = excluded.stored`,
+				b.Sum, data, w.tx.now, object, at, len(b.Data)); err != nil {
 				return err
 			}
+			at += int64(len(b.Data))
 		}
 		return nil
 	})
@@ -52,7 +64,7 @@ const blocksAtOnce = 16
 func (s blocks) Blocks(ctx context.Context, sums []string, f func(store.Block) error) error {
 	for len(sums) > 0 {
 		n := min(len(sums), blocksAtOnce)
-		var some []store.Block
+		var some []placed
 		err := s.db.again(ctx, func() (err error) {
 			some, err = s.read(ctx, sums[:n])
 			return err
@@ -61,7 +73,12 @@ func (s blocks) Blocks(ctx context.Context, sums []string, f func(store.Block) e
 			return s.db.describe(err, "read blocks of files")
 		}
 		for _, b := range some {
-			if err := f(b); err != nil {
+			if b, err = s.fetch(ctx, b); errors.Is(err, blob.ErrMissing) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			if err := f(b.Block); err != nil {
 				return err
 			}
 		}
@@ -70,8 +87,8 @@ func (s blocks) Blocks(ctx context.Context, sums []string, f func(store.Block) e
 	return nil
 }
 
-func (s blocks) read(ctx context.Context, sums []string) (out []store.Block, err error) {
-	stmt, err := s.db.query(ctx, "SELECT sum, data FROM blocks WHERE sum IN (SELECT value FROM json_each(?))")
+func (s blocks) read(ctx context.Context, sums []string) (out []placed, err error) {
+	stmt, err := s.db.query(ctx, "SELECT sum, data, object, starts_at, stored FROM blocks WHERE sum IN (SELECT value FROM json_each(?))")
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +97,8 @@ func (s blocks) read(ctx context.Context, sums []string) (out []store.Block, err
 		return nil, err
 	}
 	err = each(rows, func(r scanner) error {
-		var b store.Block
-		err := r.Scan(&b.Sum, &b.Data)
+		var b placed
+		err := r.Scan(&b.Sum, &b.Data, &b.object, &b.at, &b.stored)
 		out = append(out, b)
 		return err
 	})
@@ -103,6 +120,7 @@ func (s blocks) Kept(ctx context.Context, rolloutID string) (k store.Kept, err e
 
 // PruneBlocks implements Blocks.
 func (s blocks) PruneBlocks(ctx context.Context, age time.Duration) (n int, err error) {
+	var before time.Time
 	err = s.db.writeOp(ctx, "remove blocks of files", func(w *write) error {
 		if err := w.tx.Exec(`DELETE FROM kept_blocks WHERE rollout_id IN (
 			SELECT rollout_id FROM rollouts WHERE state IN ('completed', 'faulted', 'cancelled'))`); err != nil {
@@ -110,9 +128,12 @@ func (s blocks) PruneBlocks(ctx context.Context, age time.Duration) (n int, err 
 		}
 		removed, err := w.tx.change(`DELETE FROM blocks WHERE asked_at <= ?
 			AND NOT EXISTS (SELECT 1 FROM kept_blocks k WHERE k.sum = blocks.sum)`, w.tx.after(-age))
-		n = int(removed)
+		n, before = int(removed), time.UnixMicro(w.tx.after(-age))
 		return err
 	})
+	if err == nil {
+		err = s.pruneObjects(ctx, before)
+	}
 	return n, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -76,6 +77,10 @@ type db struct {
 	// queries are statements of the pool that are prepared once, because they run all the time.
 	queries sync.Map
 
+	// blobs is the URL of the place for new blocks of files; empty for the database.
+	blobs string
+	// places are those that are in use, by their URLs.
+	places sync.Map
 	// keepFiles is how many bytes of one rollout's files the store takes.
 	keepFiles int64
 
@@ -138,6 +143,7 @@ func New(over Database, opts store.Options) *Store {
 	d.changes = newChanges(over.HasChanged)
 	d.commit = startCommitter(d)
 	d.keepFiles, d.tags = *opts.KeepFiles, list(opts.Tags)
+	d.blobs = strings.TrimRight(opts.Blobs, "/")
 	return &Store{
 		d, runs{d}, queue{d}, scoring{d}, batches{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d},
 		mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d}, limits{d}, workers{d}, blocks{d},

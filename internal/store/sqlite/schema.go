@@ -362,4 +362,10 @@ CREATE TABLE workers (
   lacks   TEXT NOT NULL,                 -- why it could not go on with rollouts, a JSON array
   seen_at INTEGER NOT NULL
 ) WITHOUT ROWID;
+`, `
+-- Blocks that are outside of the database.
+ALTER TABLE blocks ADD COLUMN object TEXT NOT NULL DEFAULT '';     -- the URL of the object that has it; empty if data is it
+ALTER TABLE blocks ADD COLUMN starts_at INTEGER NOT NULL DEFAULT 0;  -- where in that object, in bytes
+ALTER TABLE blocks ADD COLUMN stored INTEGER NOT NULL DEFAULT 0;   -- how many of them
+CREATE INDEX blocks_object ON blocks (object) WHERE object <> '';
 `}

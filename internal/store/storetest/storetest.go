@@ -74,6 +74,9 @@ func Run(t *testing.T, open Opener) {
 	}
 }
 
+// RunBlocks runs the part of the suite that is about blocks of files, for a store that has them elsewhere.
+func RunBlocks(t *testing.T, open Opener) { blockSpecs(&suite{t: t, open: open}) }
+
 type suite struct {
 	t     *testing.T
 	open  Opener
