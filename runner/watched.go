@@ -96,6 +96,8 @@ type Watch struct {
 	// during counts, for each file, the runs in a row during which it was changed. Those that agents
 	// write themselves are found so.
 	during map[string]int
+	// restless counts the runs in a row during which any files were changed.
+	restless int
 	own    map[string]bool
 	leave  map[string]bool
 	now    func() time.Time
@@ -192,6 +194,9 @@ const mostOwn = 3
 // themselves: they were changed during each of the last three runs, and count no more.
 func (w *Watch) Ended() (changed, own []string, err error) {
 	changed, err = w.changed()
+	if w.restless++; len(changed) == 0 {
+		w.restless = 0
+	}
 	during := map[string]int{}
 	for _, path := range changed {
 		if during[path] = w.during[path] + 1; during[path] >= mostOwn {
@@ -203,6 +208,10 @@ func (w *Watch) Ended() (changed, own []string, err error) {
 	w.during = during
 	return slices.DeleteFunc(changed, func(path string) bool { return w.own[path] }), own, err
 }
+
+// Restless reports whether files were changed during each of the last three runs, such as new ones that agents
+// write. If that began another run, there would be no end.
+func (w *Watch) Restless() bool { return w.restless >= mostOwn }
 
 // Next waits until files have changed, and until they stay as they are for a moment. It returns their
 // paths, or none if the context has ended.

@@ -81,6 +81,10 @@ func (v *watching) loop() error {
 			v.say("%s changes whenever the agents run, and is no longer watched", redact.Line(shortPath(path)))
 			v.f.load.Leave = append(v.f.load.Leave, path)
 		}
+		if len(changed) > 0 && v.files.Restless() {
+			v.say("%s changed while the agents ran, as some did during each of the last runs: that begins no run", shortList(changed))
+			changed = nil
+		}
 		if len(changed) == 0 {
 			v.say("watching for changes; Ctrl-C ends")
 			if changed, err = v.files.Next(ctx); err != nil || ctx.Err() != nil {

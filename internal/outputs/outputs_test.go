@@ -99,3 +99,42 @@ func TestSums(t *testing.T) {
 		t.Error("a change was not seen:", second)
 	}
 }
+
+// TestSumsOfLinks has a program whose folder is a link, and which has links to folders elsewhere, to one above
+// itself, and to what is installed: what they lead to is the program's, too.
+func TestSumsOfLinks(t *testing.T) {
+	top := t.TempDir()
+	write(t, filepath.Join(top, "v1", "a.py"), "a")
+	write(t, filepath.Join(top, "v1", "b", "c.py"), "c")
+	write(t, filepath.Join(top, "shared", "lib.py"), "lib")
+	write(t, filepath.Join(top, "installed", "x.js"), "x")
+	for name, to := range map[string]string{"current": "v1", "v1/lib": "../shared", "v1/b/up": "../../v1", "shared/again": ".",
+		"v1/node_modules": "../installed", "v1/gone": "nowhere"} {
+		if err := os.Symlink(to, filepath.Join(top, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(top, "current")
+	var tree Tree
+	sums := func() map[string]string {
+		t.Helper()
+		got, err := tree.Sums([]string{dir}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	first := sums()
+	for _, name := range []string{"a.py", "b/c.py", "lib/lib.py"} {
+		if first[filepath.Join(dir, name)] == "" {
+			t.Error(name, "is missing")
+		}
+	}
+	if len(first) != 3 {
+		t.Error(first)
+	}
+	write(t, filepath.Join(top, "shared", "lib.py"), "LIB")
+	if second := sums(); Digest(first) == Digest(second) {
+		t.Error("a change was not seen")
+	}
+}

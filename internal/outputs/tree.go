@@ -71,7 +71,7 @@ func (t *Tree) Sums(paths []string, skip func(path string) bool) (map[string]str
 				err = add(path, info)
 			}
 		default:
-			err = t.walk(path, skip, add)
+			err = t.walk(path, skip, map[string]bool{}, add)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -80,28 +80,41 @@ func (t *Tree) Sums(paths []string, skip func(path string) bool) (map[string]str
 	return out, nil
 }
 
-func (t *Tree) walk(root string, skip func(string) bool, add func(string, fs.FileInfo) error) error {
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+// walk adds the files below a folder, also of folders to which links lead, each of those once.
+func (t *Tree) walk(root string, skip func(string) bool, linked map[string]bool, add func(string, fs.FileInfo) error) error {
+	real, err := filepath.EvalSymlinks(root)
+	if err != nil || linked[real] {
+		return err
+	}
+	linked[real] = true
+	return filepath.WalkDir(real, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
 			return err
 		}
+		path = root + strings.TrimPrefix(path, real)
 		name := d.Name()
 		leave := path != root && (strings.HasPrefix(name, ".") && !strings.HasPrefix(name, ".env") ||
 			skip != nil && skip(path))
+		made := path != root && (name == "node_modules" || name == "__pycache__" || isVenv(path))
 		switch {
-		case d.IsDir() && path != root && (leave || name == "node_modules" || name == "__pycache__" || isVenv(path)):
+		case d.IsDir() && (leave || made):
 			return filepath.SkipDir
 		case d.IsDir() || leave || strings.HasSuffix(name, ".pyc"):
 			return nil
 		}
 		info, err := os.Stat(path) // what a link leads to
-		if err != nil || !info.Mode().IsRegular() {
-			return nil
+		switch {
+		case err == nil && info.IsDir() && !made:
+			if err := t.walk(path, skip, linked, add); !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		case err == nil && info.Mode().IsRegular():
+			return add(path, info)
 		}
-		return add(path, info)
+		return nil
 	})
 }
 
