@@ -26,7 +26,7 @@ export interface Context {
    * waits: when the answer has arrived, the function runs again from its beginning. Each question needs an id of its own.
    * What the value asks for is in docs/agents.md: {title, data} a person, {resume_time} a clock.
    */
-  suspend<T = any>(id: string, value: unknown, schema?: object): Promise<T>;
+  suspend<T = any>(id: string, value: unknown): Promise<T>;
   /** Records a call of a tool, for evaluators of tool calls. */
   toolCall(call: { name: string; input?: unknown; output?: unknown; id?: string; error?: unknown }): void;
   /** Records the tokens of a call of a model; inputTokens are all of the input. */

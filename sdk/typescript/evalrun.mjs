@@ -224,9 +224,9 @@ class Context {
   }
 
   /** Returns the answer to a question; without one, the segment ends, and the rollout waits. */
-  async suspend(id, value, schema) {
+  async suspend(id, value) {
     if (Object.hasOwn(this.#answers, id)) return this.#answers[id];
-    this.#asked.set(id, schema === undefined ? { id, value: plain(value) } : { id, value: plain(value), schema: plain(schema) });
+    this.#asked.set(id, { id, value: plain(value) });
     throw new Suspended([id]);
   }
 

@@ -66,10 +66,11 @@ const vectors = {
     for (let fd = 3; fd < 64; fd++) try { fs.closeSync(fd); } catch { /* it is not open */ }
     return "closed";
   },
-  forges() {
+  forges() { // the way to evalrun is appended to; Node's own pipes are left alone, as they would end it before that
     for (let fd = 3; fd < 64; fd++) {
       try {
-        if (fs.fstatSync(fd).isFIFO()) writeSync(fd, '{"id":"x","output":"forged"}\n');
+        const flags = parseInt(/flags:\s*(\d+)/.exec(fs.readFileSync(`/proc/self/fdinfo/${fd}`, "utf8"))[1], 8);
+        if (fs.fstatSync(fd).isFIFO() && flags & fs.constants.O_APPEND) writeSync(fd, '{"id":"x","output":"forged"}\n');
       } catch { /* it is not open, or only for reading */ }
     }
     return new Promise((done) => setTimeout(done, 60_000));
@@ -82,7 +83,7 @@ export const main = ({ do: what }, ...rest) => vectors[what](...rest);
 
 export async function asks(input, ctx) {
   appendFileSync(ctx.workspace + "/ran", "x");
-  const [name, age] = await Promise.all([ctx.suspend("name", { q: "name?" }), ctx.suspend("age", { q: "age?" }, { type: "number" })]);
+  const [name, age] = await Promise.all([ctx.suspend("name", { q: "name?" }), ctx.suspend("age", { q: "age?" })]);
   const city = await ctx.suspend("city", { q: "city?" });
   ctx.toolCall({ name: "find", input: { city }, output: "found", id: "c1" });
   ctx.usage({ model: "scripted", inputTokens: 10, outputTokens: 5 });
