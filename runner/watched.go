@@ -98,9 +98,9 @@ type Watch struct {
 	during map[string]int
 	// restless counts the runs in a row during which any files were changed.
 	restless int
-	own    map[string]bool
-	leave  map[string]bool
-	now    func() time.Time
+	own      map[string]bool
+	leave    map[string]bool
+	now      func() time.Time
 }
 
 // NewWatch watches files and folders, leaving out others.
