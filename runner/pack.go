@@ -373,13 +373,20 @@ func (u *unpacking) check(ctx context.Context, file string) error {
 		}))
 	}
 	u.storeID = st.ID()
-	if err == nil { // rollouts of another store that have the same block would be without it otherwise
+	var outside int
+	if err == nil { // a pack has all blocks; who made it must not say from where others are fetched
+		outside, err = st.st.Outside(ctx)
+	}
+	if err == nil && outside == 0 { // rollouts of another store that have the same block would be without it otherwise
 		err = st.st.EachBlock(ctx, snapshot.CheckBlock)
 	}
 	if err := errors.Join(err, st.Close()); errors.Is(err, snapshot.ErrLost) {
 		return inputError("%s cannot be unpacked: %w", file, err)
 	} else if err != nil {
 		return err
+	}
+	if outside > 0 {
+		return inputError("%s cannot be unpacked: it has not all blocks of its files, and says of %d that they are elsewhere", file, outside)
 	}
 	for _, id := range append(ids, u.storeID) {
 		if !isName(id) {

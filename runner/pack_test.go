@@ -24,7 +24,8 @@ func TestHostileStoresAreNotUnpacked(t *testing.T) {
 		"a run id that is a path":     {"UPDATE runs SET run_id = '../r'", "", "is no name"},
 		"a rollout id that is a path": {"UPDATE rollouts SET rollout_id = '..'", "", "is no name"},
 		"a file beside the runs":      {"", "serve.yaml", "belongs to none of its runs"},
-		"a block of another content":  {"INSERT INTO blocks VALUES ('" + strings.Repeat("ab", 32) + "', x'28b52ffd0400090000616263cd6d22d1', 1)", "", "block " + strings.Repeat("ab", 32) + " is damaged"},
+		"a block of another content":  {"INSERT INTO blocks (sum, data, asked_at) VALUES ('" + strings.Repeat("ab", 32) + "', x'28b52ffd0400090000616263cd6d22d1', 1)", "", "block " + strings.Repeat("ab", 32) + " is damaged"},
+		"a block that is elsewhere":   {"INSERT INTO blocks (sum, data, asked_at, object, stored) VALUES ('" + strings.Repeat("ab", 32) + "', x'', 1, 's3://other/store/object', 16)", "", "says of 1 that they are elsewhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := t.TempDir()

@@ -62,6 +62,10 @@ func (r *Runner) dispatch(ctx context.Context, until Until) error {
 			if err := r.changedElsewhere(ctx, up); err != nil {
 				return err
 			}
+		case <-next.changed: // also of what no wake-up has told
+			if err := r.changedElsewhere(ctx, store.WakeUp{Unnamed: true}); err != nil {
+				return err
+			}
 		case <-timer.C:
 			if r.rests(next) {
 				if next.pause = rest; !next.due.IsZero() {

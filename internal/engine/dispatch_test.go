@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"math"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
 // Invariant: a waiter is a row. Given many suspended rollouts: an engine that watches them has as
@@ -118,7 +120,7 @@ func TestAnIdleRunnerReturns(t *testing.T) {
 	p := &poison{t, dir, s}
 	p.run("waits", 2, waitsForKey)
 	p.run("elsewhere", 2, "echo '{}'")
-	p.damage(`UPDATE plans SET data = replace(data, '"planVersion":1,', '"planVersion":4,') WHERE run_id = 'elsewhere'`)
+	p.damage(`UPDATE plans SET data = replace(data, '"planVersion":1,', '"planVersion":99,') WHERE run_id = 'elsewhere'`)
 	if err := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv}).Run(t.Context(), UntilIdle); err != nil {
 		t.Fatal(err)
 	}
@@ -126,5 +128,51 @@ func TestAnIdleRunnerReturns(t *testing.T) {
 		if run, err := s.Run(t.Context(), id); err != nil || run.Counts != want {
 			t.Errorf("%s: %+v, %v, want %+v", id, run.Counts, err, want)
 		}
+	}
+}
+
+// silentStore is a store whose wake-ups are lost. It tells its test when the runner looks at it, and when
+// that goes on resting.
+type silentStore struct {
+	*sqlite.Store
+	changed, looked, rests chan struct{}
+}
+
+func (s silentStore) Wake() <-chan store.WakeUp { return nil }
+
+func (s silentStore) Changed(string) <-chan struct{} { return s.changed }
+
+func (s silentStore) Backlog(ctx context.Context, runID string) (store.Backlog, error) {
+	s.looked <- struct{}{}
+	return s.Store.Backlog(ctx, runID)
+}
+
+func (s silentStore) InPlace() error {
+	select {
+	case s.rests <- struct{}{}:
+	default:
+	}
+	return s.Store.InPlace()
+}
+
+// Given a runner that rests, to which no wake-up comes: it looks at the store as soon as that has found
+// out by itself that it was changed, and not when the rest is over.
+func TestARestEndsWhenTheStoreHasChanged(t *testing.T) {
+	dir := t.TempDir()
+	s := silentStore{openIn(t, filepath.Join(dir, "store")), make(chan struct{}), make(chan struct{}, 100), make(chan struct{})}
+	r := New(Options{Store: s, WorkDir: dir, Resolve: os.LookupEnv})
+	ended := make(chan error)
+	go func() { ended <- r.Run(t.Context(), UntilStopped) }()
+	<-s.looked
+	<-s.rests
+	s.changed <- struct{}{}
+	select {
+	case <-s.looked:
+	case <-time.After(rest * 9 / 10):
+		t.Error("it rests on")
+	}
+	r.Stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
 	}
 }

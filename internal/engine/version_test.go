@@ -17,12 +17,12 @@ func TestPlanOfALaterVersionIsLeftAlone(t *testing.T) {
 	s := openIn(t, filepath.Join(dir, "store"))
 	p := &poison{t, dir, s}
 	p.run("later", 2, "echo '{}'")
-	p.damage(`UPDATE plans SET data = replace(data, '"planVersion":1,', '"planVersion":4,"set":7,') WHERE run_id = 'later'`)
+	p.damage(`UPDATE plans SET data = replace(data, '"planVersion":1,', '"planVersion":99,"set":7,') WHERE run_id = 'later'`)
 	p.run("waits", 1, waitsForKey)
 	if err := New(Options{Store: s, RunID: "waits", Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv}).Run(t.Context(), UntilIdle); err != nil {
 		t.Fatal(err)
 	}
-	p.damage(`UPDATE plans SET data = replace(data, '"planVersion":1,', '"planVersion":4,') WHERE run_id = 'waits'`)
+	p.damage(`UPDATE plans SET data = replace(data, '"planVersion":1,', '"planVersion":99,') WHERE run_id = 'waits'`)
 	p.damage(`UPDATE triggers SET source = 'timer', checked = 1, due_at = 1`)
 	p.run("now", 1, "echo '{}'")
 	if err := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv}).Run(t.Context(), UntilIdle); err != nil {

@@ -18,21 +18,33 @@ func GiveBack() {
 	if err != nil {
 		return
 	}
-	maps, err := os.Open("/proc/self/maps")
+	maps, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return
 	}
 	defer maps.Close()
+	var from, to uintptr
+	var own, unchanged bool
 	for lines := bufio.NewScanner(maps); lines.Scan(); {
-		var from, to uintptr
-		var mode string
-		if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s", &from, &to, &mode); err != nil {
-			return
+		var kb int
+		switch name, value, _ := strings.Cut(lines.Text(), ":"); {
+		case strings.Contains(name, "-"): // FROM-TO MODE OFFSET DEVICE INODE FILE
+			var mode string
+			if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s", &from, &to, &mode); err != nil {
+				return
+			}
+			own = !strings.Contains(mode, "w") && strings.HasSuffix(lines.Text(), " "+program)
+			unchanged = false
+		case name == "Anonymous":
+			_, err := fmt.Sscan(value, &kb)
+			unchanged = err == nil && kb == 0
+		case name == "Swap":
+			// Pages that were changed are not those of the file any more, and would be lost: those of a
+			// program that is loaded anywhere were, although they may not be written now.
+			if _, err := fmt.Sscan(value, &kb); own && unchanged && err == nil && kb == 0 {
+				_, _, _ = unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED) // it is advice
+			}
+			own = false
 		}
-		// Pages that may be written are not those of the file any more.
-		if strings.Contains(mode, "w") || !strings.HasSuffix(lines.Text(), " "+program) {
-			continue
-		}
-		_, _, _ = unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED) // it is advice
 	}
 }

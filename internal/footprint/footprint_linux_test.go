@@ -2,6 +2,8 @@ package footprint
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"testing"
@@ -13,6 +15,20 @@ func TestGiveBack(t *testing.T) {
 	GiveBack()
 	if after := fileResident(t); after >= before {
 		t.Errorf("%d kB of files are resident, and were %d before", after, before)
+	}
+}
+
+// A program that is loaded anywhere (PIE) has constants that were changed when it was loaded. They stay.
+func TestGiveBackInAProgramThatIsLoadedAnywhere(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "program")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=pie", "-o", program, "./testdata/program")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Skipf("it cannot be built here: %v: %s", err, out)
+	}
+	if out, err := exec.CommandContext(t.Context(), program).CombinedOutput(); err != nil || string(out) != "map[still:here]\n" {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

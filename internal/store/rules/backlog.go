@@ -86,7 +86,8 @@ const activityQuery = `SELECT run_id, sum(held), sum(delayed) FROM (
 
 // backlogQuery counts with the conditions of Claim, ClaimTriggers and ClaimBatches. ?1 is now, ?2 a
 // run or empty, ?3 this process, ?4 the dead ones, ?5 and ?6 the name and the boot of this machine,
-// ?7 what this process works on, ?8 its tags.
+// ?7 what this process works on, ?8 its tags. What this process has begun to work on since the rows
+// were as they are read counts as held, so that nothing is missing in between.
 var backlogQuery = func() string {
 	var (
 		ofRun  = " AND (?2 = '' OR run_id = ?2)"
@@ -98,7 +99,7 @@ var backlogQuery = func() string {
 		(SELECT count(*) FROM rollouts WHERE runnable_at <= ?1%[1]s AND %[9]s AND %[10]s AND NOT %[11]s),
 		(SELECT count(*) FROM rollouts WHERE runnable_at <= ?1%[1]s AND NOT %[10]s) + (SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND %[2]s%[1]s AND NOT %[10]s),
 		(SELECT count(*) FROM rollouts WHERE runnable_at > ?1%[1]s),
-		(SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND NOT %[2]s%[1]s),
+		(SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND NOT %[2]s%[1]s) + (SELECT count(*) FROM rollouts WHERE runnable_at <= ?1%[1]s AND NOT %[9]s),
 		(SELECT count(*) FROM triggers WHERE due_at <= ?1 AND %[3]s%[1]s AND NOT %[6]s AND NOT %[12]s) + (SELECT count(*) FROM triggers WHERE owner IS NOT NULL AND due_at > ?1 AND %[4]s%[1]s AND NOT %[6]s)
 			+ (SELECT count(*) FROM judge_batches WHERE due_at <= ?1 AND %[8]s%[1]s) + (SELECT count(*) FROM judge_batches WHERE owner IS NOT NULL AND due_at > ?1 AND %[4]s%[1]s)
 			+ (SELECT count(*) FROM judge_batches b WHERE %[5]s AND due_at > ?1%[1]s),

@@ -221,6 +221,12 @@ func (s *Store) EachBlock(ctx context.Context, f func(store.Block) error) error 
 	return s.Blocks(ctx, all, f)
 }
 
+// Outside counts the blocks of files that are outside of the database.
+func (s *Store) Outside(ctx context.Context) (n int, err error) {
+	err = s.db.read.QueryRowContext(ctx, "SELECT count(*) FROM blocks WHERE object <> ''").Scan(&n)
+	return n, s.describe(err, "look where blocks of files are")
+}
+
 // sums are those of all blocks.
 func (s *Store) sums(ctx context.Context) (out []string, err error) {
 	rows, err := s.db.read.QueryContext(ctx, "SELECT sum FROM blocks ORDER BY sum")
