@@ -122,7 +122,8 @@ func splitObject(v json.RawMessage) ([]rawInterrupt, error) {
 	return out, nil
 }
 
-// isInterrupt tells a LangGraph interrupt, which has a value and nothing but the fields of one.
+// isInterrupt tells a LangGraph interrupt, which has a value and nothing but the fields of one. One with an id
+// may say of which schema an answer is expected, which nobody checks.
 func isInterrupt(o jsonvalue.Object) bool {
 	found := false
 	for _, m := range o {
@@ -130,6 +131,10 @@ func isInterrupt(o jsonvalue.Object) bool {
 		case "value":
 			found = true
 		case "id", "interrupt_id", "resumable", "ns", "when":
+		case "schema", "response_schema":
+			if _, ok := o.Get("id"); !ok {
+				return false
+			}
 		default:
 			return false
 		}

@@ -49,6 +49,8 @@ func TestInterruptShapes(t *testing.T) {
 		{"an object of models under any names", `{"first":` + job + `,"second":` + job + `}`, []string{"first=JOB/JOB", "second=JOB/JOB"}},
 		{"a plain text", `"continue?"`, []string{"placeholder-id=API/API"}},
 		{"a plain object", `{"question":"continue?","due-date":"x"}`, []string{"placeholder-id=API/API"}},
+		{"with a schema for the answer", `[{"id":"age","value":1,"schema":{"type":"number"}}]`, []string{"age=API/API"}},
+		{"a plain object with a value and a schema", `{"value":1,"schema":{}}`, []string{"placeholder-id=API/API"}},
 		{"an object with a value and more", `{"value":1,"unit":"kg"}`, []string{"placeholder-id=API/API"}},
 		{"a model alone", job, []string{"placeholder-id=JOB/JOB"}},
 		{"a list of plain values", `["a",2,false]`, []string{"placeholder-id=API/API", "placeholder-id#1=API/API", "placeholder-id#2=API/API"}},
