@@ -209,8 +209,8 @@ func (w *Watch) Ended() (changed, own []string, err error) {
 	return slices.DeleteFunc(changed, func(path string) bool { return w.own[path] }), own, err
 }
 
-// Restless reports whether files were changed during each of the last three runs, such as new ones that agents
-// write. If that began another run, there would be no end.
+// Restless reports whether files were changed during each of the last three runs, such as new ones that
+// agents write. If that began another run, there would be no end.
 func (w *Watch) Restless() bool { return w.restless >= mostOwn }
 
 // Next waits until files have changed, and until they stay as they are for a moment. It returns their
@@ -224,7 +224,8 @@ func (w *Watch) Next(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		if len(more) == 0 && len(changed) > 0 {
-			return changed, nil
+			slices.Sort(changed)
+			return slices.Compact(changed), nil
 		}
 		changed = append(changed, more...)
 		agent.Pause(ctx, max(lookEvery, 10*w.now().Sub(began)))

@@ -82,7 +82,8 @@ func (v *watching) loop() error {
 			v.f.load.Leave = append(v.f.load.Leave, path)
 		}
 		if len(changed) > 0 && v.files.Restless() {
-			v.say("%s changed while the agents ran, as some did during each of the last runs: that begins no run", shortList(changed))
+			v.say("%s changed while the agents ran, as some did during each of the last runs: that begins no run",
+				shortList(changed))
 			changed = nil
 		}
 		if len(changed) == 0 {

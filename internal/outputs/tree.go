@@ -81,7 +81,8 @@ func (t *Tree) Sums(paths []string, skip func(path string) bool) (map[string]str
 }
 
 // walk adds the files below a folder, also of folders to which links lead, each of those once.
-func (t *Tree) walk(root string, skip func(string) bool, linked map[string]bool, add func(string, fs.FileInfo) error) error {
+func (t *Tree) walk(root string, skip func(string) bool, linked map[string]bool,
+	add func(string, fs.FileInfo) error) error {
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil || linked[real] {
 		return err

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/evalrun/evalrun/internal/peers/fakejudge"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -34,6 +33,9 @@ func TestModelsInBatchesKilled(t *testing.T) {
 	testenv.NeedSlow(t)
 	models := map[string]int{"openai/gpt-5-mini": 30, "anthropic/claude-haiku-4-5": 6}
 	if os.Getenv(testenv.Long) != "" {
+		models["openai-responses/gpt-5-mini"] = 6
+	}
+	if kills(t) >= 100 { // more than CI has time for
 		models = map[string]int{"openai/gpt-5-mini": 300, "openai-responses/gpt-5-mini": 30, "anthropic/claude-haiku-4-5": 30}
 	}
 	for model, n := range models {
@@ -67,15 +69,10 @@ func modelsInBatches(t *testing.T, model string, n int) {
 		"evaluators": []any{map[string]any{"version": "1.0", "id": "says", "evaluatorTypeId": "uipath-contains", "evaluatorConfig": map[string]any{"name": "says", "targetOutputKey": "content"}}}})
 	kills := 0
 	for _, step := range batchedSteps {
-		began := time.Now()
-
 		if s.killed(s.command(append(environ, "EVALRUN_FAILPOINT=kill:"+step)...)) {
 			kills++
 		} else {
 			t.Log("not killed at", step)
-		}
-		if took := time.Since(began); took > 3*time.Second {
-			t.Log(step, took)
 		}
 	}
 	if kills != len(batchedSteps) {
