@@ -31,6 +31,7 @@ const (
 	stepApproved = "approved" // a person has allowed a call
 	stepSuspend  = "suspend"  // the segment ends, because calls wait
 	stepUser     = "user"     // the user who is played has said something, or may not say more
+	stepCounted  = "counted"  // the attempt has failed, and what the user has said until here is in its counts
 	stepCut      = "cut"      // the oldest answers are left out from now on
 	stepEnd      = "end"      // the attempt has failed, and nobody goes on with it; or a limit has ended it
 )

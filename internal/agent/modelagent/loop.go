@@ -67,6 +67,8 @@ type loop struct {
 	full bool
 	// told says that an earlier segment has told of what is read from the journal.
 	told bool
+	// counted says that an earlier attempt has counted what the user says in the journal.
+	counted bool
 	// asks counts the answers that were asked for in batches. asked says that the next one is among them.
 	asks  int
 	asked bool
@@ -122,6 +124,8 @@ func (s *segment) runLoop(ctx context.Context) (out agent.Outcome, err error) {
 	if hasFailed(out) {
 		err = l.journal.add(step{Step: stepEnd, Limit: out.Limit})
 		failpoint.Hit("model.ended")
+	} else if out.Fault != nil && l.info.User != nil { // another attempt goes on from here
+		err = l.journal.add(step{Step: stepCounted})
 	}
 	return out, err
 }
@@ -176,15 +180,18 @@ func (l *loop) open(ctx context.Context) (f *fault.Fault, err error) {
 // replay makes the conversation of its steps. Only steps of this segment are told: of those before,
 // the segments before have told.
 func (l *loop) replay(ctx context.Context, steps []step) error {
-	earlier := -1
+	earlier, counted := -1, -1
 	for i, one := range steps {
-		if one.Step == stepSuspend && one.Segment < l.seg.Number {
+		switch {
+		case one.Step == stepSuspend && one.Segment < l.seg.Number:
 			earlier = i
+		case one.Step == stepCounted:
+			counted = i
 		}
 	}
 	open := -1 // the call that may have been run
 	for i, one := range steps {
-		l.told = i <= earlier
+		l.told, l.counted = i <= earlier, i <= max(earlier, counted)
 		switch one.Step {
 		case stepBegin:
 			l.question.system, l.question.items, l.question.tools = one.System, one.Items, one.Tools
@@ -216,7 +223,7 @@ func (l *loop) replay(ctx context.Context, steps []step) error {
 			}
 		}
 	}
-	l.told = false
+	l.told, l.counted = false, false
 	if open < 0 || l.tool(l.answer.Calls[open].Name) != nil {
 		return nil // the ledger says what becomes of the call of a server's tool
 	}

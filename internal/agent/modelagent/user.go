@@ -190,6 +190,7 @@ func (l *loop) askUser(ctx context.Context) (*fault.Fault, error) {
 	if err == nil {
 		err = json.Unmarshal([]byte(strings.TrimSpace(l.a.opts.RedactText(got.Text))), &one)
 	}
+	one.Message = l.a.opts.RedactText(one.Message) // JSON writes some characters of a secret in another way
 	if err == nil && strings.TrimSpace(one.Message) == "" && !one.Done {
 		err = fmt.Errorf("it has no message, and is not over")
 	}
@@ -224,7 +225,7 @@ func (l *loop) hearUser(one step) {
 	} else {
 		c.say(model.API(l.a.settings.User.Model.API), l.a.settings.User, *one.User)
 	}
-	if !l.told {
+	if !l.counted {
 		l.countUser(one.User)
 	}
 	if one.User == nil || one.User.Message == "" {

@@ -183,6 +183,30 @@ func TestAUserIsAskedOnce(t *testing.T) {
 	}
 }
 
+// TestAUserIsCountedOnce has attempts fail, each of which tells what its user has said: what is read again does not
+// count again.
+func TestAUserIsCountedOnce(t *testing.T) {
+	m := newTwoModels(t, personAsks, "no JSON", personAsks, "no JSON", personGoes)
+	b := newBench(t)
+	messages, tokens := 0, int64(0)
+	for attempt := 1; attempt <= 3; attempt++ {
+		out := b.run(t.Context(), model.APIChat, m.URL, m.userOf(model.APIChat, ""), "")
+		if (out.Fault == nil) != (attempt == 3) {
+			t.Fatalf("attempt %d: %v", attempt, out.Fault)
+		}
+		messages += out.Info.User.Messages
+		for _, used := range out.Info.User.Usage {
+			tokens += used.OutputTokens
+		}
+		if attempt == 3 && out.Info.User.Ended != "reached" {
+			t.Errorf("%+v", out.Info.User)
+		}
+	}
+	if messages != 3 || tokens != 6 {
+		t.Errorf("%d messages and %d tokens are counted, want 3 and 6", messages, tokens)
+	}
+}
+
 // TestAUserWhoDoesNotAnswerAsAsked has the model of the user fail in every way.
 func TestAUserWhoDoesNotAnswerAsAsked(t *testing.T) {
 	for _, text := range []string{"Hello!", `{"message":"","done":false}`, `{"message":7}`, ""} {
