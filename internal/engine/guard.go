@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/snapshot"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
@@ -165,6 +166,10 @@ func (g *guard) record(ctx context.Context, runID, rolloutID string, attempt int
 		"run", runID, "rollout", rolloutID, "attempt", attempt, "of", internalAttempts, "error", message)
 	if err := appendText(files.Of(g.o.Store).Run(runID).Rollout(rolloutID).InternalLog(), text); err != nil {
 		g.o.Logger.Error("the failure could not be kept in the rollout's folder", "rollout", rolloutID, "error", err)
+	}
+	if errors.Is(failure, snapshot.ErrLost) { // what a rollout was suspended with says so itself
+		return fault.Newf(fault.Workspace,
+			"%s; run where the eval set's folder is, restore the store from a backup that has them, or run the evaluation again", message)
 	}
 	return fault.Newf(fault.Internal, "evalrun itself failed with this rollout: %s (%s in the rollout's folder has more)",
 		message, files.InternalLog)

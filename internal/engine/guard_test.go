@@ -14,9 +14,11 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/function"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/snapshot"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/testenv"
@@ -245,5 +247,33 @@ func TestFailuresAreCountedOverAllProcesses(t *testing.T) {
 		if run, err := p.s.Run(t.Context(), id); err != nil || run.Counts.Faulted != 1 {
 			t.Errorf("%s: after %d attempts %+v, %v", id, internalAttempts, run.Counts, err)
 		}
+	}
+}
+
+// Given a run whose plan needs files that the store has lost, on a machine without the eval set's folder:
+// its rollouts end with a fault that says so, and what to do.
+func TestFilesOfAPlanThatAreLost(t *testing.T) {
+	dir := t.TempDir()
+	p := &poison{t, dir, openIn(t, filepath.Join(dir, "store"))}
+	p.run("r", 1, "echo '{}'")
+	r := New(Options{Store: p.s, RunID: "r", Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv})
+	r.guard.pause = time.Millisecond
+	r.runs.load = func(context.Context, string) (*rollout.Run, error) {
+		return nil, fmt.Errorf("the files of the eval set's folder: %w: block ab is missing", snapshot.ErrLost)
+	}
+	if err := r.Run(t.Context(), UntilIdle); err != nil {
+		t.Fatal(err)
+	}
+	err := p.s.Snapshot(t.Context(), "r", func(v store.View) error {
+		return v.Rollouts(func(o store.RolloutView) error {
+			if o.State != eval.StateFaulted || o.Fault.Category != fault.Workspace ||
+				!strings.Contains(o.Fault.Message, "block ab is missing; run where the eval set's folder is") {
+				t.Errorf("%s with %+v", o.State, o.Fault)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
