@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -105,7 +106,7 @@ func (s *Store) Pack(ctx context.Context, runs []Run, file string, o PackOptions
 		return errors.Join(p.Close(), s.unchanged(ctx, runs))
 	})
 	if err == nil {
-		err = s.noteLocalJobs(ctx, ids, o.Notice)
+		err = errors.Join(s.noteLocalJobs(ctx, ids, o.Notice), s.noteFilesElsewhere(ctx, runs, o.Notice))
 	}
 	return err
 }
@@ -232,6 +233,31 @@ func (s *Store) unchanged(ctx context.Context, runs []Run) error {
 		if now.Revision != before.Revision {
 			return inputError("run %s has changed while it was packed: another process works on it; end it first, then pack again",
 				before.ID)
+		}
+	}
+	return nil
+}
+
+// noteFilesElsewhere reports what has ended on other machines, whose files cannot go along.
+func (s *Store) noteFilesElsewhere(ctx context.Context, runs []Run, notice func(string)) error {
+	for _, run := range runs {
+		rollouts, err := s.st.RolloutIDs(ctx, run.ID)
+		if err != nil {
+			return err
+		}
+		left := map[string]int{} // by machine
+		for _, rollout := range rollouts {
+			switch kept, err := s.st.Kept(ctx, rollout); {
+			case errors.Is(err, store.ErrNotFound):
+			case err != nil:
+				return err
+			case kept.Machine != "" && kept.Place != s.st.Files() && (run.Final || kept.Files == nil):
+				left[kept.Machine]++
+			}
+		}
+		for _, machine := range slices.Sorted(maps.Keys(left)) {
+			notice(fmt.Sprintf("left out: logs and files of run %s that are on the machine %s (rollouts: %d); pack there to have them",
+				run.ID, machine, left[machine]))
 		}
 	}
 	return nil
