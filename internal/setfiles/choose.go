@@ -23,14 +23,18 @@ type chosen struct {
 // choose says which files are kept, and to a user which are not.
 func (f Folder) choose(ctx context.Context) (c chosen, notes []string) {
 	if f.Whole {
-		if f.all(ctx, &c) == nil {
+		err := f.all(ctx, &c)
+		if err == nil {
 			named, more := f.named(&c)
 			c.named = named
 			return c, more
 		}
+		why := fmt.Sprintf("the eval set's folder has more than %d files or %.0f MB", f.MostFiles, float64(f.MostBytes)/1e6)
+		if errors.Is(err, errUnknown) {
+			why = err.Error()
+		}
 		c = chosen{}
-		notes = append(notes, fmt.Sprintf("the eval set's folder has more than %d files or %.0f MB, so the plan has only the "+
-			"files that are named in it: on other machines the run needs the folder itself", f.MostFiles, float64(f.MostBytes)/1e6))
+		notes = append(notes, why+", so the plan has only the files that are named in it: on other machines the run needs the folder itself")
 	}
 	named, more := f.named(&c)
 	c.named = named
@@ -57,6 +61,9 @@ func (f Folder) all(ctx context.Context, c *chosen) error {
 	defer cancel()
 	git := exec.CommandContext(ctx, "git", "-C", f.Dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	names, err := git.Output()
+	if err != nil && ofRepository(f.Dir) {
+		return errUnknown
+	}
 	if err != nil {
 		return walk(f.Dir, ".", isHidden, func(name string) error { return f.add(c, name) })
 	}
@@ -68,6 +75,17 @@ func (f Folder) all(ctx context.Context, c *chosen) error {
 		}
 	}
 	return nil
+}
+
+// errUnknown says that files which git ignores, such as secrets, cannot be told from the others.
+var errUnknown = errors.New("git does not say which files of the eval set's folder it ignores (git status there says why)")
+
+// ofRepository reports whether a folder is in a repository of git.
+func ofRepository(dir string) bool {
+	if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+		return true
+	}
+	return filepath.Dir(dir) != dir && ofRepository(filepath.Dir(dir))
 }
 
 // gitPatience is how long git may take to list the files of a folder.

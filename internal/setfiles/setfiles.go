@@ -156,10 +156,12 @@ func copyFile(from, to string) (err error) {
 // ofGit reports whether a folder is that of a repository.
 func ofGit(path string) bool { return filepath.Base(path) == ".git" }
 
-// isHidden reports whether a path has a name that begins with a dot, or one of what tools make anew.
+// isHidden reports whether a path has a name that begins with a dot, or one of what tools make anew, or of
+// files of variables, which have secrets.
 func isHidden(path string) bool {
 	return slices.ContainsFunc(strings.Split(filepath.ToSlash(path), "/"), func(name string) bool {
-		return strings.HasPrefix(name, ".") && name != "." || name == "node_modules" || name == "__pycache__"
+		return strings.HasPrefix(name, ".") && name != "." || name == "node_modules" || name == "__pycache__" ||
+			strings.HasSuffix(name, ".env")
 	})
 }
 

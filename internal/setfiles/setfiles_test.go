@@ -72,8 +72,8 @@ func TestWhatIsKept(t *testing.T) {
 		wantOut []string // the named ones
 		notes   []string
 	}{
-		{name: "the whole folder, without what begins with a dot and what tools make anew",
-			files: []string{"agent.py", "lib/a.py", ".env", ".git/config", "node_modules/x.js", "lib/__pycache__/a.pyc", "store/store.db"},
+		{name: "the whole folder, without what begins with a dot, what tools make anew and variables",
+			files: []string{"agent.py", "lib/a.py", ".env", "keys.env", "node_modules/x.js", "lib/__pycache__/a.pyc", "store/store.db"},
 			named: []string{"agent.py", "missing.py"}, want: []string{"agent.py", "lib/a.py"}, wantOut: []string{"agent.py"}},
 		{name: "what git ignores is not kept", files: []string{"agent.py", "out/results.json", ".gitignore"},
 			with: func(t *testing.T, dir string) {
@@ -88,6 +88,8 @@ func TestWhatIsKept(t *testing.T) {
 					t.Fatalf("%v: %s", err, out)
 				}
 			}, want: []string{"agent.py"}},
+		{name: "in a repository that git cannot read what is named", files: []string{"agent.py", "keys.txt", ".git/config"},
+			named: []string{"agent.py"}, want: []string{"agent.py"}, wantOut: []string{"agent.py"}, notes: []string{"git does not say"}},
 		{name: "of too many files those that are named", files: []string{"a", "b", "c", "d", "e", "f", "agent.py", "task/x", "task/.y"},
 			named: []string{"agent.py", "task"}, want: []string{"agent.py", "task/.y", "task/x"}, wantOut: []string{"agent.py", "task"},
 			notes: []string{"more than 5 files"}},
