@@ -88,7 +88,7 @@ func TestEntryThatIsWrong(t *testing.T) {
 		`{"type":"acp","commnd":["x"]}`:         `set.json:1:15: warning: commnd: unknown key; did you mean "command"?`,
 		`{"type":"a2a","url":""}`:               `url: expected`,
 		`{"type":"funktion"}`:                   `did you mean "function"?`,
-		`{"type":"langraph"}`:                   `unknown type "langraph"; supported: function, python, langgraph, uipath, openai-agents, pydantic-ai, llamaindex, google-adk, acp, model, http, a2a, langgraph-server, oracle, nop; did you mean "langgraph"?`,
+		`{"type":"langraph"}`:                   `unknown type "langraph"; supported: function, node, python, langgraph, uipath, openai-agents, pydantic-ai, llamaindex, google-adk, acp, model, http, a2a, langgraph-server, oracle, nop; did you mean "langgraph"?`,
 		`{"type":"python"}`:                     `entrypoint: missing; expected a string`,
 		`{"type":"python","entrypoint":"a.py"}`: `entrypoint: expected a function as FILE.py:NAME or module:NAME, got "a.py"`,
 		`{"type":"function","command":["a"],"keep":true,"output":"file"}`: `keep: a program that is kept reads and writes by the protocol`,

@@ -114,9 +114,9 @@ func TestAWellBehavedAgent(t *testing.T) {
 				"cancel-tool": Yes, "cancel-tool: prompt returns": "cancelled", "cancel-tool: server told": Yes, "cancel-tool: tool call closed": Yes,
 				"cancel-model": Yes, "cancel-model: prompt returns": "cancelled", "cancel-model: model request aborted": NA,
 				"resume": Yes, "resume: advertised": Yes, "resume: session/resume": Yes, "resume: history replayed": No, "resume: history complete": NA,
-				"resume: new server used": Yes, "resume: old server left alone": Yes,
+				"resume: new server used": Yes, "resume: old server left alone": Yes, "resume: permission asked": No, "resume: calls repeated": No,
 				"load": Yes, "load: advertised": Yes, "load: session/load": Yes, "load: history replayed": "before the answer", "load: history complete": NA,
-				"load: new server used": Yes, "load: old server left alone": Yes,
+				"load: new server used": Yes, "load: old server left alone": Yes, "load: permission asked": No, "load: calls repeated": No,
 				"sessions": Yes, "sessions: session/list": Yes, "sessions: session/fork": Yes, "sessions: session/delete": Yes, // A27
 				"exit": Yes, "exit: on end of stdin": Yes, "exit: on SIGTERM": Yes,
 				"orphans": orphans, "orphans: after SIGTERM": left, "orphans: after SIGKILL": left,
@@ -124,7 +124,7 @@ func TestAWellBehavedAgent(t *testing.T) {
 			for _, transport := range []string{"stdio", "http", "sse"} {
 				for fact, verdict := range map[string]string{
 					"": Yes, ": advertised": Yes, ": session opened": Yes, ": token sent": Yes, ": tool seen by the model": NA, ": permission asked": No,
-					": call arrived": Yes, ": result shown to the model": NA,
+					": call arrived": Yes, ": result shown to the model": NA, ": usage told": Yes,
 				} {
 					want[transport+fact] = verdict
 				}
