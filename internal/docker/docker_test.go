@@ -49,6 +49,10 @@ func TestOpen(t *testing.T) {
 	}{
 		"ssh":        {map[string]string{"DOCKER_HOST": "ssh://-oProxyCommand=x"}, "expected ssh://[USER@]HOST[:PORT]"},
 		"ssh path":   {map[string]string{"DOCKER_HOST": "ssh://host/var/run/docker.sock"}, "expected ssh://[USER@]HOST[:PORT]"},
+		"ssh query":  {map[string]string{"DOCKER_HOST": "ssh://host?x=y"}, "expected ssh://[USER@]HOST[:PORT]"},
+		"password":   {map[string]string{"DOCKER_HOST": "ssh://me:known@host"}, "has a password"},
+		"no address": {map[string]string{"DOCKER_HOST": "ssh://me:known@host:port"}, `"ssh://me:...@host:port": expected`},
+		"tcp's":      {map[string]string{"DOCKER_HOST": "tcp://me:known@host:1"}, `"tcp://me:...@host:1": expected`},
 		"key":        {map[string]string{"DOCKER_HOST": "tcp://host:2376", "DOCKER_CERT_PATH": spoiled}, "the certificate for the Docker daemon (cert.pem and key.pem in " + spoiled},
 		"plain":      {map[string]string{"DOCKER_HOST": behindTLS(t)}, "it is behind TLS: set DOCKER_TLS_VERIFY=1"},
 		"stranger":   {map[string]string{"DOCKER_HOST": behindTLS(t), "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": t.TempDir()}, "certificate"},
@@ -72,7 +76,7 @@ func TestOpen(t *testing.T) {
 			for _, variable := range []string{"DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "DOCKER_CONTEXT"} {
 				t.Setenv(variable, c.env[variable])
 			}
-			if _, err := docker.Open(t.Context()); err == nil || !strings.Contains(err.Error(), c.says) {
+			if _, err := docker.Open(t.Context()); err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "known@") {
 				t.Errorf("got %v, want %q", err, c.says)
 			}
 		})

@@ -119,14 +119,30 @@ func (e Endpoint) dialer() (dial, error) {
 		return plain("tcp", rest), nil
 	case scheme == "ssh":
 		u, err := url.Parse(e.Host)
-		if err == nil && (u.Hostname() == "" || strings.HasPrefix(u.Hostname(), "-") || strings.Trim(u.Path, "/") != "") {
-			err = errors.New("expected ssh://[USER@]HOST[:PORT]")
+		switch {
+		case err != nil: // its text has the address
+		case hasPassword(u):
+			return nil, errors.New("the Docker daemon's address has a password, which every user of this machine could read: ssh:// takes a key")
+		case u.Hostname() != "" && !strings.HasPrefix(u.Hostname(), "-") && strings.Trim(u.Path, "/") == "" && u.RawQuery == "" && u.Fragment == "":
+			return overSSH(u), nil
 		}
-		if err != nil {
-			return nil, fmt.Errorf("the Docker daemon's address is %q: %w", e.Host, err)
-		}
-		return overSSH(u), nil
+		return nil, fmt.Errorf("the Docker daemon's address is %q: expected ssh://[USER@]HOST[:PORT]", withoutPassword(e.Host))
 	}
 	return nil, fmt.Errorf("the Docker daemon's address (DOCKER_HOST, or that of a context) is %q: expected unix:///PATH, tcp://HOST:PORT or ssh://[USER@]HOST",
-		e.Host)
+		withoutPassword(e.Host))
+}
+
+func hasPassword(u *url.URL) bool {
+	_, has := u.User.Password()
+	return has
+}
+
+// withoutPassword is an address for people, who get no password to see.
+func withoutPassword(host string) string {
+	scheme, rest, _ := strings.Cut(host, "://")
+	at := strings.LastIndexByte(rest, '@')
+	if user, _, has := strings.Cut(rest[:max(at, 0)], ":"); has {
+		return scheme + "://" + user + ":..." + rest[at:]
+	}
+	return host
 }
