@@ -467,7 +467,7 @@ func (r *Remote) Leave() error {
 	err := r.closeBridge()
 	r.equipped = false // its root may have put another program in the place of ours
 	if err := r.daemon.Kill(ctx, r.id); err != nil {
-		return fmt.Errorf("end the processes of the container: %w", err)
+		return &sandbox.LostError{Err: fmt.Errorf("end the processes of the container: %w", err)}
 	}
 	for _, b := range r.places {
 		if b.Writable {

@@ -22,6 +22,13 @@ type Remote interface {
 	Leave() error
 }
 
+// LostError is the error of Leave if the place has gone before its processes were ended, so that what they
+// did at last may come from that.
+type LostError struct{ Err error }
+
+func (e *LostError) Error() string { return e.Err.Error() }
+func (e *LostError) Unwrap() error { return e.Err }
+
 // RemoteProgram says how commands are run in a [Remote].
 type RemoteProgram struct {
 	// Command is the program of this machine that stands for a command there, with its arguments. It

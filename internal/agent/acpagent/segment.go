@@ -205,7 +205,12 @@ func (s *segment) end(ctx context.Context, known *fault.Fault) *fault.Fault {
 		s.seg.Ended()
 	}
 	if err != nil {
-		return fault.New(fault.Interrupted, "the agent could not be ended: "+err.Error())
+		f := fault.New(fault.Interrupted, "the agent could not be ended: "+err.Error())
+		var lost *sandbox.LostError
+		if errors.As(err, &lost) && known != nil && known.Category.Owner() == fault.OwnerAgent && !isLimit(known.Category) {
+			*known = *f // it lost its place, which looks like its own end
+		}
+		return f
 	}
 	if known != nil && exit.State != nil && ended {
 		when := "in the middle of its work"

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
@@ -97,6 +98,68 @@ func TestDaemonOfAContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.env = []string{"DOCKER_HOST=", "DOCKER_CONTEXT=far", "DOCKER_CONFIG=" + config}
+	k.solves()
+}
+
+// breakable is a listener whose connections can be ended.
+type breakable struct {
+	net.Listener
+	mu  sync.Mutex
+	all []net.Conn
+}
+
+func (b *breakable) Accept() (net.Conn, error) {
+	c, err := b.Listener.Accept()
+	if err == nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.all = append(b.all, c)
+	}
+	return c, err
+}
+
+// end ends the connections, and accepts no more.
+func (b *breakable) end() {
+	_ = b.Close()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.all {
+		_ = c.Close()
+	}
+}
+
+// A daemon that goes while an agent works is a fault of the environment, not of the agent. What it has left is
+// removed by the next evalrun that uses the daemon.
+func TestDaemonThatGoesWhileAnAgentWorks(t *testing.T) {
+	t.Parallel()
+	k := agentTask(t, "", "", "[[RUN : >/opt/x; sleep 600]] [[SAY done]]", "")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := &breakable{Listener: l}
+	passOn(t, way)
+	k.env = []string{"DOCKER_HOST=tcp://" + l.Addr().String()}
+	cmd := k.command("run", "-o", "results.json", "--isolation", k.isolation, "--agent", "agent.json", "task")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	d := client(t)
+	works := testenv.Eventually(func() bool {
+		for _, id := range k.containers() {
+			if runs(t, d, id, "/bin/sh", "-c", "[ -e /opt/x ]") {
+				return true
+			}
+		}
+		return false
+	})
+	way.end()
+	_ = cmd.Wait()
+	if r := k.results(); !works || r.Error == nil || r.Error.Category != string(fault.Interrupted) || r.Score != nil {
+		t.Errorf("it worked: %v; %+v, %+v\n%s", works, r.Error, r, k.log())
+	}
+	k.env = []string{"DOCKER_HOST=" + theDaemon(t).Host}
+	k.write("instruction.md", "[[SAY done]]\n")
 	k.solves()
 }
 
