@@ -47,7 +47,11 @@ func TestProgramThatDoesNotGo(t *testing.T) {
 			}
 			everywhere(t, func(t *testing.T, s *Config) {
 				l := lifeIn(t, s)
-				sp := startSpawning(t, s, Spawn{Command: SetupCommand{Command: "exec 5> " + l.inside + "; echo >&5; " + tt.script}, Grace: 30 * time.Millisecond})
+				grace := 30 * time.Millisecond
+				if tt.want != "" {
+					grace = 3 * time.Second // the shell says so within that, and its sleep ends then
+				}
+				sp := startSpawning(t, s, Spawn{Command: SetupCommand{Command: "exec 5> " + l.inside + "; echo >&5; " + tt.script}, Grace: grace})
 				c := dial(t, sp.socket)
 				must(c.Read(make([]byte, 1)))
 				awaitLife(t, l.life)
