@@ -108,7 +108,8 @@ func TestStoresOfEarlierVersions(t *testing.T) {
 							unzip(t, file, file+".unpacked")
 							file += ".unpacked"
 						}
-						if text := contents(t, file); !strings.Contains(text, "Done") && !strings.Contains(text, "Upgrade") {
+						// No tool of these runs was called, so that their mocks name nothing.
+						if text := contents(t, file); !strings.Contains(text, "Done") && !strings.Contains(text, "Upgrade") && format != "mocks" {
 							t.Errorf("the %s report of %s is\n%s", format, of, text)
 						}
 					}
