@@ -41,9 +41,11 @@ func (s reader) backlog(ctx context.Context, runID string) (b store.Backlog, err
 func (s reader) NextDue(ctx context.Context, runID string) (time.Time, error) {
 	var next, due, batch, expires, heldBack sql.NullInt64
 	machine := s.db.machine
-	err := s.db.read.QueryRowContext(ctx, nextDueQuery,
-		s.db.now().UnixMicro(), runID, s.db.holder, "", machine.Name, machine.BootID, s.db.working.list()).
-		Scan(&next, &due, &batch, &expires, &heldBack)
+	err := s.db.again(ctx, func() error {
+		return s.db.read.QueryRowContext(ctx, nextDueQuery,
+			s.db.now().UnixMicro(), runID, s.db.holder, "", machine.Name, machine.BootID, s.db.working.list()).
+			Scan(&next, &due, &batch, &expires, &heldBack)
+	})
 	return earliest(next, due, batch, expires, heldBack), s.db.describe(err, "find what is due next")
 }
 
