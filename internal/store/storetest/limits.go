@@ -173,7 +173,8 @@ func limitSpecs(s *suite) {
 			_, _ = w.create(n, agents(names[i%3], names[r.IntN(3)]), prioritized(i%2))
 		}
 		var mu sync.Mutex
-		running, ended := map[string]int{}, 0
+		committed := sync.NewCond(&mu)
+		running, ended, commits, waiting := map[string]int{}, 0, 0, 0
 		began := func(c store.Claim) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -187,11 +188,31 @@ func limitSpecs(s *suite) {
 			}
 			return nil
 		}
+		const processes = 3
+		// next waits until something was committed since a claim that found nothing. It reports whether to
+		// claim again: not when everything ended, nor when all of them wait, as then nothing ever will be.
+		next := func(seen int) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			waiting++
+			for commits == seen && ended < total && waiting < processes {
+				committed.Wait()
+			}
+			if commits == seen {
+				committed.Broadcast()
+				return false
+			}
+			waiting--
+			return ended < total
+		}
 		var group sync.WaitGroup
-		for i := range 3 {
+		for i := range processes {
 			process := w.another()
 			group.Go(func() {
-				for idle := 0; idle < 10_000; idle++ {
+				for again := true; again; {
+					mu.Lock()
+					seen := commits
+					mu.Unlock()
 					claims, err := process.Claim(w.ctx, "", 1+i)
 					for _, c := range claims {
 						if err == nil {
@@ -206,19 +227,21 @@ func limitSpecs(s *suite) {
 						if err == nil {
 							_, err = process.CommitSegment(w.ctx, c.Token, store.SegmentEnd{Outcome: store.OutcomeCancelled})
 						}
-						idle = 0
+						mu.Lock()
+						commits++
+						committed.Broadcast()
+						mu.Unlock()
 					}
-					mu.Lock()
-					over := ended == total
-					mu.Unlock()
-					if err != nil || over {
-						if err != nil {
-							w.Error(err)
-						}
+					if err != nil {
+						w.Error(err)
+						mu.Lock()
+						waiting++ // for ever, so that the others do not wait for this one
+						committed.Broadcast()
+						mu.Unlock()
 						return
 					}
+					again = len(claims) > 0 || next(seen)
 				}
-				w.Error("nothing can be claimed any more")
 			})
 		}
 		group.Wait()
