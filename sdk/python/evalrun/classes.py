@@ -14,7 +14,7 @@ from evalrun.worker import message_of
 
 
 class Classes:
-    OPS = ("evaluate", "check", "reduce")
+    OPS = ("evaluate", "check")
 
     def __init__(self, _):
         self.known = {}
@@ -68,12 +68,6 @@ class Classes:
     def check(self, message):
         one = self.of(message)
         return [made(one, criteria, None)[0] for criteria in message["criteria"]]
-
-    def reduce(self, message):
-        one = self.of(message)
-        from uipath.eval.models import EvaluationResultDto
-
-        return {"score": float(one.reduce_scores([EvaluationResultDto(**result) for result in message["results"]]))}
 
 
 def has_uipath():
