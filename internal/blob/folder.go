@@ -52,6 +52,10 @@ func (f *folder) Get(_ context.Context, name string, at, size int64) (data []byt
 	}
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		// A folder of objects is never removed: without it the disk is not there, and the object may be.
+		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			return nil, fmt.Errorf("the folder of blobs cannot be used; mount it: %w", err)
+		}
 		return nil, fmt.Errorf("%s: %w", path, ErrMissing)
 	} else if err != nil {
 		return nil, err

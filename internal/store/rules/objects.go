@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -53,7 +54,7 @@ func (s blocks) putObject(ctx context.Context, all []store.Block) (url string, e
 	}
 	name := s.db.ID() + "/" + uuid.NewString()
 	if err := to.Put(ctx, name, data.Bytes()); err != nil {
-		return "", fmt.Errorf("store files of a suspended rollout: %w", err)
+		return "", unreachable(ctx, fmt.Errorf("store files of a suspended rollout: %w", err))
 	}
 	return s.db.blobs + "/" + name, nil
 }
@@ -68,13 +69,33 @@ func (s blocks) fetch(ctx context.Context, b placed) (placed, error) {
 		return b, fmt.Errorf("the block %s is said to be in %q, which is no object of a store", b.Sum, b.object)
 	}
 	from, err := s.db.place(base)
-	if err == nil {
-		b.Data, err = from.Get(ctx, name, b.at, b.stored)
-	}
 	if err != nil {
-		return b, fmt.Errorf("get files of a suspended rollout: %w", err)
+		return b, err
 	}
-	return b, nil
+	if b.Data, err = from.Get(ctx, name, b.at, b.stored); err != nil {
+		err = fmt.Errorf("get files of a suspended rollout: %w", err)
+		if !errors.Is(err, blob.ErrMissing) {
+			err = unreachable(ctx, err)
+		}
+	}
+	return b, err
+}
+
+// placeError says that a place for objects does not work. It is a part of the store: no rollout is to blame.
+type placeError struct{ error }
+
+// Unwrap returns what has failed.
+func (e *placeError) Unwrap() error { return e.error }
+
+// Broken implements the method that [store.IsBroken] asks for.
+func (e *placeError) Broken() bool { return true }
+
+// unreachable makes a placeError of an error, unless a call was ended from here.
+func unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return &placeError{err}
 }
 
 // splitObject divides the URL of an object into that of its place and its name: the store's id, and its own.

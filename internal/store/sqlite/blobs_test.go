@@ -55,6 +55,16 @@ func TestObjectsOfAFolder(t *testing.T) {
 	}); err != nil || len(got) != 1 {
 		t.Errorf("%q, %v: expected the first of what was cut", got, err)
 	}
+	away := filepath.Join(dir, "away")
+	if err := os.Rename(filepath.Join(dir, "blobs"), away); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Blocks(t.Context(), []string{"b"}, nil); !store.IsBroken(err) || !strings.Contains(err.Error(), "mount it") {
+		t.Errorf("without the folder: %v; expected that nothing is missing, and the store does not work", err)
+	}
+	if err := os.Rename(away, filepath.Join(dir, "blobs")); err != nil {
+		t.Fatal(err)
+	}
 	if n, err := s.PruneBlocks(t.Context(), 24*time.Hour); err != nil || n != 0 {
 		t.Errorf("%d removed, %v", n, err)
 	}
