@@ -37,6 +37,12 @@ func exitWith(err error) {
 	os.Exit(0)
 }
 
+// What an agent waits for that waits for a person, and for one after a job.
+const (
+	asksPerson    = "Person"
+	jobThenPerson = "JobThenPerson"
+)
+
 // agentInput says what the agent of one evaluation does.
 type agentInput struct {
 	// Process is what it waits for, in each of Rounds suspensions for Parallel jobs at once under
@@ -116,6 +122,9 @@ func pending(in agentInput, answered string, n int) []any {
 	for i := range max(in.Parallel, 1) {
 		id := fmt.Sprintf("interrupt-%d", i)
 		value := map[string]any{"name": in.Process, "input_arguments": map[string]any{"i": i}}
+		if in.Process == asksPerson || in.Process == jobThenPerson && n > 0 {
+			value = map[string]any{"title": "Go on?"}
+		}
 		if in.Process == "Elsewhere" && in.Key != "" {
 			value = map[string]any{"job": map[string]any{"key": in.key(n)}}
 		}

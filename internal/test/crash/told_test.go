@@ -29,7 +29,7 @@ func (s *scenario) checkTold(st *rules.Store, events []store.Event, note func(st
 	if !s.notifies {
 		return
 	}
-	left, err := st.Undelivered(s.t.Context(), runID)
+	left, err := st.Undelivered(s.t.Context(), s.run)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func (s *scenario) checkTold(st *rules.Store, events []store.Event, note func(st
 		part, wanted := parts[e.Type]
 		switch {
 		case !wanted:
-		case s.service.told[notify.MessageID(runID, e.Seq, part)] > 0:
+		case s.service.told[notify.MessageID(s.run, e.Seq, part)] > 0:
 			told++
 		case !waits[e.Seq]:
 			note("event %d (%s) was not told, and does not wait to be", e.Seq, e.Type)
