@@ -170,6 +170,10 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 			s.Evaluations = append(s.Evaluations, compare.Evaluation{Name: one.EvaluationName, Digest: digestOf(one)})
 		}
 		e := &s.Evaluations[len(s.Evaluations)-1]
+		e.Task = cmp.Or(e.Task, one.TaskDigest)
+		if one.Image != "" && !slices.Contains(e.Images, one.Image) {
+			e.Images = append(e.Images, one.Image)
+		}
 		if one.Error != nil {
 			e.Faults = append(e.Faults, one.Error.Category)
 		}

@@ -26,7 +26,9 @@ type Rollout struct {
 	// Isolation is the isolation of the agent's processes: "none" for a function agent.
 	Isolation string `json:"isolation"`
 	// Environment is the environment of a task: "host" for this machine's own system.
-	Environment          string      `json:"environment,omitempty"`
+	Environment string `json:"environment,omitempty"`
+	// Image is the digest of the image in which the agent worked; empty if it was none.
+	Image                string      `json:"image,omitempty"`
 	Segments             int         `json:"segments"`
 	EvaluationRunResults []Evaluated `json:"evaluationRunResults"`
 	// Rescoring is the number of the rescoring that gave the results; 0 if the rollout was not scored
@@ -61,6 +63,8 @@ type Rollout struct {
 	Steps []Step `json:"steps,omitempty"`
 	// TaskSource says where the task comes from, if it was fetched or is one of a registry.
 	TaskSource *TaskSource `json:"taskSource,omitempty"`
+	// TaskDigest is the digest of the files of the task that was run, tests and solution among them.
+	TaskDigest string `json:"taskDigest,omitempty"`
 	// Inputs, ExpectedOutput, Criteria (by evaluator), Tags and Metadata are the evaluation's.
 	Inputs         json.RawMessage            `json:"inputs,omitempty"`
 	ExpectedOutput json.RawMessage            `json:"expectedOutput,omitempty"`

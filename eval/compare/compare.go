@@ -180,6 +180,7 @@ func (d *Document) differences(a, b *Side, pairs []pair) {
 	for _, name := range sorted(names) {
 		plan(name, a.About[name], b.About[name])
 	}
+	d.environmentDifferences(pairs)
 }
 
 // name adds the names of evaluators.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,45 @@ func side(id string, epochs int, evaluations ...[]float64) Side {
 	}
 	statistics.Close()
 	return s
+}
+
+// Given sides whose tasks and images are known, then only those that differ are named, each evaluation
+// once, the first ones of many; what one side does not know is no difference.
+func TestTasksAndImagesThatDiffer(t *testing.T) {
+	y := make([]float64, 14)
+	a, b := scores("a", y...), scores("b", y...)
+	for i := range y {
+		x, z := &a.Evaluations[i], &b.Evaluations[i]
+		x.Task, x.Images, z.Task = "aaaa", []string{"sha256:0123456789abcdef"}, "aaaa"
+		z.Images = x.Images
+		switch i {
+		case 0:
+			x.Task, x.Images = "", nil // of an earlier version
+		case 1:
+			x.Images, z.Images = []string{"2", "1"}, []string{"1", "2"}
+		case 2:
+			z.Task = "bbbb"
+		default:
+			z.Images = []string{"sha256:f", "sha256:e"}
+		}
+	}
+	d, err := Compare(a, b, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := ""
+	for i := 4; i <= 13; i++ {
+		names += fmt.Sprintf("e%d (0123456789ab in A, e and f in B), ", i)
+	}
+	want := []string{"tasks: 1 of 13 evaluations have other files: e3 (aaaa in A, bbbb in B)",
+		"images: 11 of 13 evaluations ran in another image: " + names + "and 1 more"}
+	if got := d.PlanDifferences[len(d.PlanDifferences)-min(2, len(d.PlanDifferences)):]; !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+	same := scores("a", y...)
+	if d, err := Compare(same, scores("b", y...), Options{}); err != nil || strings.Contains(strings.Join(d.PlanDifferences, ""), "evaluations") {
+		t.Errorf("%v, %v", d, err)
+	}
 }
 
 // scores are evaluations of one epoch.

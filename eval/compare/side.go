@@ -62,6 +62,11 @@ type Evaluation struct {
 	Name string
 	// Digest is the digest of inputs and criteria.
 	Digest string
+	// Task is the digest of its task, and Images are those of the images in which its rollouts ran.
+	// They are empty where there are none, and where they are not known, as in documents of earlier
+	// versions.
+	Task   string
+	Images []string
 	// Faults are the categories of the faults of its rollouts.
 	Faults []string
 	// Rollouts are its epochs.

@@ -24,6 +24,8 @@ type Info struct {
 	Isolation string `json:"isolation,omitempty"`
 	// Environment is the environment of a task; empty if the rollout is not one of a task.
 	Environment string `json:"environment,omitempty"`
+	// Image is the digest of the image in which the agent worked; empty if it was none.
+	Image string `json:"image,omitempty"`
 	// AgentName and AgentVersion are the agent's own statements.
 	AgentName    string `json:"agentName,omitempty"`
 	AgentVersion string `json:"agentVersion,omitempty"`

@@ -30,6 +30,10 @@ func outline(rollout []byte) (*schemas.Rollout, error) {
 			r.Cluster, err = unquote(value)
 		case "environment":
 			r.Environment, err = unquote(value)
+		case "image":
+			r.Image, err = unquote(value)
+		case "taskDigest":
+			r.TaskDigest, err = unquote(value)
 		case "faultOwner":
 			r.FaultOwner, err = unquote(value)
 		case "status":

@@ -38,6 +38,9 @@ func (o Options) rollout(rv store.RolloutView, results []result, p parts) (out *
 	}
 	if evaluation != nil {
 		out.TaskSource = o.taskSource(evaluation)
+		if evaluation.Task != nil {
+			out.TaskDigest = evaluation.Task.Digest
+		}
 		out.Cluster = o.Redact.String(evaluation.Cluster)
 		out.Inputs, out.ExpectedOutput, out.Tags = o.Redact.JSON(evaluation.Inputs),
 			o.Redact.JSON(evaluation.ExpectedOutput), o.redacted(evaluation.Tags)

@@ -28,6 +28,7 @@ func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 		}
 		out.Isolation, out.Environment, out.AgentVersion, out.Steps =
 			cmp.Or(info.Isolation, out.Isolation), info.Environment, info.AgentVersion, steps(info.Steps)
+		out.Image = info.Image
 		out.LimitsWithoutEffect = nil
 		for _, l := range info.WithoutEffect {
 			out.LimitsWithoutEffect = append(out.LimitsWithoutEffect, schemas.LimitWithoutEffect{Key: l.Key, Reason: l.Reason})

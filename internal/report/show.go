@@ -61,7 +61,10 @@ func (x explainer) whole(one *schemas.Rollout) failure {
 	f.add("rollout", one.RolloutID+", "+redact.Line(one.Agent)+", epoch "+strconv.Itoa(one.Epoch))
 	if one.TaskSource != nil {
 		f.add("task", redact.Line(one.TaskSource.String()))
+	} else {
+		f.add("task", redact.Line(one.TaskDigest))
 	}
+	f.add("image", redact.Line(one.Image))
 	f.add("tags", redact.Line(strings.Join(one.Tags, ", ")))
 	f.add("started", localTime(one.StartedAt))
 	f.add("finished", localTime(one.FinishedAt))

@@ -45,7 +45,7 @@ func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Seg
 	if out.Info != nil && spec.task != nil {
 		out.Info.Environment, out.Info.WithoutEffect = record.EnvironmentHost, withoutEffect(spec)
 		if spec.image != nil {
-			out.Info.Environment = record.EnvironmentImage
+			out.Info.Environment, out.Info.Image = record.EnvironmentImage, spec.image.Digest
 		}
 	}
 	return out, err

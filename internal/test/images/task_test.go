@@ -147,6 +147,8 @@ type rollout struct {
 	Score       *float64
 	Isolation   string
 	Environment string
+	Image       string
+	TaskDigest  string
 	Error       *struct{ Category, Message string }
 	// LimitsWithoutEffect are those of the task that this machine cannot keep.
 	LimitsWithoutEffect []struct{ Key, Reason string }
@@ -172,7 +174,8 @@ func (k *task) passes() rollout {
 	k.t.Helper()
 	out := k.evalrun(0, "run", "-o", "results.json", "--isolation", k.isolation, "--agent", "oracle", "task")
 	r := k.results()
-	if r.Score == nil || *r.Score != 1 || r.Isolation != k.isolation || r.Environment != "image" {
+	if r.Score == nil || *r.Score != 1 || r.Isolation != k.isolation || r.Environment != "image" ||
+		!strings.HasPrefix(r.Image, "sha256:") || r.TaskDigest == "" {
 		k.t.Fatalf("%+v\n%s\n%s", r, out, k.log())
 	}
 	return r
