@@ -164,6 +164,12 @@ func (w *Watch) Add(e *EvalSet) error {
 		if one.Task != nil {
 			paths = append(paths, filepath.Join(req.BaseDir, filepath.FromSlash(one.Task.Dir)))
 		}
+		for _, a := range req.Agents {
+			sent, _ := a.Sends(one.Inputs, req.BaseDir) // what cannot be sent was said
+			for _, name := range sent {
+				add(req.BaseDir, name)
+			}
+		}
 	}
 	if err := w.add(paths); err != nil {
 		return err

@@ -37,6 +37,9 @@ type Type struct {
 	Expand func(n *input.Node) []*input.Node
 	// Lacks names what an entry needs of the inputs of an evaluation and they do not have.
 	Lacks func(e Entry, inputs json.RawMessage) string
+	// Sends names the files of the eval set's folder dir that an entry sends with the inputs of an
+	// evaluation. The error says why it cannot.
+	Sends func(e Entry, inputs json.RawMessage, dir string) ([]string, error)
 	// Check says why no agent can be made from an entry.
 	Check func(e Entry) error
 	// New makes an agent from an entry that has passed Check.
@@ -238,6 +241,15 @@ func (e Entry) Lacks(inputs json.RawMessage) string {
 		return lacks(e, inputs)
 	}
 	return ""
+}
+
+// Sends names the files of the eval set's folder dir that the entry sends with the inputs of an
+// evaluation, if it sends any. The error says why it cannot.
+func (e Entry) Sends(inputs json.RawMessage, dir string) ([]string, error) {
+	if sends := e.typeOf().Sends; sends != nil {
+		return sends(e, inputs, dir)
+	}
+	return nil, nil
 }
 
 // New makes an agent from the entry.

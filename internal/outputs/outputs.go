@@ -31,6 +31,8 @@ type Question struct {
 	Agent     json.RawMessage   `json:"agent"`
 	Variables map[string]string `json:"variables,omitempty"`
 	Program   string            `json:"program,omitempty"`
+	// Files is the sum of the files that the agent sends with the input.
+	Files string `json:"files,omitempty"`
 	// Functions are how functions of the agent are played.
 	Functions json.RawMessage `json:"functions,omitempty"`
 }

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,6 +96,9 @@ func (t *takenOutputs) question(h *held) (*outputs.Question, error) {
 	}
 	q := &outputs.Question{Session: t.plan.Session, Evaluation: h.evaluation.ID, Epoch: h.claim.Epoch,
 		Input: h.evaluation.Inputs, Agent: entry, Program: program}
+	if q.Files, err = t.sent(h.entry, h.evaluation.Inputs); err != nil {
+		return nil, err
+	}
 	if f := h.run.Plan.Mocks.OfFunctions(h.evaluation.ID); f != nil {
 		q.Functions = f.Strategy
 	}
@@ -105,6 +109,26 @@ func (t *takenOutputs) question(h *held) (*outputs.Question, error) {
 		q.Variables[name], _ = t.resolve(name)
 	}
 	return q, nil
+}
+
+// sent returns the sum of the files that an agent sends with an input; empty if it sends none.
+func (t *takenOutputs) sent(e agent.Entry, inputs json.RawMessage) (string, error) {
+	names, err := e.Sends(inputs, t.dir)
+	if err != nil || len(names) == 0 {
+		return "", err
+	}
+	for i, name := range names {
+		names[i] = filepath.Join(t.dir, filepath.FromSlash(name))
+	}
+	sums, err := t.tree.Sums(names, func(string) bool { return false })
+	if err != nil {
+		return "", err
+	}
+	named := map[string]string{}
+	for path, sum := range sums {
+		named[strings.TrimPrefix(path, t.dir+string(filepath.Separator))] = sum
+	}
+	return outputs.Digest(named), nil
 }
 
 func (t *takenOutputs) programOnce(e agent.Entry) (string, error) {
@@ -174,7 +198,9 @@ func (r *Rollout) keepOutput(end store.SegmentEnd) {
 		return // evaluators may look at what is in the workspace
 	}
 	now, err := t.program(r.held.entry)
-	if err == nil && now == q.Program {
+	files, errFiles := t.sent(r.held.entry, r.held.evaluation.Inputs)
+	err = errors.Join(err, errFiles)
+	if err == nil && now == q.Program && files == q.Files {
 		e := outputs.Entry{RunID: r.held.claim.RunID, RolloutID: r.held.claim.RolloutID, Time: time.Now().UTC(),
 			WorkingMs: time.Since(r.started).Milliseconds(), Output: end.Output, Info: end.Info}
 		for _, f := range end.Files {
@@ -182,8 +208,8 @@ func (r *Rollout) keepOutput(end store.SegmentEnd) {
 		}
 		err = t.cache.Put(*q, e, r.held.segmentDir())
 	}
-	if err == nil && now != q.Program && t.tellOnce(r.held.entry.Name) {
-		r.held.host.Logger.Warn("outputs are not kept: files in the folder of the agent's program were changed while it ran",
+	if err == nil && (now != q.Program || files != q.Files) && t.tellOnce(r.held.entry.Name) {
+		r.held.host.Logger.Warn("outputs are not kept: files of the agent's program, or that it sends, were changed while it ran",
 			"agent", r.held.entry.Name)
 	}
 	if err != nil {

@@ -118,7 +118,7 @@ func (s *segment) run(ctx context.Context) (agent.Outcome, error) {
 	if f := s.begin(); f != nil {
 		return agent.Outcome{Fault: f}, nil
 	}
-	if len(s.a.settings.Tools) > 0 || s.a.settings.User != nil {
+	if s.loops() {
 		return s.runLoop(ctx)
 	}
 	got, _, waits, f, err := s.next(ctx, 1)
@@ -157,29 +157,62 @@ func (s *segment) begin() (f *fault.Fault) {
 	if system != "" && begins {
 		s.trail.Add(record.EventPrompt, "", system, object{"role": "system"})
 	}
+	d := &folder{dir: s.seg.BaseDir, api: s.a.api}
 	for _, one := range messages {
 		content := s.seg.Prompt
-		if set.Prompt != "" || set.Messages != nil {
-			var lacking string
-			if content, lacking = fill(one.Content, s.seg.Input); missing == "" {
-				missing = lacking
+		var lacking string
+		var item object
+		switch {
+		case one.Parts != nil:
+			how := lookInto
+			if s.goesOn() { // with the files as they were
+				how = lookNot
 			}
+			var parts []sent
+			var err error
+			if parts, lacking, err = d.parts(one, s.seg.Input, how); err != nil {
+				return fault.Newf(fault.NotRunnable, "the prompt: %v", err)
+			}
+			for i := range parts {
+				parts[i].text = o.RedactText(parts[i].text)
+				if f := parts[i].file; f != nil {
+					f.url = o.RedactText(f.url)
+				}
+			}
+			content, item = shown(parts), wires[s.a.api].parts(parts)
+			one.Content = o.RedactText(content)
+		default:
+			if set.Prompt != "" || set.Messages != nil {
+				content, lacking = fill(one.Content, s.seg.Input)
+			}
+			one.Content = o.RedactText(content)
+			item = wires[s.a.api].message(one)
 		}
-		one.Content = o.RedactText(content)
+		missing = cmp.Or(missing, lacking)
 		if begins {
 			s.trail.Add(record.EventPrompt, "", content, object{"role": one.Role})
 		}
-		item, err := jsonobj.Marshal(wires[s.a.api].message(one))
+		raw, err := jsonobj.Marshal(item)
 		if err != nil {
 			return fault.Newf(fault.NotRunnable, "the prompt cannot be written as JSON: %v", err)
 		}
-		s.question.items, s.opening = append(s.question.items, item), append(s.opening, one)
+		one.Parts = nil
+		s.question.items, s.opening = append(s.question.items, raw), append(s.opening, one)
 	}
+	s.question.fileBytes = int(d.all)
 	if missing != "" {
 		return fault.Newf(fault.NotRunnable, "the prompt names {{%s}}, which the inputs lack", missing)
 	}
 	return nil
 }
+
+// goesOn reports whether the conversation is that of an earlier attempt or segment, which its journal has.
+func (s *segment) goesOn() bool {
+	return s.loops() && (s.seg.GoesOnFrom != "" || len(s.seg.History) > 0)
+}
+
+// loops reports whether there is a conversation, and not one exchange.
+func (s *segment) loops() bool { return len(s.a.settings.Tools) > 0 || s.a.settings.User != nil }
 
 // resolveEndpoint returns the URL of a model, without a slash at its end, and its key.
 func resolveEndpoint(e agent.Entry, o agent.Options) (base, key string, f *fault.Fault) {

@@ -143,7 +143,7 @@ func (s *segment) askInBatch(n int) (agent.Outcome, error) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d", s.seg.RolloutID, id, s.seg.Number, s.seg.Failures))
 	request := &wait.BatchRequest{Source: sources[s.a.api], Model: q.model, CustomID: hex.EncodeToString(sum[:])[:40],
 		Body: body, Wait: time.Duration(s.a.settings.Batch.MaxWait)}
-	payload, err := jsonobj.Marshal(s.estimate(len(body)))
+	payload, err := jsonobj.Marshal(s.estimate(len(body) - q.fileBytes))
 	spec := wait.Spec{Type: wait.TypeJob, Name: string(wait.TypeJob), ItemKey: request.CustomID, Payload: payload}
 	s.trail.Add(record.EventSuspended, "", "", object{"interrupt": id})
 	failpoint.Hit("model.suspends")

@@ -25,7 +25,7 @@ const Name = "model"
 // Type is the type of models that are agents themselves.
 var Type = agent.Type{
 	Name: Name, Parse: parse, Settings: func() any { return new(Settings) }, Check: check, New: New,
-	Expand: expand, Lacks: lacks, NeedsOf: needs, GoesOn: goesOn, AsksPeople: asksPeople, Texts: texts,
+	Expand: expand, Lacks: lacks, Sends: sends, NeedsOf: needs, GoesOn: goesOn, AsksPeople: asksPeople, Texts: texts,
 	Content: agent.ContentEntry,
 }
 
@@ -69,6 +69,8 @@ type Message struct {
 	// Role is user or assistant.
 	Role    string `json:"role"`
 	Content string `json:"content"`
+	// Parts are there in place of Content.
+	Parts []Part `json:"parts,omitempty"`
 }
 
 // Output describes an output that is JSON.
@@ -145,6 +147,7 @@ func parse(r *input.Reader, f *input.Fields) agent.Entry {
 		s.Seed = &v
 	}
 	s.Messages = parseMessages(r, f)
+	parseFiles(r, f, s)
 	s.Output = parseOutput(r, f)
 	e := agent.Entry{Model: parseModel(r, f), Settings: s, ResumeWhen: agent.ResumeAny,
 		Timeout: wait.Duration(f.Duration("timeout", 0))}
@@ -315,7 +318,12 @@ func parseMessages(r *input.Reader, f *input.Fields) (out []Message) {
 			continue
 		}
 		m := Message{Role: o.Enum("role", "user", "user", "assistant")}
-		if c := o.Required("content", input.String); c != nil {
+		if c := o.Get("content"); c != nil && c.Kind == input.Array {
+			m.Parts = parseParts(r, c)
+			if m.Role != "user" {
+				r.Errorf(c, "expected a string: only messages of the user have parts")
+			}
+		} else if c := o.Required("content", input.String); c != nil {
 			m.Content = text(r, c)
 		}
 		o.Done()
@@ -325,6 +333,45 @@ func parseMessages(r *input.Reader, f *input.Fields) (out []Message) {
 		r.Errorf(n, "expected messages of which the last has the role user")
 	}
 	return out
+}
+
+// parseParts reads the parts of a message.
+func parseParts(r *input.Reader, n *input.Node) (out []Part) {
+	for _, item := range n.Items {
+		o := r.Object(item)
+		part := Part{Text: text(r, o.Optional("text", input.String)), File: o.String("file", "")}
+		if item.Kind == input.Object && (part.Text == "") == (part.File == "") {
+			r.Errorf(item, "expected either text or file")
+		}
+		o.Done()
+		out = append(out, part)
+	}
+	if len(out) == 0 {
+		r.Errorf(n, "expected at least one part")
+	}
+	return out
+}
+
+// parseFiles reads the key "files": they are sent before the prompt, in one message.
+func parseFiles(r *input.Reader, f *input.Fields, s *Settings) {
+	names := f.Strings("files")
+	switch {
+	case len(names) == 0:
+	case f.Has("messages"):
+		r.Errorf(f.Get("files"), `expected files in the content of messages, as in [{"file": "photo.png"}, {"text": …}]`)
+	case s.Prompt == "":
+		r.Errorf(f.Get("files"), `has a meaning only with "prompt"`)
+	default:
+		one := Message{Role: "user"}
+		for _, name := range names {
+			if name == "" {
+				r.Errorf(f.Get("files"), "expected names of files, got an empty one")
+			}
+			one.Parts = append(one.Parts, Part{File: name})
+		}
+		one.Parts = append(one.Parts, Part{Text: s.Prompt})
+		s.Prompt, s.Messages = "", []Message{one}
+	}
 }
 
 func parseOutput(r *input.Reader, f *input.Fields) *Output {
@@ -469,6 +516,9 @@ func lacks(e agent.Entry, inputs json.RawMessage) string {
 func contents(messages []Message) (out []string) {
 	for _, m := range messages {
 		out = append(out, m.Content)
+		for _, p := range m.Parts {
+			out = append(out, p.Text, p.File)
+		}
 	}
 	return out
 }

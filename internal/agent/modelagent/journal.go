@@ -43,6 +43,8 @@ type step struct {
 	// adds to the conversation, as the provider has sent them.
 	System string            `json:"system,omitempty"`
 	Items  []json.RawMessage `json:"items,omitempty"`
+	// FileBytes is how many bytes of the first items are data of files.
+	FileBytes int `json:"fileBytes,omitempty"`
 	// Tools are those of MCP servers with which the conversation begins. The model has the same ones to
 	// its end, whatever the servers list later.
 	Tools []mcpTool `json:"tools,omitempty"`

@@ -169,7 +169,7 @@ func (l *loop) open(ctx context.Context) (f *fault.Fault, err error) {
 		}
 		failpoint.Hit("model.begins")
 		return nil, l.journal.add(step{Step: stepBegin, System: l.question.system, Items: l.question.items,
-			Tools: l.question.tools})
+			FileBytes: l.question.fileBytes, Tools: l.question.tools})
 	}
 	if err := l.replay(ctx, before); err != nil {
 		return nil, err
@@ -195,6 +195,7 @@ func (l *loop) replay(ctx context.Context, steps []step) error {
 		switch one.Step {
 		case stepBegin:
 			l.question.system, l.question.items, l.question.tools = one.System, one.Items, one.Tools
+			l.question.fileBytes = one.FileBytes
 		case stepAsk:
 			l.asks, l.asked = l.asks+1, true
 		case stepAnswer:

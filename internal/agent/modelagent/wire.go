@@ -14,6 +14,8 @@ type object = map[string]any
 type wire struct {
 	// message makes an item of the conversation.
 	message func(m Message) object
+	// parts makes a message of the user with files.
+	parts func(parts []sent) object
 	// body makes a request with the items of the conversation.
 	body func(q *question) object
 	// tools makes the value of the key "tools".
@@ -21,10 +23,10 @@ type wire struct {
 }
 
 var wires = map[model.API]wire{
-	model.APIChat:      {plainMessage, chatBody, chatTools},
-	model.APIResponses: {plainMessage, responsesBody, responsesTools},
-	model.APIMessages:  {messagesMessage, messagesBody, messagesTools},
-	model.APIGemini:    {geminiMessage, geminiBody, geminiTools},
+	model.APIChat:      {plainMessage, chatParts, chatBody, chatTools},
+	model.APIResponses: {plainMessage, responsesParts, responsesBody, responsesTools},
+	model.APIMessages:  {messagesMessage, messagesParts, messagesBody, messagesTools},
+	model.APIGemini:    {geminiMessage, geminiParts, geminiBody, geminiTools},
 }
 
 // offered is a tool as a request has it.
@@ -164,6 +166,8 @@ type question struct {
 	// tools are the tools of MCP servers.
 	tools []mcpTool
 	drop  model.Dropped
+	// fileBytes is how many bytes of the items are data of files.
+	fileBytes int
 }
 
 // offered returns the tools of the model.
