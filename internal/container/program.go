@@ -1,6 +1,7 @@
 package container
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"debug/elf"
@@ -17,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/container/inside"
 )
 
 // programPackage is the package of the program that enters containers.
@@ -105,7 +108,7 @@ func programFolders(executable string) (places []string) {
 	return places
 }
 
-// checkProgram returns why a file cannot be the program for an architecture.
+// checkProgram returns why a file cannot be the program for an architecture, of the version of this evalrun.
 func checkProgram(path, arch string) error {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -120,7 +123,11 @@ func checkProgram(path, arch string) error {
 			return errors.New("it needs a C library, which an image may not have: build it with CGO_ENABLED=0")
 		}
 	}
-	return nil
+	text, err := os.ReadFile(path)
+	if err == nil && !bytes.Contains(text, []byte(inside.Source)) {
+		err = errors.New("it is of another version than this evalrun; remove it, or replace it by that of the same release")
+	}
+	return err
 }
 
 // buildTimeout is how long the building of the program may take.

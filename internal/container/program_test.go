@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/container/inside"
 )
 
 // Given a checkout and Go, then the program for containers of either architecture is built: static, and
@@ -30,14 +32,14 @@ func TestProgramOfACheckout(t *testing.T) {
 }
 
 // The program of a release is found beside evalrun, in inside/ and in share/evalrun. One for another
-// architecture, or with a C library, is refused where its name says that it is the right one.
+// architecture, or with a C library, or of another version, is refused where its name says that it is the right one.
 func TestProgramOfARelease(t *testing.T) {
 	t.Parallel()
 	const name = "evalrun-inside_linux_arm64"
 	for _, place := range []string{".", "inside", "../share/evalrun"} {
 		bin := filepath.Join(t.TempDir(), "bin")
 		at := filepath.Join(bin, place, name)
-		writeProgram(t, at, 183, false)
+		writeProgram(t, at, 183, false, inside.Source)
 		if got, err := new(programs).find(filepath.Join(bin, "evalrun"), "linux/arm64"); got != at {
 			t.Errorf("got %q, want %q: %v", got, at, err)
 		}
@@ -45,9 +47,14 @@ func TestProgramOfARelease(t *testing.T) {
 	for says, c := range map[string]struct {
 		machine byte
 		dynamic bool
-	}{"it is a program for EM_X86_64": {62, false}, "build it with CGO_ENABLED=0": {183, true}} {
+		source  string
+	}{
+		"it is a program for EM_X86_64":              {62, false, inside.Source},
+		"build it with CGO_ENABLED=0":                {183, true, inside.Source},
+		"it is of another version than this evalrun": {183, false, inside.Source[1:]},
+	} {
 		bin := t.TempDir()
-		writeProgram(t, filepath.Join(bin, name), c.machine, c.dynamic)
+		writeProgram(t, filepath.Join(bin, name), c.machine, c.dynamic, c.source)
 		if got, err := new(programs).find(filepath.Join(bin, "evalrun"), "linux/arm64"); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("got %q, %v, want %q", got, err, says)
 		}
@@ -57,8 +64,8 @@ func TestProgramOfARelease(t *testing.T) {
 	}
 }
 
-// writeProgram writes the head of a program for a machine of ELF, with a loader if it is dynamic.
-func writeProgram(t *testing.T, at string, machine byte, dynamic bool) {
+// writeProgram writes the head of a program for a machine of ELF, with a loader if it is dynamic, and its source.
+func writeProgram(t *testing.T, at string, machine byte, dynamic bool, source string) {
 	t.Helper()
 	b := make([]byte, 64+56)
 	copy(b, "\x7fELF\x02\x01\x01")
@@ -70,7 +77,7 @@ func writeProgram(t *testing.T, at string, machine byte, dynamic bool) {
 	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(at, b, 0o755); err != nil {
+	if err := os.WriteFile(at, append(b, source...), 0o755); err != nil {
 		t.Fatal(err)
 	}
 }

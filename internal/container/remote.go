@@ -68,13 +68,18 @@ func OpenDaemon(ctx context.Context) (*Daemon, error) {
 	return d, nil
 }
 
-// Sweep removes the containers whose evalrun is gone. It returns how many these were.
+// Sweep removes the containers whose evalrun is gone, and the volumes that a daemon which ended has left of
+// such. It returns how many containers these were.
 func (d *Daemon) Sweep(ctx context.Context) (removed int, err error) {
-	found, err := d.List(ctx, labelOwner)
+	containers, err := d.List(ctx, labelOwner)
 	if err != nil {
 		return 0, fmt.Errorf("list the containers of the Docker daemon: %w", err)
 	}
-	for id, labels := range found {
+	volumes, err := d.ListVolumes(ctx, labelOwner)
+	if err != nil {
+		return 0, fmt.Errorf("list the volumes of the Docker daemon: %w", err)
+	}
+	for id, labels := range containers {
 		if !isLeft(labels) {
 			continue
 		}
@@ -83,6 +88,14 @@ func (d *Daemon) Sweep(ctx context.Context) (removed int, err error) {
 			continue
 		}
 		removed++
+	}
+	for name, labels := range volumes { // most have gone with their containers
+		if !isLeft(labels) {
+			continue
+		}
+		if failed := d.RemoveVolume(ctx, name); failed != nil {
+			err = errors.Join(err, fmt.Errorf("remove the volume %s, which a killed evalrun has left: %w", name, failed))
+		}
 	}
 	return removed, err
 }
@@ -176,6 +189,10 @@ func (r *Remote) create(ctx context.Context, network string) error {
 	}
 	spec.Healthcheck.Test = []string{"NONE"}
 	spec.HostConfig.NetworkMode = network
+	var err error
+	if spec.HostConfig.Mounts, err = r.volumes(ctx, spec.Labels); err != nil {
+		return fmt.Errorf("create a container: %w", err)
+	}
 	id, err := r.daemon.Create(ctx, name, spec)
 	if docker.IsStatus(err, http.StatusConflict) {
 		if err := r.takeName(ctx, name); err != nil {
@@ -194,6 +211,25 @@ func (r *Remote) create(ctx context.Context, network string) error {
 		return errors.Join(err, r.remove(ctx))
 	}
 	return nil
+}
+
+// volumes are those of the image, with labels.
+func (r *Remote) volumes(ctx context.Context, labels map[string]string) (out []docker.Mount, err error) {
+	image, err := r.daemon.Image(ctx, r.spec.Image)
+	if err != nil {
+		return nil, err
+	}
+	paths, err := image.Volumes()
+	for i := range paths {
+		paths[i] = path.Join("/", paths[i])
+	}
+	slices.Sort(paths)
+	for _, one := range slices.Compact(paths) {
+		m := docker.Mount{Type: "volume", Target: one}
+		m.VolumeOptions.Labels = labels
+		out = append(out, m)
+	}
+	return out, err
 }
 
 // takeName removes the container of an earlier holder of the rollout. The caller holds the rollout,
@@ -466,8 +502,15 @@ func (r *Remote) Leave() error {
 	defer cancel()
 	err := r.closeBridge()
 	r.equipped = false // its root may have put another program in the place of ours
-	if err := r.daemon.Kill(ctx, r.id); err != nil {
-		return &sandbox.LostError{Err: fmt.Errorf("end the processes of the container: %w", err)}
+	is, failed := r.daemon.Inspect(ctx, r.id)
+	if failed == nil && isKilled(is.State) {
+		failed = errors.New("somebody else has ended it and all its processes, as docker kill does, docker stop, and a daemon that starts anew")
+	}
+	if failed == nil {
+		failed = r.daemon.Kill(ctx, r.id)
+	}
+	if failed != nil {
+		return &sandbox.LostError{Err: fmt.Errorf("end the processes of the container: %w", failed)}
 	}
 	for _, b := range r.places {
 		if b.Writable {
@@ -475,6 +518,14 @@ func (r *Remote) Leave() error {
 		}
 	}
 	return err
+}
+
+// isKilled reports whether a container that evalrun has started was ended from outside: its first process by
+// SIGKILL, which no process of the container can send it, though not for want of memory; or together
+// with the daemon. Where no process can be started, the first one ends with a status of its shell.
+func isKilled(s docker.State) bool {
+	const withDaemon = 255
+	return !s.Running && !s.OOMKilled && (s.ExitCode == statusKilled || s.ExitCode == withDaemon)
 }
 
 // back replaces the content of a folder of this machine by what the container has at its place.
@@ -564,6 +615,26 @@ func execIn(at docker.Endpoint, id string, c sandbox.RemoteCommand) (int, error)
 		}
 		_, _ = d.Run(ctx, id, ask, docker.Streams{Out: io.Discard, Err: io.Discard}) // SIGKILL follows
 	}()
-	return d.Run(ctx, id, docker.Exec{Cmd: c.Args, Env: c.Env, User: c.User, WorkingDir: c.Dir},
+	status, err := d.Run(ctx, id, docker.Exec{Cmd: c.Args, Env: c.Env, User: c.User, WorkingDir: c.Dir},
 		docker.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	if err == nil && status == statusKilled {
+		awaitEnd(ctx, d, id)
+	}
+	return status, err
+}
+
+// statusKilled is the exit status of a process that SIGKILL has ended.
+const statusKilled = 137
+
+// awaitEnd waits for the end of a container in which nothing can be started any more: a program that was killed
+// may have been killed together with its container, of whose end the daemon tells later. Leave asks for it.
+func awaitEnd(ctx context.Context, d *docker.Client, id string) {
+	status, err := d.Run(ctx, id, docker.Exec{Cmd: []string{"/bin/sh", "-c", ":"}, User: "0:0", WorkingDir: "/"},
+		docker.Streams{Out: io.Discard, Err: io.Discard})
+	if err == nil && status == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // nothing can be started in a full container either
+	defer cancel()
+	_ = d.Await(ctx, id) // then Leave finds it running
 }

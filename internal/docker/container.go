@@ -30,6 +30,14 @@ type HostConfig struct {
 	NanoCpus       int64           `json:",omitempty"`
 	PidsLimit      int64           `json:",omitempty"`
 	DeviceRequests []DeviceRequest `json:",omitempty"`
+	Mounts         []Mount         `json:",omitempty"`
+}
+
+// Mount is a volume without a name, which goes with its container. Its labels find it where the daemon ended
+// between the two.
+type Mount struct {
+	Type, Target  string
+	VolumeOptions struct{ Labels map[string]string }
 }
 
 // DeviceRequest asks for GPUs.
@@ -42,12 +50,22 @@ type DeviceRequest struct {
 type Container struct {
 	ID     string `json:"Id"`
 	Config struct{ Labels map[string]string }
+	State  State
+}
+
+// State is what the daemon says of the first process of a container.
+type State struct {
+	Running, OOMKilled bool
+	ExitCode           int
 }
 
 func container(id string) string { return "/containers/" + url.PathEscape(id) }
 
 // Create makes a container with a name and returns its id.
 func (c *Client) Create(ctx context.Context, name string, s Spec) (string, error) {
+	if c.podman { // it has no labels for these
+		s.HostConfig.Mounts = nil
+	}
 	var made struct{ ID string }
 	err := c.call(ctx, http.MethodPost, "/containers/create", url.Values{"name": {name}}, s, &made)
 	return made.ID, err
@@ -64,6 +82,11 @@ func (c *Client) Kill(ctx context.Context, id string) error {
 	if err != nil && !IsStatus(err, http.StatusConflict) { // it does not run
 		return err
 	}
+	return c.Await(ctx, id)
+}
+
+// Await waits for the end of all processes of a container.
+func (c *Client) Await(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodPost, container(id)+"/wait", url.Values{"condition": {"not-running"}}, nil, nil)
 }
 
@@ -86,20 +109,47 @@ func (c *Client) Inspect(ctx context.Context, id string) (out Container, err err
 // List returns the containers that have a label, also those that do not run: their labels by their
 // ids.
 func (c *Client) List(ctx context.Context, label string) (map[string]map[string]string, error) {
-	filters, err := json.Marshal(map[string][]string{"label": {label}})
-	if err != nil {
-		return nil, err
-	}
 	var found []struct {
 		ID     string `json:"Id"`
 		Labels map[string]string
 	}
-	err = c.call(ctx, http.MethodGet, "/containers/json", url.Values{"all": {"1"}, "filters": {string(filters)}}, nil, &found)
+	err := c.call(ctx, http.MethodGet, "/containers/json", url.Values{"all": {"1"}, "filters": {labelled(label)}}, nil, &found)
 	out := map[string]map[string]string{}
 	for _, one := range found {
 		out[one.ID] = one.Labels
 	}
 	return out, err
+}
+
+// labelled filters what has a label.
+func labelled(label string) string {
+	text, _ := json.Marshal(map[string][]string{"label": {label}}) // it cannot fail
+	return string(text)
+}
+
+// ListVolumes returns the volumes that have a label: their labels by their names.
+func (c *Client) ListVolumes(ctx context.Context, label string) (map[string]map[string]string, error) {
+	var found struct {
+		Volumes []struct {
+			Name   string
+			Labels map[string]string
+		}
+	}
+	err := c.call(ctx, http.MethodGet, "/volumes", url.Values{"filters": {labelled(label)}}, nil, &found)
+	out := map[string]map[string]string{}
+	for _, one := range found.Volumes {
+		out[one.Name] = one.Labels
+	}
+	return out, err
+}
+
+// RemoveVolume removes a volume. It is no error if it is missing, or if a container still has it, with which it goes.
+func (c *Client) RemoveVolume(ctx context.Context, name string) error {
+	err := c.call(ctx, http.MethodDelete, "/volumes/"+url.PathEscape(name), nil, nil, nil)
+	if IsMissing(err) || IsStatus(err, http.StatusConflict) {
+		return nil
+	}
+	return err
 }
 
 // HasNetwork reports whether the daemon has a network.

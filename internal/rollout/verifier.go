@@ -102,7 +102,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 	case ctx.Err() != nil:
 		return reward, notes, ctx.Err()
 	case err != nil:
-		return reward, notes, fault.New(fault.Verifier, "the verifier could not be started: "+err.Error())
+		return reward, notes, fault.New(fault.Verifier, "the verifier could not be run: "+err.Error())
 	case errors.As(exit.Ended, &unstarted): // the verifier is not at fault if it was not started
 		return reward, notes, fault.New(fault.Setup, unstarted.Error())
 	case running.Err() != nil:

@@ -2,9 +2,12 @@ package testenv
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,12 +49,15 @@ type RemoteDocker struct {
 // there what tests could not end.
 const dockerDir = "EVALRUN_DOCKER_DIR"
 
-// daemonScript starts the daemon as process 1 of its namespaces, so that its end ends all of them.
-// The daemon's folder stays the only one that both sides see, for its socket.
+// daemonScript is process 1 of the daemon's namespaces, so that its end ends all of them. A daemon that was ended
+// is started anew. Its folder stays the only one that both sides see, for its socket.
 const daemonScript = `mount -t tmpfs none /tmp
 for d in /root /home /work /srv /opt; do [ ! -d $d ] || mount -t tmpfs none $d; done
 ip link set lo up
-exec dockerd --iptables=false --ip6tables=false --storage-driver=overlay2 --data-root "$0/data" --exec-root "$0/exec" --pidfile "$0/pid" --host "unix://$0/s"`
+for n in $(seq 1000); do
+	rm -f "$0/pid"
+	dockerd --iptables=false --ip6tables=false --storage-driver=overlay2 --data-root "$0/data" --exec-root "$0/exec" --pidfile "$0/pid" --host "unix://$0/s" || [ $? -gt 128 ]
+done`
 
 // StartDocker starts such a daemon. The caller ends it, on every way out.
 func StartDocker() (*RemoteDocker, error) {
@@ -73,17 +79,71 @@ func StartDocker() (*RemoteDocker, error) {
 	if err := os.WriteFile(filepath.Join(dir, "unshare.pid"), []byte(strconv.Itoa(d.cmd.Process.Pid)), 0o600); err != nil {
 		return nil, errors.Join(err, d.End())
 	}
-	if !Eventually(func() bool {
-		c, err := net.Dial("unix", dir+"/s")
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
-	}) {
-		said, _ := os.ReadFile(d.log.Name())
-		return nil, errors.Join(fmt.Errorf("the Docker daemon does not answer: %s", said), d.End())
+	if err := d.await(); err != nil {
+		return nil, errors.Join(err, d.End())
 	}
 	return d, nil
+}
+
+// await waits until the daemon answers.
+func (d *RemoteDocker) await() error {
+	if Eventually(func() bool { return d.Ask(context.Background(), http.MethodGet, "/_ping", nil) == nil }) {
+		return nil
+	}
+	return fmt.Errorf("the Docker daemon does not answer: %s", d.Log())
+}
+
+// Log is the last that the daemon has said.
+func (d *RemoteDocker) Log() string {
+	said, _ := os.ReadFile(d.log.Name()) // nothing is no reason to fail
+	return string(said[max(0, len(said)-3000):])
+}
+
+// Ask makes a request of the daemon's API, and decodes the answer into a value unless that is nil.
+func (d *RemoteDocker) Ask(ctx context.Context, method, path string, into any) error {
+	over := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", d.dir+"/s")
+	}}
+	defer over.CloseIdleConnections()
+	q, err := http.NewRequestWithContext(ctx, method, "http://docker"+path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	answer, err := over.RoundTrip(q)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", path, answer.Status)
+	}
+	if into == nil {
+		return nil
+	}
+	return json.NewDecoder(answer.Body).Decode(into)
+}
+
+// Restart ends the daemon by a signal, and returns when the next one answers. What runs in containers outlives
+// one that SIGKILL ends, until the next one ends it.
+func (d *RemoteDocker) Restart(signal syscall.Signal) error {
+	pid := childOf(childOf(d.cmd.Process.Pid)) // unshare, the script, the daemon
+	if pid == 0 {
+		return errors.New("the Docker daemon does not run")
+	}
+	if err := syscall.Kill(pid, signal); err != nil {
+		return err
+	}
+	if !Eventually(func() bool { return syscall.Kill(pid, 0) != nil }) {
+		return fmt.Errorf("the Docker daemon does not end at %v", signal)
+	}
+	return d.await()
+}
+
+// childOf is the first child of a process, 0 if it has none.
+func childOf(pid int) (child int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // it has ended otherwise
+	_, _ = fmt.Sscan(string(text), &child)
+	return child
 }
 
 // End ends the daemon with everything that runs in it, and removes its files.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"syscall"
 
 	"github.com/evalrun/evalrun/internal/agent"
@@ -15,13 +16,19 @@ import (
 
 // StartFault says why a command could not be started; nil if that is not the command's fault.
 func StartFault(c sandbox.Command, err error) *fault.Fault {
+	var lost *sandbox.LostError
+	if errors.As(err, &lost) {
+		return fault.New(fault.Interrupted, "the agent could not be ended: "+err.Error())
+	}
 	for _, ours := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
 		if errors.Is(err, ours) {
 			return nil
 		}
 	}
 	message := fmt.Sprintf("cannot start %s in %s: %v", c.Path, c.Dir, err)
+	var elsewhere *net.OpError
 	switch {
+	case errors.As(err, &elsewhere): // a daemon has gone
 	case errors.Is(err, syscall.ENOENT): // the file itself was found
 		message += "; the program that its first line names may be missing"
 	case errors.Is(err, syscall.ENOEXEC):

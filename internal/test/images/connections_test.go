@@ -140,27 +140,70 @@ func TestDaemonThatGoesWhileAnAgentWorks(t *testing.T) {
 	way := &breakable{Listener: l}
 	passOn(t, way)
 	k.env = []string{"DOCKER_HOST=tcp://" + l.Addr().String()}
-	cmd := k.command("run", "-o", "results.json", "--isolation", k.isolation, "--agent", "agent.json", "task")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	d := client(t)
-	works := testenv.Eventually(func() bool {
-		for _, id := range k.containers() {
-			if runs(t, d, id, "/bin/sh", "-c", "[ -e /opt/x ]") {
-				return true
-			}
-		}
-		return false
-	})
-	way.end()
-	_ = cmd.Wait()
-	if r := k.results(); !works || r.Error == nil || r.Error.Category != string(fault.Interrupted) || r.Score != nil {
-		t.Errorf("it worked: %v; %+v, %+v\n%s", works, r.Error, r, k.log())
-	}
+	k.loses("agent.json", "", func(string) { way.end() })
 	k.env = []string{"DOCKER_HOST=" + theDaemon(t).Host}
 	k.write("instruction.md", "[[SAY done]]\n")
 	k.solves()
+}
+
+// loses runs an agent that makes the file /opt/x. When it is there its container is lost, which is no fault
+// of the agent.
+func (k *task) loses(agent, says string, lose func(id string)) {
+	k.t.Helper()
+	cmd := k.command("run", "-o", "results.json", "--isolation", k.isolation, "--agent", agent, "task")
+	if err := cmd.Start(); err != nil {
+		k.t.Fatal(err)
+	}
+	works := k.inContainer("until [ -e /opt/x ]; do sleep 0.1; done")
+	lose(works)
+	_ = cmd.Wait()
+	if r := k.results(); works == "" || r.Error == nil || r.Error.Category != string(fault.Interrupted) || r.Score != nil || !strings.Contains(r.Error.Message, says) {
+		k.t.Errorf("it worked in %q: %+v, %+v\n%s", works, r.Error, r, k.log())
+	}
+}
+
+// inContainer waits for a container of the task in which a command succeeds. It is empty if there is none.
+func (k *task) inContainer(command string) (id string) {
+	k.t.Helper()
+	d := client(k.t)
+	testenv.Eventually(func() bool {
+		for _, one := range k.containers() {
+			if runs(k.t, d, one, "/bin/sh", "-c", command) {
+				id = one
+			}
+		}
+		return id != ""
+	})
+	return id
+}
+
+// A container that somebody else kills while the agent works is a fault of the environment, and says so. A process
+// of the agent that is killed, also by itself, is the agent's.
+func TestContainerThatSomebodyKills(t *testing.T) {
+	t.Parallel()
+	for agent, instruction := range map[string]string{"oracle": "Do it.", "agent.json": "[[RUN : >/opt/x; sleep 600]] [[SAY done]]"} {
+		t.Run(agent, func(t *testing.T) {
+			t.Parallel()
+			k := agentTask(t, "", "", instruction, "")
+			k.write("solution/solve.sh", ": >/opt/x; sleep 600\n")
+			k.loses(agent, "somebody else has ended it", func(id string) {
+				if err := client(t).Kill(t.Context(), id); err != nil {
+					t.Error(err)
+				}
+			})
+			if left := k.containers(); len(left) > 0 {
+				t.Errorf("containers are left: %v", left)
+			}
+		})
+	}
+	t.Run("itself", func(t *testing.T) {
+		t.Parallel()
+		k := newTask(t, asDocker, plain, "", "kill -9 1; kill -9 $$", "")
+		k.evalrun(3, "run", "-o", "results.json", "--isolation", k.isolation, "--agent", "oracle", "task")
+		if r := k.results(); r.Error == nil || r.Error.Category != string(fault.Exit) {
+			t.Errorf("%+v\n%s", r.Error, k.log())
+		}
+	})
 }
 
 // A daemon that is reached over ssh, with the keys and the settings of the ssh command.

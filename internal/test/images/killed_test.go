@@ -26,20 +26,39 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			if w == asDocker {
 				kills = 1 // a life of a rollout has three, and takes longer
 			}
-			if os.Getenv(testenv.Long) != "" {
-				kills = 25
-			}
-			seed := uint64(time.Now().UnixNano())
-			if given, err := strconv.ParseUint(os.Getenv("EVALRUN_SEED"), 10, 64); err == nil {
-				seed = given
-			}
-			t.Logf("EVALRUN_SEED=%d", seed)
-			v := newVictim(t, w, rand.New(rand.NewPCG(seed, 0)))
+			kills = killsOf(t, kills, 25)
+			v := newVictim(t, w, seeded(t))
 			for n := 0; v.kills < kills; n++ {
+				if w == asDocker { // the daemon keeps the image of the life before
+					v.newImage(n)
+				}
 				v.live(fmt.Sprint("r", n))
 			}
 		})
 	}
+}
+
+// killsOf is how often a test kills: usually, or in its long form, or as the environment says.
+func killsOf(t *testing.T, usual, long int) int {
+	t.Helper()
+	if n, err := strconv.Atoi(os.Getenv("EVALRUN_IMAGES_KILLS")); err == nil {
+		return n
+	}
+	if os.Getenv(testenv.Long) != "" {
+		return long
+	}
+	return usual
+}
+
+// seeded are random numbers, the same for the same EVALRUN_SEED.
+func seeded(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if given, err := strconv.ParseUint(os.Getenv("EVALRUN_SEED"), 10, 64); err == nil {
+		seed = given
+	}
+	t.Logf("EVALRUN_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
 }
 
 // victim is a task whose evalrun is killed again and again.
@@ -48,18 +67,26 @@ type victim struct {
 	random *rand.Rand
 	tmp    string
 	kills  int
+	// dockerfile is that of the task, without what differs from one life to the next.
+	dockerfile string
 }
 
 func newVictim(t *testing.T, w way, random *rand.Rand) *victim {
-	k := newTask(t, w, plain, "WORKDIR /app\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ]`)
-	k.write("instruction.md", "[[RUN echo once >>/opt/b; rm /bin/whoami]] [[ASK execute go {\"n\":1}]] [[SAY first]]\n")
+	k := newTask(t, w, plain, "WORKDIR /app\nVOLUME /data\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ]; [ "$(cat /data/b)" = once ]`)
+	k.write("instruction.md", "[[RUN echo once >>/opt/b; echo once >>/data/b; rm /bin/whoami]] [[ASK execute go {\"n\":1}]] [[SAY first]]\n")
 	k.write("../agent.json", `{"name": "a", "type": "acp", "command": ["acp-agent"], "permissions": "suspend"}`)
-	v := &victim{task: k, random: random, tmp: filepath.Join(k.dir, "t")}
+	v := &victim{task: k, random: random, tmp: filepath.Join(k.dir, "t"), dockerfile: testenv.ReadFile(t, k.path("environment/Dockerfile"))}
 	if err := os.Mkdir(v.tmp, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	k.env = append(k.env, "EVALRUN_IMAGES="+filepath.Join(k.dir, "images"), "TMPDIR="+v.tmp, "EVALRUN_LEASE=900ms")
 	return v
+}
+
+// newImage changes the task's Dockerfile, so that its image is built again.
+func (v *victim) newImage(n int) {
+	v.t.Helper()
+	v.write("environment/Dockerfile", fmt.Sprintf("%sRUN [\"/bin/bash\", \"-c\", \"echo %d >/built\"]\n", v.dockerfile, n))
 }
 
 // live has a rollout suspended, gone on with and verified, and collects its image. Each of these
