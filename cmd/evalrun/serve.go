@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 	"sync"
 	"time"
 
@@ -246,7 +247,8 @@ type serveAddress struct {
 func (a *serveAddress) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&a.listen, "listen", "127.0.0.1:8484",
-		"listen on `ADDRESS`; a port of 0 takes a free one. Other machines reach it only with --tls-cert, or with --behind-proxy")
+		"listen on `ADDRESS`; a port of 0 takes a free one, and one of $PORT that of this variable. "+
+			"Other machines reach it only with --tls-cert, or with --behind-proxy")
 	f.StringVar(&a.publicURL, "public-url", "",
 		"the `URL` under which others reach the server, for webhooks and for checks of the host")
 	f.StringVar(&a.cert, "tls-cert", "", "serve HTTPS with the certificates of `FILE` (PEM)")
@@ -268,7 +270,13 @@ func (a *serveAddress) check() error {
 		}
 		a.public = u
 	}
-	host, _, err := net.SplitHostPort(a.listen)
+	host, port, err := net.SplitHostPort(a.listen)
+	if err == nil && port == "$PORT" { // of a platform that names it, in an image without a shell
+		if port = os.Getenv("PORT"); port == "" {
+			return usageError("--listen %s: the variable PORT is not set", a.listen)
+		}
+		a.listen = net.JoinHostPort(host, port)
+	}
 	if err != nil {
 		return usageError("--listen: expected HOST:PORT, got %q", a.listen)
 	}
