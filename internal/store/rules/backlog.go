@@ -93,7 +93,7 @@ const activityQuery = `SELECT run_id, sum(held), sum(delayed) FROM (
 var backlogQuery = func() string {
 	var (
 		ofRun  = " AND (?2 = '' OR run_id = ?2)"
-		void   = "(owner <> ?3 AND (lease_until <= ?1 OR owner IN (SELECT value FROM json_each(?4))) OR " + forgotten("rollout_id", "?3", "?7") + ")"
+		void   = "(owner <> ?3 AND (" + lapsed("?1") + " OR owner IN (SELECT value FROM json_each(?4))) OR " + forgotten("rollout_id", "?3", "?7") + ")"
 		orphan = "owner IN (SELECT value FROM json_each(?4))"
 	)
 	return fmt.Sprintf(`SELECT

@@ -35,7 +35,7 @@ func (s segments) claimable(runID string, limit int) (ids []string, err error) {
 		ids = append(ids, id)
 		return err
 	}, `SELECT rollout_id FROM rollouts
-		WHERE owner IS NOT NULL AND (owner <> ?1 AND (lease_until <= ?2 OR owner IN (SELECT value FROM json_each(?3)))
+		WHERE owner IS NOT NULL AND (owner <> ?1 AND (`+lapsed("?2")+` OR owner IN (SELECT value FROM json_each(?3)))
 			OR `+forgotten("rollout_id", "?1", "?6")+`) AND (?4 = '' OR run_id = ?4) AND `+fits("?7")+`
 		ORDER BY renewed_at, ordinal, run_id LIMIT ?5`,
 		s.tx.db.holder, s.tx.now, dead, runID, limit, working, s.tx.db.tags); err != nil || len(ids) == limit {

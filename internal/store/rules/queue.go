@@ -114,6 +114,9 @@ func (s queue) Renew(ctx context.Context, t store.Tokens) (held, cancelled []str
 
 // claimed is the condition that the process ?1 has a row by one of the tokens ?2.
 func claimed(column string) string {
+	if !byToken {
+		return " WHERE owner = ?1"
+	}
 	return " WHERE owner = ?1 AND " + column + " || ' ' || fence IN (SELECT value FROM json_each(?2))"
 }
 

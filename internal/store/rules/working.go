@@ -61,6 +61,9 @@ func (s queue) Forget(t store.Tokens) {
 // forgotten is the condition that a row belongs to this process, owner, which does not know that,
 // because the answer to its claim was lost. working is the list of what it knows.
 func forgotten(column, owner, working string) string {
+	if !byToken {
+		return "FALSE"
+	}
 	prefix, _, found := strings.Cut(column, ".")
 	if prefix += "."; !found {
 		prefix = ""

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestMain lets the test binary play the programs of the scenario: agent, local job and command
@@ -54,6 +55,8 @@ type agentInput struct {
 	// instead of its work.
 	Key    string `json:"key,omitempty"`
 	Poison string `json:"poison,omitempty"`
+	// Millis is how long a segment takes.
+	Millis int `json:"millis,omitempty"`
 }
 
 // key is that of the external job of a round.
@@ -73,6 +76,7 @@ func playAgent() error {
 	if in.Input.Poison != "" {
 		return playPoison(in.Input.Poison, in.Workspace)
 	}
+	time.Sleep(time.Duration(in.Input.Millis) * time.Millisecond)
 	steps := filepath.Join(in.Workspace, "steps")
 	if err := appendLine(steps, "segment"); err != nil {
 		return err

@@ -103,7 +103,7 @@ func (s *scenario) start(args ...string) *background {
 	return b
 }
 
-var refusal = regexp.MustCompile(`was taken over|the lease was lost`)
+var refusal = regexp.MustCompile(`was taken over|has taken over|the lease was lost`)
 
 // refused counts the lines in which the process says that what it did was refused.
 func (b *background) refused() (n int) {

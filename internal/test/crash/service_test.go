@@ -3,6 +3,7 @@ package crash
 import (
 	"encoding/json"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -27,12 +28,24 @@ type jobService struct {
 	told map[string]int
 	// begun, if it is not nil, is told of the first start of each job.
 	begun chan struct{}
+	// done are the jobs that are done, and most is how many may be; 0 is any number.
+	done map[string]bool
+	most int
 	// slow says that it takes its time.
 	slow atomic.Bool
 }
 
 func newJobService(t *testing.T) *jobService {
-	s := &jobService{started: map[string]int{}, asked: map[string]int{}, told: map[string]int{}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveJobs(t, l)
+}
+
+// serveJobs makes a service that listens somewhere.
+func serveJobs(t *testing.T, l net.Listener) *jobService {
+	s := &jobService{started: map[string]int{}, asked: map[string]int{}, told: map[string]int{}, done: map[string]bool{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /idempotent", func(w http.ResponseWriter, r *http.Request) { s.start(w, r, true) })
 	mux.HandleFunc("POST /plain", func(w http.ResponseWriter, r *http.Request) { s.start(w, r, false) })
@@ -41,13 +54,15 @@ func newJobService(t *testing.T) *jobService {
 	mux.Handle("/mesh/", http.StripPrefix("/mesh", &s.mesh))
 	mux.HandleFunc("GET /mesh/jobs/{id}", s.meshStatus)
 	mux.HandleFunc("POST /told", s.tell)
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.Server = &httptest.Server{Listener: l, Config: &http.Server{}}
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.slow.Load() {
 			delay()
 			defer delay() // what was written is sent after it
 		}
 		mux.ServeHTTP(w, r)
-	}))
+	})
+	s.Start()
 	t.Cleanup(s.Close)
 	return s
 }
@@ -82,15 +97,15 @@ func (s *jobService) start(w http.ResponseWriter, r *http.Request, dedup bool) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"id": in.Key})
 }
 
-// status is "running" the first time and "done" from then on.
+// status is "running" the first time and "done" from then on, unless as many are done as may be.
 func (s *jobService) status(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := r.PathValue("key")
 	s.asked[key]++
 	state := "running"
-	if s.asked[key] > 1 {
-		state = "done"
+	if s.done[key] || s.asked[key] > 1 && (s.most == 0 || len(s.done) < s.most) {
+		state, s.done[key] = "done", true
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"state": state, "value": map[string]string{"job": "done"}})
 }
@@ -122,6 +137,19 @@ func (s *jobService) find(w http.ResponseWriter, r *http.Request) {
 		id = r.PathValue("key")
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"id": id})
+}
+
+// let says how many jobs may be done, 0 for any number, and begunJobs how many were started.
+func (s *jobService) let(most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.most = most
+}
+
+func (s *jobService) begunJobs() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.started)
 }
 
 // startedTwice lists the triggers whose job was started more than once.
