@@ -129,6 +129,36 @@ func TestBuildThatFails(t *testing.T) {
 	}
 }
 
+// The steps of a build have the daemon's own network where it has no bridge; otherwise they had none.
+func TestNetworkOfABuild(t *testing.T) {
+	t.Parallel()
+	for _, bridged := range []bool{true, false} {
+		asked := ""
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch path := strings.TrimPrefix(r.URL.Path, "/v1.41"); {
+			case path == "/version":
+				_, _ = io.WriteString(w, works)
+			case path == "/build":
+				asked = r.URL.Query().Get("networkmode")
+				_, _ = io.WriteString(w, `{"aux":{"ID":"sha256:1"}}`)
+			case path != "/networks/bridge" || !bridged:
+				w.WriteHeader(http.StatusNotFound)
+			}
+		}))
+		t.Cleanup(server.Close)
+		c, err := docker.OpenAt(t.Context(), docker.Endpoint{Host: "tcp" + strings.TrimPrefix(server.URL, "http")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Build(t.Context(), strings.NewReader(""), "Dockerfile", nil, io.Discard); err != nil {
+			t.Error(err)
+		}
+		if want := map[bool]string{false: "host"}[bridged]; asked != want {
+			t.Errorf("with a bridge: %v; the build has the network %q, want %q", bridged, asked, want)
+		}
+	}
+}
+
 // entries makes an archive.
 func entries(t *testing.T, headers ...tar.Header) io.Reader {
 	t.Helper()

@@ -45,8 +45,17 @@ func (c *Client) Build(ctx context.Context, archive io.Reader, dockerfile string
 	if err != nil {
 		return "", err
 	}
-	id, err := c.stream(ctx, "/build", url.Values{"dockerfile": {dockerfile}, "labels": {string(text)}, "rm": {"1"},
-		"forcerm": {"1"}}, archive, log)
+	query := url.Values{"dockerfile": {dockerfile}, "labels": {string(text)}, "rm": {"1"}, "forcerm": {"1"}}
+	if !c.podman { // which has no network of this name
+		bridged, err := c.HasNetwork(ctx, "bridge")
+		if err != nil {
+			return "", err
+		}
+		if !bridged { // what a build downloads comes over the daemon's own
+			query.Set("networkmode", "host")
+		}
+	}
+	id, err := c.stream(ctx, "/build", query, archive, log)
 	if err == nil && id == "" {
 		err = errors.New("the Docker daemon has built the image, and does not say which")
 	}
