@@ -29,10 +29,10 @@ func imagesCommand(g *globals) *cobra.Command {
 	var f imagesFlags
 	cmd := &cobra.Command{
 		Use:   "images",
-		Short: "List, build, pull and remove the images in which tasks run",
-		Long: `List, build, pull and remove the images in which tasks run. All stores of a user share them: they
-are in $EVALRUN_IMAGES, else in evalrun/images of the user's cache folder. A run builds and pulls
-what it needs by itself; do it beforehand where a run has no network.`,
+		Short: "List, build, pull, lock and remove the images in which tasks run",
+		Long: `List, build, pull, lock and remove the images in which tasks run. All stores of a user share
+them: they are in $EVALRUN_IMAGES, else in evalrun/images of the user's cache folder. A run builds
+and pulls what it needs by itself; do it beforehand where a run has no network.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -40,7 +40,7 @@ what it needs by itself; do it beforehand where a run has no network.`,
 	flags.StringVar(&f.dir, "images", "", "keep images in `DIR`")
 	flags.StringVar(&f.builder, "builder", "",
 		"build and pull with `PROGRAM`: podman, buildah or docker; else $EVALRUN_BUILDER, or the first that this machine has")
-	cmd.AddCommand(f.list(g), f.build(g), f.pull(g), f.gc(g))
+	cmd.AddCommand(f.list(g), f.build(g), f.pull(g), f.lock(g), f.check(g), f.gc(g))
 	return cmd
 }
 
@@ -143,12 +143,12 @@ pulled.`,
 			if err != nil {
 				return usageError("%w", err)
 			}
+			all, err := loadTasks(dirs)
+			if err != nil {
+				return err
+			}
 			var specs []image.Spec
-			for _, dir := range dirs {
-				task, problems := tasks.Load(dir)
-				if err := problems.Err(false); err != nil {
-					return usageError("%w", err)
-				}
+			for _, task := range all {
 				for _, i := range task.Images() {
 					s := image.Of(&i)
 					s.Rebuild = rebuild && s.Context != ""
@@ -219,13 +219,8 @@ func (f *imagesFlags) make(cmd *cobra.Command, g *globals, specs []image.Spec) e
 // makeOne makes one image. It returns an error only for a failure of evalrun itself.
 func (f *imagesFlags) makeOne(ctx context.Context, cmd *cobra.Command, g *globals, im *image.Images,
 	s image.Spec) (builtJSON, error) {
-	progress := func(line string) {
-		if !g.quiet {
-			printf(cmd.ErrOrStderr(), "%s\n", redact.Line(line))
-		}
-	}
 	one := builtJSON{Of: s.String()}
-	i, err := im.Get(ctx, s, progress)
+	i, err := im.Get(ctx, s, progressOf(cmd, g))
 	if err != nil {
 		if errors.As(err, &one.Error) {
 			err = nil
@@ -235,6 +230,27 @@ func (f *imagesFlags) makeOne(ctx context.Context, cmd *cobra.Command, g *global
 	defer i.Release()
 	one.Digest, one.MadeMs = i.Digest, i.Made.Milliseconds()
 	return one, nil
+}
+
+// progressOf prints what takes time.
+func progressOf(cmd *cobra.Command, g *globals) func(string) {
+	return func(line string) {
+		if !g.quiet {
+			printf(cmd.ErrOrStderr(), "%s\n", redact.Line(line))
+		}
+	}
+}
+
+// loadTasks reads task directories.
+func loadTasks(dirs []string) (all []*tasks.Task, err error) {
+	for _, dir := range dirs {
+		task, problems := tasks.Load(dir)
+		if err := problems.Err(false); err != nil {
+			return nil, usageError("%w", err)
+		}
+		all = append(all, task)
+	}
+	return all, nil
 }
 
 func printBuilt(cmd *cobra.Command, one builtJSON) {

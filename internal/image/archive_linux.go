@@ -47,3 +47,10 @@ func attributes(root *os.Root, name string, h *tar.Header) error {
 	}
 	return nil
 }
+
+// isOpaque reports whether a folder of a layer hides what the layers below have there.
+func isOpaque(dir *os.File) bool {
+	var value [1]byte
+	n, err := unix.Fgetxattr(int(dir.Fd()), "trusted.overlay.opaque", value[:])
+	return err == nil && n == 1 && value[0] == 'y'
+}

@@ -10,3 +10,5 @@ import (
 func device(*os.Root, string, *tar.Header) error { return nil }
 
 func attributes(*os.Root, string, *tar.Header) error { return nil }
+
+func isOpaque(*os.File) bool { return false }
