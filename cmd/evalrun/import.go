@@ -7,31 +7,41 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/eval/evalset"
+	"github.com/evalrun/evalrun/internal/agent/modelagent"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/promptfoo"
+	"github.com/evalrun/evalrun/internal/samples"
 )
 
 func importCommand(g *globals) *cobra.Command {
 	var o promptfoo.Options
+	var of samples.Options
 	var file, agent string
 	var allowMissing bool
 	cmd := &cobra.Command{
-		Use:   "import promptfooconfig.yaml",
-		Short: "Make an eval set of a configuration of promptfoo",
-		Long: `Make an eval set of a configuration of promptfoo: its prompts, providers, tests and assertions.
+		Use:   "import promptfooconfig.yaml|samples.jsonl|samples.csv",
+		Short: "Make an eval set of a configuration of promptfoo, or of samples of OpenAI evals and Inspect",
+		Long: `Make an eval set of a configuration of promptfoo: its prompts, providers, tests and assertions; or of
+samples of OpenAI evals (.jsonl) and Inspect (.csv, .json, .jsonl): their inputs and targets.
 What has no counterpart here is left out, and listed on stderr with its line; the exit code is
-then 3, because the set asks for less than the configuration, unless --allow-missing is given.
+then 3, because the set asks for less than the file, unless --allow-missing is given.
 The set is written all the same. Nothing is overwritten.
 
 With --agent the prompts and providers are left alone, and an agent of yours gets the variables
 of a test as its input:
 
-  evalrun import c.yaml --agent '{"type": "function", "command": ["./agent"]}' --path answer`,
+  evalrun import c.yaml --agent '{"type": "function", "command": ["./agent"]}' --path answer
+
+Samples name no model: --model or --agent says who gets them, or run --agent, if each is one text.
+They do not say how answers are compared, either, which --check does:
+
+  evalrun import samples.jsonl --model openai/gpt-5-mini --check contains`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -49,7 +59,7 @@ of a test as its input:
 			if file == "" {
 				file = filepath.Join(filepath.Dir(args[0]), "evalset.json")
 			}
-			made, err := promptfoo.Import(args[0], o)
+			made, err := imported(args[0], o, of)
 			if err != nil {
 				return err
 			}
@@ -68,8 +78,33 @@ of a test as its input:
 	f.StringVar(&agent, "agent", "", "the `AGENT` that is evaluated instead of prompts and providers: a name of the\n"+
 		"registry, or an object as in an eval set")
 	f.StringVar(&o.Path, "path", "", "with --agent: the `PATH` of the text in its output, such as answer")
+	f.StringVar(&of.Model, "model", "", "of samples: the `MODEL` that gets their messages, such as openai/gpt-5-mini")
+	f.StringVar(&of.Check, "check", "", "of samples: `HOW` answers are compared: startsWith, contains or equals; by default\n"+
+		"as OpenAI evals (startsWith) and Inspect (contains) do by themselves")
 	f.BoolVar(&allowMissing, "allow-missing", false, "exit code 0 also if something has no counterpart")
 	return cmd
+}
+
+// imported makes an eval set of a file.
+func imported(file string, o promptfoo.Options, of samples.Options) (*promptfoo.Imported, error) {
+	of.Agent, of.Path = o.Agent, o.Path
+	switch {
+	case !samples.Are(file) && (of.Model != "" || of.Check != ""):
+		return nil, usageError("import: --model and --check are for samples, and %s is taken for a configuration of promptfoo", file)
+	case of.Check != "" && !slices.Contains(samples.Checks, of.Check):
+		return nil, usageError("import: --check: expected one of %s, got %q", strings.Join(samples.Checks, ", "), of.Check)
+	case of.Model != "" && of.Agent != nil:
+		return nil, usageError("import: expected either --model or --agent")
+	case !samples.Are(file):
+		return promptfoo.Import(file, o)
+	}
+	if of.Model != "" {
+		if _, err := modelagent.FromModel(of.Model); err != nil {
+			return nil, usageError("import: --model: %v", err)
+		}
+	}
+	made, err := samples.Import(file, of)
+	return (*promptfoo.Imported)(made), err
 }
 
 // writeNew writes a file that is not there yet.
