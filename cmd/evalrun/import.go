@@ -26,9 +26,9 @@ func importCommand(g *globals) *cobra.Command {
 	var allowMissing bool
 	cmd := &cobra.Command{
 		Use:   "import promptfooconfig.yaml|samples.jsonl|samples.csv",
-		Short: "Make an eval set of a configuration of promptfoo, or of samples of OpenAI evals and Inspect",
-		Long: `Make an eval set of a configuration of promptfoo: its prompts, providers, tests and assertions; or of
-samples of OpenAI evals (.jsonl) and Inspect (.csv, .json, .jsonl): their inputs and targets.
+		Short: "Make an eval set of promptfoo's configuration, or of samples of others",
+		Long: `Make an eval set of a configuration of promptfoo: its prompts, providers, tests and assertions.
+Or of samples of OpenAI evals (.jsonl) and Inspect (.csv, .json, .jsonl): inputs and targets.
 What has no counterpart here is left out, and listed on stderr with its line; the exit code is
 then 3, because the set asks for less than the file, unless --allow-missing is given.
 The set is written all the same. Nothing is overwritten.
