@@ -218,3 +218,21 @@ func TestExtract(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 }
+
+// Why a program could not be started is told, also if who reads its output does not take that.
+func TestRunThatCannotStart(t *testing.T) {
+	const why = "OCI runtime exec failed: no such file"
+	c, err := docker.OpenAt(t.Context(), docker.Endpoint{Host: answers(t, map[string]string{
+		"/version": works, "/v1.41/containers/c/exec": `{"Id":"e"}`,
+		"/v1.41/exec/e/start": string([]byte{1, 0, 0, 0, 0, 0, 0, byte(len(why))}) + why,
+		"/v1.41/exec/e/json":  `{"Running":false,"ExitCode":126,"Pid":0}`})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, closed := io.Pipe()
+	_ = closed.Close()
+	_, err = c.Run(t.Context(), "c", docker.Exec{Cmd: []string{"/x"}}, docker.Streams{Out: closed, Err: io.Discard})
+	if err == nil || err.Error() != "cannot start /x: "+why {
+		t.Error(err)
+	}
+}

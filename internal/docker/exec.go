@@ -3,6 +3,7 @@ package docker
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -60,34 +61,44 @@ func (c *Client) Run(ctx context.Context, id string, e Exec, s Streams) (status 
 		return 0, context.Cause(ctx)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("the output of the program broke off: %w", err)
+		err = fmt.Errorf("the output of the program broke off: %w", err)
+		if !first.refused {
+			return 0, err
+		}
 	}
 	var is struct {
 		Running  bool
 		ExitCode *int
 		Pid      int
 	}
-	if err := c.call(ctx, http.MethodGet, at+"/json", nil, nil, &is); err != nil {
-		return 0, err
+	if failed := c.call(ctx, http.MethodGet, at+"/json", nil, nil, &is); failed != nil {
+		return 0, cmp.Or(err, failed)
 	}
-	if is.Running || is.ExitCode == nil {
-		return 0, errors.New("the Docker daemon has ended the connection to a program that still runs")
-	}
-	if is.Pid == 0 && !c.podman { // it was never started, and what was printed says why; podman forgets the id of what has ended
+	switch ended := !is.Running && is.ExitCode != nil; {
+	case ended && is.Pid == 0 && !c.podman:
+		// It was never started, and what was printed says why, also if Out does not take that. podman
+		// forgets the id of what has ended.
 		return 0, fmt.Errorf("cannot start %s: %s", e.Cmd[0], bytes.TrimSpace(first.text))
+	case err != nil:
+		return 0, err
+	case !ended:
+		return 0, errors.New("the Docker daemon has ended the connection to a program that still runs")
 	}
 	return *is.ExitCode, nil
 }
 
-// beginning remembers the first of what is written.
+// beginning remembers the first of what is written, and whether w has refused something.
 type beginning struct {
-	w    io.Writer
-	text []byte
+	w       io.Writer
+	text    []byte
+	refused bool
 }
 
 func (b *beginning) Write(p []byte) (int, error) {
 	b.text = append(b.text, p[:min(len(p), 1000-len(b.text))]...)
-	return b.w.Write(p)
+	n, err := b.w.Write(p)
+	b.refused = b.refused || err != nil
+	return n, err
 }
 
 // hijack makes a request whose connection becomes that of a program.
