@@ -1,11 +1,13 @@
 package testenv
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -51,7 +53,8 @@ const dockerDir = "EVALRUN_DOCKER_DIR"
 
 // daemonScript is process 1 of the daemon's namespaces, so that its end ends all of them. A daemon that was ended
 // is started anew. Its folder stays the only one that both sides see, for its socket.
-const daemonScript = `mount -t tmpfs none /tmp
+const daemonScript = `export TMPDIR=/tmp
+mount -t tmpfs none /tmp
 for d in /root /home /work /srv /opt; do [ ! -d $d ] || mount -t tmpfs none $d; done
 ip link set lo up
 for n in $(seq 1000); do
@@ -101,9 +104,7 @@ func (d *RemoteDocker) Log() string {
 
 // Ask makes a request of the daemon's API, and decodes the answer into a value unless that is nil.
 func (d *RemoteDocker) Ask(ctx context.Context, method, path string, into any) error {
-	over := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", d.dir+"/s")
-	}}
+	over := d.over()
 	defer over.CloseIdleConnections()
 	q, err := http.NewRequestWithContext(ctx, method, "http://docker"+path, http.NoBody)
 	if err != nil {
@@ -121,6 +122,38 @@ func (d *RemoteDocker) Ask(ctx context.Context, method, path string, into any) e
 		return nil
 	}
 	return json.NewDecoder(answer.Body).Decode(into)
+}
+
+// over are connections with the daemon.
+func (d *RemoteDocker) over() *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", d.dir+"/s")
+	}}
+}
+
+// Import makes an image with a name of an archive of files.
+func (d *RemoteDocker) Import(ctx context.Context, archive, name string) error {
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // only read
+	over := d.over()
+	defer over.CloseIdleConnections()
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://docker/images/create?fromSrc=-&repo="+name, f)
+	if err != nil {
+		return err
+	}
+	answer, err := over.RoundTrip(q)
+	if err != nil {
+		return err
+	}
+	said, err := io.ReadAll(answer.Body)
+	err = errors.Join(err, answer.Body.Close())
+	if err == nil && (answer.StatusCode != http.StatusOK || bytes.Contains(said, []byte(`"error"`))) {
+		err = fmt.Errorf("import %s: %s", archive, said)
+	}
+	return err
 }
 
 // Restart ends the daemon by a signal, and returns when the next one answers. What runs in containers outlives
