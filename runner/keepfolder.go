@@ -37,8 +37,9 @@ func (s *Store) keepFolder(ctx context.Context, plan *store.Plan, req plans.Requ
 	return notes, plans.KeepFolder(plan, k, blocks)
 }
 
-// filesOfPlan returns the files that agents, evaluators, jobs and servers of a plan name, those that agents
-// send to models, and its task directories. Files that the command line has named, such as those of variables, are none of them.
+// filesOfPlan returns the files that agents, evaluators, jobs and servers of a plan name, those that
+// agents send to models, and its task directories. Files that the command line has named, such as
+// those of variables, are none of them.
 func filesOfPlan(plan store.Plan, req plans.Request) (names []string, err error) {
 	n, err := input.ParseJSON("plan", plan.Data)
 	if err != nil {

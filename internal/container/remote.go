@@ -636,5 +636,5 @@ func awaitEnd(ctx context.Context, d *docker.Client, id string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute) // nothing can be started in a full container either
 	defer cancel()
-	_ = d.Await(ctx, id) // then Leave finds it running
+	_ = d.Await(ctx, id) // Leave asks what has become of it, also if this fails
 }

@@ -143,7 +143,8 @@ func (c *Client) ListVolumes(ctx context.Context, label string) (map[string]map[
 	return out, err
 }
 
-// RemoveVolume removes a volume. It is no error if it is missing, or if a container still has it, with which it goes.
+// RemoveVolume removes a volume. It is no error if it is missing, nor if a container still has it: it
+// goes with that container.
 func (c *Client) RemoveVolume(ctx context.Context, name string) error {
 	err := c.call(ctx, http.MethodDelete, "/volumes/"+url.PathEscape(name), nil, nil, nil)
 	if IsMissing(err) || IsStatus(err, http.StatusConflict) {

@@ -83,7 +83,7 @@ func NeedSlow(t testing.TB) {
 func NeedLong(t testing.TB) {
 	t.Helper()
 	if os.Getenv(Long) == "" {
-		t.Skipf("this takes long; CI runs it, and so does %s=1", Long)
+		t.Skipf("this takes long; %s=1 runs it", Long)
 	}
 }
 
