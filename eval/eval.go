@@ -93,7 +93,7 @@ type Dataset struct {
 
 // TaskDataset is a data set of a registry whose tasks a set has.
 type TaskDataset struct {
-	// Registry is the name of the registry's file.
+	// Registry is the name of the registry's file, or its address.
 	Registry string `json:"registry,omitempty"`
 	Name     string `json:"name"`
 	Version  string `json:"version"`

@@ -1,8 +1,10 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,10 +27,16 @@ type Fetched struct {
 	warnings input.Problems
 }
 
+// harborRegistry is where Harbor publishes its data sets.
+const harborRegistry = "https://raw.githubusercontent.com/laude-institute/harbor/main/registry.json"
+
 // FetchOptions say what [Fetch] fetches.
 type FetchOptions struct {
-	// Dataset is REGISTRY#NAME@VERSION, where REGISTRY is a file; empty for none.
+	// Dataset is NAME@VERSION or REGISTRY#NAME@VERSION; empty for none.
 	Dataset string
+	// Registry is the registry of a Dataset that names none: a file, a folder that has a registry.json,
+	// or a URL; empty for Harbor's.
+	Registry string
 	// Say, if not nil, is called with a line about each lengthy step.
 	Say func(line string)
 }
@@ -52,21 +60,20 @@ func Fetch(ctx context.Context, paths []string, o FetchOptions) (f *Fetched, loc
 		folders, check = append(folders, folder), append(check, "")
 	}
 	var beside []string
-	if o.Dataset != "" {
-		more, err := f.readDataset(o.Dataset, &beside)
-		if err != nil {
-			return f, nil, err
-		}
-		for _, t := range more {
-			folders, check = append(folders, t.Folder), append(check, t.digest)
-		}
-	}
-	if len(folders) > 0 {
+	if o.Dataset != "" || len(folders) > 0 {
 		dir, err := taskcache.Dir()
 		if err != nil {
 			return f, nil, err
 		}
-		if f.sources, err = taskcache.Open(dir, o.Say).Get(ctx, folders); err != nil {
+		cache := taskcache.Open(dir, o.Say)
+		more, err := f.readDataset(ctx, cache, o, &beside)
+		for _, t := range more {
+			folders, check = append(folders, t.Folder), append(check, t.digest)
+		}
+		if err == nil {
+			f.sources, err = cache.Get(ctx, folders)
+		}
+		if err != nil {
 			if ctx.Err() != nil {
 				return f, nil, context.Cause(ctx)
 			}
@@ -99,18 +106,39 @@ type registryFolder struct {
 	digest string
 }
 
-// readDataset finds a data set. Tasks that are folders of this machine are added to beside; their
-// paths are relative to the registry's folder.
-func (f *Fetched) readDataset(reference string, beside *[]string) (out []registryFolder, err error) {
-	file, name, ok := strings.Cut(reference, "#")
-	if !ok || file == "" || name == "" {
-		return nil, inputError("--dataset: expected REGISTRY.json#NAME@VERSION, got %q", reference)
+// readRegistry reads a registry. place is the file if it is one, and dir its folder, empty at a URL.
+func readRegistry(ctx context.Context, cache *taskcache.Cache, at string) (place, dir string, all []tasks.RegistryDataset, problems input.Problems, err error) {
+	if strings.Contains(at, "://") {
+		if all, problems, err = cache.Registry(ctx, at); err != nil {
+			err = fmt.Errorf("%w; --registry names another one, or a file", err)
+		}
+		return at, "", all, problems, err
 	}
-	if strings.Contains(file, "://") {
-		return nil, inputError("--dataset: expected a registry that is a file, got %q; download it first", file)
+	if info, err := os.Stat(at); err == nil && info.IsDir() {
+		at = filepath.Join(at, "registry.json")
 	}
-	all, problems := tasks.LoadRegistry(file)
-	if err := problems.Err(false); err != nil {
+	all, problems = tasks.LoadRegistry(at)
+	return at, filepath.Dir(at), all, problems, problems.Err(false)
+}
+
+// readDataset finds a data set, if one is asked for. Tasks that are folders of this machine are added to
+// beside; their paths are relative to the registry's folder.
+func (f *Fetched) readDataset(ctx context.Context, cache *taskcache.Cache, o FetchOptions, beside *[]string) (out []registryFolder, err error) {
+	if o.Dataset == "" {
+		return nil, nil
+	}
+	at, name, named := strings.Cut(o.Dataset, "#")
+	switch {
+	case !named:
+		at, name = cmp.Or(o.Registry, harborRegistry), o.Dataset
+	case o.Registry != "":
+		return nil, inputError("--dataset: %q names a registry, and so does --registry", o.Dataset)
+	}
+	if at == "" || name == "" || strings.HasSuffix(name, ".json") {
+		return nil, inputError("--dataset: expected NAME@VERSION, of --registry or of Harbor's registry, or REGISTRY#NAME@VERSION, got %q", o.Dataset)
+	}
+	file, folder, all, problems, err := readRegistry(ctx, cache, at)
+	if err != nil {
 		return nil, &InputError{Err: err}
 	}
 	f.warnings = problems.Warnings()
@@ -118,13 +146,19 @@ func (f *Fetched) readDataset(reference string, beside *[]string) (out []registr
 	if err != nil {
 		return nil, inputError("%s: %w", file, err)
 	}
-	f.dataset = &eval.TaskDataset{Registry: filepath.Base(file), Name: d.Name, Version: d.Version, Metrics: d.Metrics}
+	f.dataset = &eval.TaskDataset{Registry: file, Name: d.Name, Version: d.Version, Metrics: d.Metrics}
+	if folder != "" {
+		f.dataset.Registry = filepath.Base(file)
+	}
 	for i, t := range d.Tasks {
 		at := fmt.Sprintf("%s: %s, tasks[%d]", file, d, i)
 		if t.GitURL == "" {
+			if folder == "" {
+				return nil, inputError("%s: the task has no git_url, and a registry at a URL has no folders", at)
+			}
 			dir := filepath.FromSlash(t.Path)
 			if !filepath.IsAbs(dir) {
-				dir = filepath.Join(filepath.Dir(file), dir)
+				dir = filepath.Join(folder, dir)
 			}
 			if !tasks.IsDir(dir) {
 				return nil, inputError("%s: there is no task at %s", at, dir)
@@ -137,11 +171,11 @@ func (f *Fetched) readDataset(reference string, beside *[]string) (out []registr
 			*beside = append(*beside, dir)
 			continue
 		}
-		folder, err := taskcache.New(t.GitURL, t.Commit, t.Path)
+		of, err := taskcache.New(t.GitURL, t.Commit, t.Path)
 		if err != nil {
 			return nil, inputError("%s: %w", at, err)
 		}
-		out = append(out, registryFolder{folder, t.Digest})
+		out = append(out, registryFolder{of, t.Digest})
 	}
 	return out, nil
 }

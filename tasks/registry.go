@@ -1,6 +1,8 @@
 package tasks
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -42,11 +44,16 @@ var registryMetrics = []string{"mean", "sum", "min", "max", metricScript}
 func LoadRegistry(file string) ([]RegistryDataset, input.Problems) {
 	data, err := input.ReadFile(file, input.MaxFile)
 	if err != nil {
-		return nil, asProblems(file, input.Unreadable(file, err))
+		return nil, asProblems(file, fmt.Errorf("cannot be read: %w", cmp.Or(errors.Unwrap(err), err)))
 	}
-	root, err := input.Parse(file, data)
+	return ParseRegistry(file, data)
+}
+
+// ParseRegistry reads the text of a registry. name is what problems call it.
+func ParseRegistry(name string, data []byte) ([]RegistryDataset, input.Problems) {
+	root, err := input.Parse(name, data)
 	if err != nil {
-		return nil, asProblems(file, err)
+		return nil, asProblems(name, err)
 	}
 	var r input.Reader
 	if root.Kind != input.Array {
@@ -117,11 +124,15 @@ func readRegistryTask(r *input.Reader, n *input.Node) RegistryTask {
 func FindDataset(all []RegistryDataset, reference string) (*RegistryDataset, error) {
 	name, version, _ := strings.Cut(reference, "@")
 	var found []*RegistryDataset
-	var known []string
+	var names, known, versions []string // of data sets, of all with their versions, and of those of this name
 	for i := range all {
 		d := &all[i]
-		known = append(known, d.String())
-		if d.Name == name && (version == "" || d.Version == version) {
+		names, known = append(names, d.Name), append(known, d.String())
+		if d.Name != name {
+			continue
+		}
+		versions = append(versions, d.String())
+		if version == "" || d.Version == version {
 			found = append(found, d)
 		}
 	}
@@ -129,15 +140,13 @@ func FindDataset(all []RegistryDataset, reference string) (*RegistryDataset, err
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		var names []string
-		for _, d := range found {
-			names = append(names, d.String())
-		}
-		return nil, fmt.Errorf("there are several versions of %q; name one of %s", name, strings.Join(names, ", "))
+		return nil, fmt.Errorf("there are several versions of %q; name one of %s", name, strings.Join(versions, ", "))
 	case len(known) == 0:
 		return nil, fmt.Errorf("there is no data set in it")
+	case len(versions) > 0:
+		known = versions
 	case len(known) > 20:
-		return nil, fmt.Errorf("there is no data set %q%s", reference, input.Suggest(reference, known))
+		return nil, fmt.Errorf("there is no data set %q%s", reference, input.Suggest(name, names))
 	}
 	return nil, fmt.Errorf("there is no data set %q, only %s", reference, strings.Join(known, ", "))
 }

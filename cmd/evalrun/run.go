@@ -26,7 +26,7 @@ type runFlags struct {
 	dryRun   bool
 	interval string
 	rebuild  bool
-	dataset  string
+	dataset  runner.FetchOptions
 	watch    bool
 }
 
@@ -52,14 +52,14 @@ with a time to live, unless --detach is given.`,
   evalrun run --wait -j 8 evalset.json
   evalrun run evalset.json -- python3 agent.py
   evalrun run --agent oracle tasks/
-  evalrun run --agent claude -d registry.json#terminal-bench@2.0`,
+  evalrun run --agent claude -d terminal-bench@2.0`,
 		Args: w.waitArgs(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			paths := args
 			if at := cmd.ArgsLenAtDash(); at >= 0 {
 				paths, f.load.Command = args[:at], args[at:]
 			}
-			if len(paths) == 0 && f.dataset == "" {
+			if len(paths) == 0 && f.dataset.Dataset == "" {
 				if paths = starter.EvalSets("."); len(paths) != 1 {
 					return usageError("name an eval set; at the usual places of this folder there %s", thereAre(paths))
 				}
@@ -70,8 +70,7 @@ with a time to live, unless --detach is given.`,
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.load.Agents, "agent", nil,
 		"run `NAME|FILE`: one of the set's agents, one of the registry, the agent entry in a file, or model:PROVIDER/MODEL, instead of all that the set names (repeatable)")
-	fl.StringVarP(&f.dataset, "dataset", "d", "",
-		"run the tasks of `REGISTRY#NAME@VERSION`: a data set of a registry file, as Harbor publishes them")
+	registerDataset(fl, &f.dataset)
 	fl.StringSliceVar(&f.load.EvalIDs, "eval-id", nil, "run only the evaluations `ID,...`")
 	fl.StringVar(&f.load.Filter, "filter", "",
 		"run only the evaluations whose id or name matches `PATTERN`, a glob or a part of it")
@@ -231,14 +230,25 @@ func (f *runFlags) loadSet(cmd *cobra.Command, g *globals, paths []string) (*run
 	return set, nil
 }
 
+// registerDataset registers the flags that name a data set of a registry.
+func registerDataset(fl *pflag.FlagSet, o *runner.FetchOptions) {
+	fl.StringVarP(&o.Dataset, "dataset", "d", "",
+		"take the tasks of `NAME@VERSION`, a data set of --registry, or of REGISTRY#NAME@VERSION")
+	fl.StringVar(&o.Registry, "registry", "",
+		"find the --dataset in `FILE|FOLDER|URL`, a registry as Harbor publishes them (default: Harbor's own)")
+}
+
 // fetch brings the tasks of git repositories to this machine.
-func fetch(cmd *cobra.Command, g *globals, paths []string, dataset string) (*runner.Fetched, []string, error) {
-	fetched, local, err := runner.Fetch(cmd.Context(), paths,
-		runner.FetchOptions{Dataset: dataset, Say: func(line string) {
-			if !g.quiet {
-				printf(cmd.ErrOrStderr(), "%s\n", redact.Line(line))
-			}
-		}})
+func fetch(cmd *cobra.Command, g *globals, paths []string, o runner.FetchOptions) (*runner.Fetched, []string, error) {
+	if o.Registry != "" && o.Dataset == "" {
+		return nil, nil, usageError("--registry has a meaning only with --dataset")
+	}
+	o.Say = func(line string) {
+		if !g.quiet {
+			printf(cmd.ErrOrStderr(), "%s\n", redact.Line(line))
+		}
+	}
+	fetched, local, err := runner.Fetch(cmd.Context(), paths, o)
 	if err != nil {
 		return nil, nil, internal(err)
 	}
@@ -247,7 +257,7 @@ func fetch(cmd *cobra.Command, g *globals, paths []string, dataset string) (*run
 
 // repeated lists the flags of a run's stored command line that the command for repeating one
 // evaluation keeps.
-var repeated = []string{"store", "dataset", "strict", "answers", "mocks", "epochs", "interval", "wait", "env", "env-file", "isolation",
+var repeated = []string{"store", "dataset", "registry", "strict", "answers", "mocks", "epochs", "interval", "wait", "env", "env-file", "isolation",
 	"mcp-config", "mcp",
 	"timeout-multiplier", "agent-timeout-multiplier", "verifier-timeout-multiplier",
 	"environment-build-timeout-multiplier", "override-cpus", "override-memory-mb", "override-storage-mb",

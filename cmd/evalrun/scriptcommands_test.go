@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +39,7 @@ func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		"waitfor":   cmdWaitFor,
 		"nowhere":   cmdNowhere,
 		"silent":    cmdSilent,
+		"served":    cmdServed,
 		"judge":     cmdJudge,
 	}
 }
@@ -249,6 +252,14 @@ func cmdSilent(ts *testscript.TestScript, neg bool, args []string) {
 		<-done
 	})
 	ts.Setenv(args[0], "http://"+l.Addr().String())
+}
+
+// served NAME FOLDER puts the URL of a server that has the files of a folder into an environment variable.
+func cmdServed(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 2, "served NAME FOLDER")
+	server := httptest.NewServer(http.FileServer(http.Dir(ts.MkAbs(args[1]))))
+	ts.Defer(server.Close)
+	ts.Setenv(args[0], server.URL)
 }
 
 // acpAgentCommand is the command acpagent, which puts the program acp-agent into the PATH: an agent

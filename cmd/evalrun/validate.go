@@ -11,7 +11,7 @@ import (
 func validateCommand(g *globals) *cobra.Command {
 	var o runner.ValidateOptions
 	var oracle oracleFlags
-	var dataset string
+	var dataset runner.FetchOptions
 	cmd := &cobra.Command{
 		Use:   "validate PATH...",
 		Short: "Check eval sets, evaluators, tasks, registries and results documents",
@@ -24,7 +24,7 @@ With --oracle the tasks are run after all: the oracle, which is a task's own sol
 reward 1 and an agent that does nothing 0.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && dataset == "" {
+			if len(args) == 0 && dataset.Dataset == "" {
 				return between(1, math.MaxInt)(cmd, args)
 			}
 			_, args, err := fetch(cmd, g, args, dataset)
@@ -65,7 +65,7 @@ reward 1 and an agent that does nothing 0.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.Strict, "strict", false, "treat warnings as errors")
 	f.BoolVar(&o.AllowCode, "allow-code", false, allowCodeUsage)
-	f.StringVarP(&dataset, "dataset", "d", "", "check the tasks of `REGISTRY#NAME@VERSION`, a data set of a registry file")
+	registerDataset(f, &dataset)
 	f.BoolVar(&oracle.wanted, "oracle", false,
 		"run the tasks with their own solutions, and with an agent that does nothing")
 	oracle.register(cmd)

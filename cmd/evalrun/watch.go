@@ -16,7 +16,7 @@ import (
 )
 
 // notWatched are the flags that say what one run is, and have no meaning for one after the other.
-var notWatched = []string{"run-id", "retry-of", "failed-of", "last-failed", "dry-run", "detach", "dataset", "json",
+var notWatched = []string{"run-id", "retry-of", "failed-of", "last-failed", "dry-run", "detach", "dataset", "registry", "json",
 	"rebuild"}
 
 // checkWatch finds the flags that do not go with --watch.
