@@ -33,6 +33,9 @@ type Question struct {
 	// Model is its name, or SameAsAgent.
 	Model          string
 	System, Prompt string
+	// Embed asks for the embedding of Prompt, an array of numbers, in place of a call of Tool. Answers to
+	// equal questions are the same, whatever their Sample.
+	Embed bool
 	// Tool is the tool that the model has to call: its arguments are the verdict.
 	Tool Tool
 	// Temperature and Seed are not sent if nil, MaxTokens not if 0.
@@ -54,7 +57,7 @@ type Tool struct {
 
 // Answer is the answer of a model.
 type Answer struct {
-	// Arguments are the arguments of the tool; they have passed Question.Check.
+	// Arguments are the arguments of the tool, or an embedding; they have passed Question.Check.
 	Arguments json.RawMessage
 	Call      JudgeCall
 }
@@ -62,7 +65,7 @@ type Answer struct {
 // JudgeCall is one question with its outcome, as results show it. It holds no secret and no text.
 type JudgeCall struct {
 	Provider string `json:"provider"`
-	// API is chat, responses or messages, Host the host of its URL.
+	// API is chat, responses, messages or embeddings, Host the host of its URL.
 	API  string `json:"api"`
 	Host string `json:"host"`
 	// Model is the model that was asked for, ModelReturned the one that says it has answered.
@@ -81,7 +84,7 @@ type JudgeCall struct {
 	TemplateHash string `json:"templateHash"`
 	RequestID    string `json:"requestId,omitempty"`
 	// Score is from 0 to 1, nil if there is none. Label is the answer of a judge that chooses among
-	// labels.
+	// labels, or LabelEmbedding.
 	Score *float64 `json:"score"`
 	Label string   `json:"label,omitempty"`
 	// Error says why there is no answer, ErrorCategory in one word.
@@ -101,6 +104,9 @@ type JudgeCall struct {
 	Usage     *Usage `json:"usage"`
 	LatencyMs int64  `json:"latencyMs"`
 }
+
+// LabelEmbedding is the JudgeCall.Label of an embedding.
+const LabelEmbedding = "embedding"
 
 // The labels of a judge that compares two answers, in JudgeCall.Label.
 const (

@@ -1,6 +1,7 @@
 // Package check has the evaluator of type checks: a list of small deterministic checks of a rollout,
 // each with a reason in plain words. A check looks at the output, at the calls of tools, or at what
-// the rollout has used. The package asks no models and runs no programs.
+// the rollout has used. The evaluator of type similar is one more check, which needs a model of
+// embeddings. The package runs no programs.
 package check
 
 import (
@@ -17,8 +18,8 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// Kinds has the one kind of this package.
-var Kinds = evaluator.Kinds{eval.TypeChecks: checksType}
+// Kinds are the kinds of this package.
+var Kinds = evaluator.Kinds{eval.TypeChecks: checksType, TypeSimilar: similarType}
 
 // checksKey is the key of configuration and criteria.
 const checksKey = "checks"

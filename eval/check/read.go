@@ -168,6 +168,18 @@ func (r *reader) where(c *evaluator.Config, one *check) {
 			r.Errorf(n, "expected either path or jq, got both")
 		}
 	}
+	r.transforms(c, one)
+	if one.about.ofRollout {
+		for _, name := range []string{"path", "jq", "transform"} {
+			if v := c.Get(name); v != nil && v.Kind != input.Null {
+				r.Errorf(v, "%s has no %s; it does not look at the output", one.kind, name)
+			}
+		}
+	}
+}
+
+// transforms reads what is done with the value first.
+func (r *reader) transforms(c *evaluator.Config, one *check) {
 	n := c.Get("transform")
 	if n != nil && n.Kind != input.Null {
 		items := []*input.Node{n}
@@ -181,13 +193,6 @@ func (r *reader) where(c *evaluator.Config, one *check) {
 				continue
 			}
 			one.transforms = append(one.transforms, item.Text)
-		}
-	}
-	if one.about.ofRollout {
-		for _, name := range []string{"path", "jq", "transform"} {
-			if v := c.Get(name); v != nil && v.Kind != input.Null {
-				r.Errorf(v, "%s has no %s; it does not look at the output", one.kind, name)
-			}
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/check"
 	"github.com/evalrun/evalrun/eval/command"
 	"github.com/evalrun/evalrun/eval/evalset"
 	"github.com/evalrun/evalrun/eval/evaltest"
@@ -311,7 +312,7 @@ func pageOrder(kind string) int {
 	switch {
 	case strings.HasPrefix(kind, "legacy-"):
 		return 3
-	case strings.Contains(kind, "judge") || kind == judged.TypePairwise:
+	case strings.Contains(kind, "judge") || kind == judged.TypePairwise || kind == check.TypeSimilar:
 		return 2
 	case strings.HasPrefix(kind, "uipath-"):
 		return 0
@@ -487,7 +488,7 @@ func evaluatorSchema(t *testing.T) string {
 		defs[name] = def
 		refs = append(refs, schema{"$ref": "#/$defs/" + name})
 	}
-	for _, kind := range []string{command.Type, judged.TypeHuman, eval.TypeChecks, python.Type} {
+	for _, kind := range []string{command.Type, judged.TypeHuman, eval.TypeChecks, check.TypeSimilar, python.Type} {
 		keys := properties(kinds.All[kind].Keys)
 		keys["type"], keys["evaluatorConfig"] = schema{"const": kind}, schema{"type": []string{"object", "null"}}
 		keys["defaultEvaluationCriteria"] = schema{"type": []string{"object", "null"}}
@@ -515,7 +516,7 @@ func evaluatorSchema(t *testing.T) string {
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",
 		"$id":         "https://raw.githubusercontent.com/evalrun/evalrun/main/schemas/evaluator.schema.json",
 		"title":       "Evaluator",
-		"description": "An evaluator, of UiPath's current or legacy format or with the type checks, command, human, python, llm-judge or pairwise. docs/evaluators.md has every key with an example.",
+		"description": "An evaluator, of UiPath's current or legacy format or with the type checks, command, human, python, similar, llm-judge or pairwise. docs/evaluators.md has every key with an example.",
 		"type":        "object",
 		"anyOf":       refs,
 		"$defs":       defs,

@@ -19,7 +19,9 @@ import (
 type asked struct {
 	j *Judges
 	p *model.Endpoint
-	q eval.Question
+	// api is the wire format of the question.
+	api API
+	q   eval.Question
 	// call is the part of it that results will show.
 	call eval.JudgeCall
 	// base is the provider's URL, and key its key.
@@ -162,6 +164,13 @@ func (a *asked) judge(got *reply) (again bool, err error) {
 		return false, failure(eval.JudgeRefused, "the model refuses to judge: %s", model.Short(got.Refusal))
 	case got.Truncated:
 		return false, failure(eval.JudgeTruncated, "the answer was cut off at its limit of tokens; maxTokens raises it")
+	}
+	if a.q.Embed {
+		if err := a.q.Check(got.Embedding); err != nil {
+			return true, failure(eval.JudgeInvalid, "the answer has no embedding: %v", err)
+		}
+		got.arguments, a.response = got.Embedding, nil // once is enough: it is long
+		return false, nil
 	}
 	if err := got.choose(a.q.Tool.Name, !slices.Contains(a.call.Dropped, model.ParamTool)); err != nil {
 		return true, failure(eval.JudgeInvalid, "the model has called the tool %s wrongly: %v", a.q.Tool.Name, err)

@@ -50,7 +50,9 @@ func (b *Batched) Ask(ctx context.Context, q eval.Question) (eval.Answer, error)
 	if err != nil {
 		return eval.Answer{}, err
 	}
-	a.batched = b
+	if !q.Embed {
+		a.batched = b
+	}
 	return b.ask(ctx, a)
 }
 
@@ -115,7 +117,7 @@ func (b *Batched) add(ctx context.Context, a *asked) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.requests[a.q.EvaluatorID] = append(b.requests[a.q.EvaluatorID],
-		Request{b.key(a.q), customID, a.p.Name, a.q.Model, a.p.Config.API, body})
+		Request{b.key(a.q), customID, a.p.Name, a.q.Model, a.api, body})
 	return eval.ErrLater
 }
 

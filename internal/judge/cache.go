@@ -29,6 +29,10 @@ type cacheEntry struct {
 // cacheKey returns the name of an answer. It is the same only for questions that are equal to the
 // last bit. It covers the provider's host, but not its key.
 func cacheKey(a *asked) string {
+	sample := a.q.Sample
+	if a.q.Embed {
+		sample = 0
+	}
 	data, _ := json.Marshal(struct { // nothing in it fails
 		Version        string `json:"v"`
 		API            API    `json:"api"`
@@ -41,8 +45,8 @@ func cacheKey(a *asked) string {
 		Seed           *int64          `json:"seed"`
 		MaxTokens      int             `json:"maxTokens"`
 		Sample         int             `json:"sample"`
-	}{"v1", a.p.Config.API, a.call.Host, a.q.Model, a.q.System, a.q.Prompt, a.q.Tool.Name, a.q.Tool.Schema,
-		a.q.Temperature, a.q.Seed, a.q.MaxTokens, a.q.Sample})
+	}{"v1", a.api, a.call.Host, a.q.Model, a.q.System, a.q.Prompt, a.q.Tool.Name, a.q.Tool.Schema,
+		a.q.Temperature, a.q.Seed, a.q.MaxTokens, sample})
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
 }

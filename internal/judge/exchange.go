@@ -12,7 +12,7 @@ import (
 // exchange asks the provider once, and repeats the request until it is answered, as long as that
 // may help.
 func (a *asked) exchange(ctx context.Context) (reply, error) {
-	c := &model.Call{Model: a.q.Model, Base: a.base, Key: a.key, Body: a.body, Reserve: a.reserve}
+	c := &model.Call{Model: a.q.Model, API: a.api, Base: a.base, Key: a.key, Body: a.body, Reserve: a.reserve}
 	err := a.p.Ask(ctx, c)
 	if c.Request != nil {
 		a.request, a.call.Dropped = c.Request, c.Dropped
@@ -31,7 +31,7 @@ func (a *asked) exchange(ctx context.Context) (reply, error) {
 }
 
 func (a *asked) body(drop model.Dropped) (json.RawMessage, error) {
-	return json.Marshal(bodies[a.p.Config.API](a.q, drop))
+	return json.Marshal(bodies[a.api](a.q, drop))
 }
 
 // reserve reserves a request of the budget.
@@ -57,7 +57,7 @@ func judgeError(err error) error {
 
 // read reads an answer, and counts its usage.
 func (a *asked) read() (reply, error) {
-	got, err := a.p.Config.API.Read(a.response)
+	got, err := a.api.Read(a.response)
 	if err != nil {
 		return reply{}, nil //nolint:nilerr // garbage is treated as an answer without a call: the question is asked again
 	}

@@ -101,10 +101,18 @@ func (j *ofRollout) prepare(q eval.Question) (*asked, error) {
 	if !ok || p == nil {
 		return nil, &eval.NotAsked{Reason: "no provider of judges has the model " + name}
 	}
+	api := p.Config.API
+	if q.Embed {
+		if api != APIChat && api != APIResponses {
+			return nil, &eval.NotAsked{Reason: "the provider " + provider + ", which has the model " + name +
+				", has no embeddings; a provider of OpenAI's API has"}
+		}
+		api = model.APIEmbeddings
+	}
 	q.Model = name
 	q.System, q.Prompt = j.o.Redact.String(q.System), j.o.Redact.String(q.Prompt)
 	sum := sha256.Sum256([]byte(q.System + "\x00" + q.Prompt))
-	return &asked{j: j.Judges, payer: j.payer, p: p, q: q, call: eval.JudgeCall{
-		Provider: p.Name, API: string(p.Config.API), Model: q.Model, Temperature: q.Temperature, Seed: q.Seed,
+	return &asked{j: j.Judges, payer: j.payer, p: p, api: api, q: q, call: eval.JudgeCall{
+		Provider: p.Name, API: string(api), Model: q.Model, Temperature: q.Temperature, Seed: q.Seed,
 		MaxTokens: q.MaxTokens, PromptHash: "sha256:" + hex.EncodeToString(sum[:]), TemplateHash: q.TemplateHash}}, nil
 }

@@ -20,7 +20,7 @@ type transcript struct {
 	System    string          `json:"system,omitempty"`
 	Prompt    string          `json:"prompt,omitempty"`
 	Response  json.RawMessage `json:"response"`
-	Arguments json.RawMessage `json:"arguments"`
+	Arguments json.RawMessage `json:"arguments"` // null also for an embedding
 	Error     string          `json:"error,omitempty"`
 }
 
@@ -28,6 +28,9 @@ type transcript struct {
 func (j *ofRollout) keep(a *asked, arguments json.RawMessage, err error) error {
 	if j.dir == "" {
 		return nil
+	}
+	if a.q.Embed {
+		arguments = nil // they are in the cache
 	}
 	t := transcript{Call: a.call, Request: a.request, Response: json.RawMessage("null"), Arguments: arguments}
 	if len(a.response) > 0 {

@@ -60,7 +60,7 @@ func agree(a, b json.RawMessage) bool {
 
 // bodies make the requests. They leave out the parameters in drop.
 var bodies = map[API]func(q eval.Question, drop model.Dropped) map[string]any{
-	APIChat: chatBody, APIResponses: responsesBody, APIMessages: messagesBody,
+	APIChat: chatBody, APIResponses: responsesBody, APIMessages: messagesBody, model.APIEmbeddings: embeddingsBody,
 }
 
 // messagesLimit is sent where a question has no limit: Anthropic needs one.
@@ -94,6 +94,10 @@ func chatBody(q eval.Question, drop model.Dropped) object {
 		"name": q.Tool.Name, "description": q.Tool.Description, "parameters": q.Tool.Schema}}}
 	body["tool_choice"] = object{"type": "function", "function": object{"name": q.Tool.Name}}
 	return body
+}
+
+func embeddingsBody(q eval.Question, _ model.Dropped) object {
+	return object{"model": q.Model, "input": q.Prompt, "encoding_format": "float"}
 }
 
 func responsesBody(q eval.Question, drop model.Dropped) object {

@@ -6,6 +6,7 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,6 +65,8 @@ const (
 // Call is one question to a model. [Endpoint.Ask] sends it, perhaps several times.
 type Call struct {
 	Model string
+	// API is the wire format; empty means that of the provider.
+	API API
 	// Base is the provider's URL, without a slash at its end, and Key its key.
 	Base, Key string
 	// Body makes the body of a request, without the parameters that are dropped.
@@ -149,7 +152,7 @@ func (e *Endpoint) send(ctx context.Context, c *Call) (status int, header http.H
 			return 0, nil, &stopError{err}
 		}
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Base+e.Config.API.Path(c.Model),
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Base+cmp.Or(c.API, e.Config.API).Path(c.Model),
 		bytes.NewReader(c.Request))
 	if err != nil {
 		return 0, nil, &stopError{&Error{Auth, "the base URL of the provider " + e.Name + " is no URL"}}

@@ -16,6 +16,8 @@ const (
 	APIResponses API = "responses" // OpenAI's responses
 	APIMessages  API = "messages"  // Anthropic's messages
 	APIGemini    API = "gemini"    // Gemini's generateContent
+	// APIEmbeddings is that of OpenAI's embeddings, which providers of chat and responses have, too.
+	APIEmbeddings API = "embeddings"
 )
 
 // Provider says where models are, and how often they may be asked.
@@ -106,6 +108,8 @@ func (a API) Path(model string) string {
 		return "/responses"
 	case APIMessages:
 		return "/v1/messages"
+	case APIEmbeddings:
+		return "/embeddings"
 	case APIGemini:
 		return "/v1beta/models/" + url.PathEscape(model) + ":generateContent"
 	}

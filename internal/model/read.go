@@ -20,6 +20,8 @@ type Reply struct {
 	// Stop is the provider's word for why the answer ended.
 	Stop  string
 	Usage *eval.Usage
+	// Embedding is an array of numbers in place of an answer.
+	Embedding json.RawMessage
 }
 
 // ToolCall is one call of a tool.
@@ -39,6 +41,8 @@ func (a API) Read(body []byte) (Reply, error) {
 		return readMessages(body)
 	case APIGemini:
 		return readGemini(body)
+	case APIEmbeddings:
+		return readEmbedding(body)
 	}
 	return readChat(body)
 }
@@ -92,6 +96,28 @@ func readChat(body []byte) (out Reply, err error) {
 	}
 	for _, called := range c.Message.ToolCalls {
 		out.Calls = append(out.Calls, ToolCall{called.ID, called.Function.Name, json.RawMessage(called.Function.Arguments)})
+	}
+	return out, nil
+}
+
+func readEmbedding(body []byte) (out Reply, err error) {
+	var in struct {
+		Model string `json:"model"`
+		Data  []struct {
+			Embedding json.RawMessage `json:"embedding"`
+		} `json:"data"`
+		Usage *struct {
+			Prompt int64 `json:"prompt_tokens"`
+		} `json:"usage"`
+	}
+	if err := json.Unmarshal(body, &in); err != nil {
+		return out, err
+	}
+	if out.Model = in.Model; in.Usage != nil {
+		out.Usage = &eval.Usage{InputTokens: in.Usage.Prompt}
+	}
+	if len(in.Data) > 0 {
+		out.Embedding = in.Data[0].Embedding
 	}
 	return out, nil
 }

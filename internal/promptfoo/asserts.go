@@ -1,6 +1,7 @@
 package promptfoo
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -38,7 +39,7 @@ var judged = map[string]string{"llm-rubric": "rubric", "factuality": "factuality
 
 // others are assertions that have no counterpart here. They are known so that a cell of a CSV file is
 // not taken for a text.
-var others = []string{"similar", "javascript", "python", "ruby", "fn", "eval", "grade", "webhook", "is-xml", "contains-xml",
+var others = []string{"javascript", "python", "ruby", "fn", "eval", "grade", "webhook", "is-xml", "contains-xml",
 	"is-sql", "contains-sql", "is-html", "contains-html", "is-refusal", "moderation", "perplexity", "perplexity-score",
 	"model-graded-closedqa", "answer-relevance", "context-recall", "context-relevance", "context-faithfulness", "g-eval",
 	"is-valid-openai-function-call", "is-valid-openai-tools-call", "is-valid-function-call", "guardrails", "classifier",
@@ -47,7 +48,7 @@ var others = []string{"similar", "javascript", "python", "ruby", "fn", "eval", "
 
 func known(kind string) bool {
 	kind = strings.TrimPrefix(kind, "not-")
-	return texts[kind] != nil || judged[kind] != "" || slices.Contains(others, kind)
+	return texts[kind] != nil || judged[kind] != "" || kind == similar || slices.Contains(others, kind)
 }
 
 // one makes a check of an assertion; nil if it is none, or has no counterpart.
@@ -62,7 +63,11 @@ func (a *asserts) one(n *input.Node) map[string]any {
 	if plain == "assert-set" {
 		return a.group(f, n)
 	}
-	if judged[plain] != "" {
+	switch {
+	case plain == similar:
+		a.similar(f, n, kind)
+		return nil
+	case judged[plain] != "":
 		a.judge(f, n, judged[plain], kind)
 		return nil
 	}
@@ -286,10 +291,6 @@ func (a *asserts) judge(f *input.Fields, n *input.Node, template, kind string) {
 	if !ok {
 		return
 	}
-	if a.inSet || a.test.threshold != nil {
-		a.differ(n, "a judge is an evaluator of its own, which must pass by itself: no %s weighs it with other assertions",
-			map[bool]string{true: "assert-set", false: "threshold"}[a.inSet])
-	}
 	provider := f.Get("provider")
 	if provider == nil {
 		provider = a.test.judge
@@ -314,21 +315,105 @@ func (a *asserts) judge(f *input.Fields, n *input.Node, template, kind string) {
 	if who != "" {
 		id += "-" + idPart.ReplaceAllString(who, "-")
 	}
-	for base, k := id, 2; a.evaluation.Criteria[id] != nil; k++ {
-		id = fmt.Sprintf("%s-%d", base, k)
-	}
-	if !a.judges[id] {
-		a.judges[id] = true
-		a.out.Evaluators = append(a.out.Evaluators, map[string]any{"id": id, "type": "llm-judge", "evaluatorConfig": config})
-	}
 	key := "rubric"
 	if template == "factuality" {
 		key = "expectedOutput"
 	}
-	a.evaluation.Criteria[id] = map[string]any{key: value}
-	for _, key := range []string{"threshold", "weight", "transform", "rubricPrompt"} {
+	for _, key := range []string{"threshold", "transform"} {
 		if v := f.Get(key); v != nil {
 			a.miss(v, "%s of %s has no counterpart", key, kind)
+		}
+	}
+	a.evaluator(f, n, map[string]any{"id": id, "type": "llm-judge", "evaluatorConfig": config}, map[string]any{key: value})
+}
+
+// similar is promptfoo's word for texts that are alike by embeddings, and the type of evaluators that find it.
+const similar = check.TypeSimilar
+
+// similar gives the evaluation criteria for an evaluator that compares embeddings.
+func (a *asserts) similar(f *input.Fields, n *input.Node, kind string) {
+	model, ok := a.embeddings(f, n)
+	v := f.Get("value")
+	if ok && (v == nil || v.Kind == input.Null) {
+		a.miss(n, "%s without a value has no counterpart", kind)
+		ok = false
+	}
+	if !ok {
+		return
+	}
+	var texts []any
+	items := []*input.Node{v}
+	if v.Kind == input.Array {
+		items = v.Items
+	}
+	for _, item := range items {
+		one, ok := a.filled(item)
+		if !ok {
+			return
+		}
+		texts = append(texts, one)
+	}
+	config := map[string]any{"model": model, "threshold": json.RawMessage("0.75")}
+	if threshold := f.Optional("threshold", input.Number); threshold != nil {
+		config["threshold"] = threshold.JSON()
+	}
+	if kind != similar {
+		config["not"] = true
+	}
+	if path := a.path(); path != "" {
+		config["path"] = path
+	}
+	transform := cmp.Or(f.Get("transform"), a.test.transform)
+	if transform != nil && !a.transformed(transform, config) {
+		return
+	}
+	if len(texts) > 1 && kind != similar {
+		a.differ(n, "with several texts the output must be unlike all of them, where one is enough for promptfoo")
+	}
+	id := "similar-" + idPart.ReplaceAllString(model, "-")
+	a.evaluator(f, n, map[string]any{"id": id, "type": similar, "evaluatorConfig": config}, map[string]any{"expectedOutput": texts})
+}
+
+// embeddings is the model of embeddings that an assertion names; promptfoo's own, if it names none, or one
+// that has no embeddings.
+func (a *asserts) embeddings(f *input.Fields, n *input.Node) (name string, ok bool) {
+	provider := cmp.Or(f.Get("provider"), a.test.judge, &input.Node{})
+	one := provider
+	for _, key := range []string{"embedding", "id"} {
+		one = cmp.Or(one.Member(key), one)
+	}
+	if !strings.Contains(one.Text, ":embedding") {
+		return "text-embedding-3-large", true
+	}
+	for _, prefix := range []string{"openai:embedding:", "openai:embeddings:"} {
+		if name, ok := strings.CutPrefix(one.Text, prefix); ok && name != "" {
+			return name, true
+		}
+	}
+	a.miss(n, "embeddings of %s have no counterpart; those of openai:embedding:MODEL have", provider.JSON())
+	return "", false
+}
+
+// evaluator gives the evaluation criteria for an evaluator of its own, which is written once for all
+// evaluations. Several in one evaluation are several evaluators.
+func (a *asserts) evaluator(f *input.Fields, n *input.Node, made, criteria map[string]any) {
+	if a.inSet || a.test.threshold != nil {
+		a.differ(n, "a judge is an evaluator of its own, which must pass by itself: no %s weighs it with other assertions",
+			map[bool]string{true: "assert-set", false: "threshold"}[a.inSet])
+	}
+	base, config := fmt.Sprint(made["id"]), string(jsonOf(made["evaluatorConfig"]))
+	id := base
+	for k := 2; a.evaluation.Criteria[id] != nil || a.judges[id] != "" && a.judges[id] != config; k++ {
+		id = fmt.Sprintf("%s-%d", base, k)
+	}
+	if a.judges[id] == "" {
+		made["id"], a.judges[id] = id, config
+		a.out.Evaluators = append(a.out.Evaluators, made)
+	}
+	a.evaluation.Criteria[id] = criteria
+	for _, key := range []string{"weight", "rubricPrompt"} {
+		if v := f.Get(key); v != nil {
+			a.miss(v, "%s of an assertion that asks a model has no counterpart", key)
 		}
 	}
 	a.rest(f)

@@ -66,7 +66,8 @@ type importer struct {
 	missing input.Problems
 	differs input.Problems
 	checks  int
-	judges  map[string]bool
+	// judges are the evaluators that ask models, as JSON by their ids.
+	judges map[string]string
 }
 
 // Import reads a configuration in YAML or JSON. The error says why nothing could be made of it.
@@ -82,7 +83,7 @@ func Import(file string, o Options) (*Imported, error) {
 	if err != nil {
 		return nil, err
 	}
-	im := &importer{dir: filepath.Dir(file), judges: map[string]bool{}}
+	im := &importer{dir: filepath.Dir(file), judges: map[string]string{}}
 	im.config(root, o)
 	if err := im.Problems.Err(false); err != nil {
 		return nil, err

@@ -27,8 +27,9 @@ type imported struct {
 		Name                string
 		Inputs              map[string]any
 		EvaluationCriterias map[string]struct {
-			Checks []json.RawMessage
-			Rubric string
+			Checks         []json.RawMessage
+			Rubric         string
+			ExpectedOutput any
 		}
 	}
 }
@@ -129,6 +130,10 @@ func TestMissing(t *testing.T) {
 		`tests: [{assert: [{type: llm-rubric, value: a, provider: "openrouter:anthropic/claude-x"}]}]`: "the judge",
 		`{tests: [{}], prompts: ["{% if a % 2 %}", "b"]}`:                                              "{% if a % 2 %} in a prompt",
 		`tests: [{assert: [{type: latency}]}]`:                                                         "latency without a threshold",
+		`tests: [{assert: [{type: similar, value: a, provider: "ollama:embeddings:e"}]}]`:              `embeddings of "ollama:embeddings:e" have no counterpart`,
+		`tests: [{assert: [{type: similar, value: a, weight: 2}]}]`:                                    "weight of an assertion that asks a model has no counterpart",
+		`tests: [{assert: [{type: similar}]}]`:                                                         "similar without a value has no counterpart",
+		`tests: [{assert: [{type: "similar:dot", value: a}]}]`:                                         "the assertion similar:dot has no counterpart",
 		`tests: [{assert: [{type: equals, value: a, config: {x: 1}}]}]`:                                "config has no counterpart",
 		`tests: [{vars: {a: "{{b}}"}}]`:                                                                "{{b}} in a variable",
 		`tests: [{options: {prefix: x}}]`:                                                              "prefix has no counterpart",
@@ -261,6 +266,33 @@ tests:
 		{"id": "factuality-claude-haiku-4-5", "type": "llm-judge", "evaluatorConfig": {"template": "factuality", "answer": "boolean", "judges": [{"model": "claude-haiku-4-5"}]}}]`)
 	if got := set.Evaluations[1].EvaluationCriterias["rubric-gpt-5"].Rubric; got != "is y" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// Texts that are alike by embeddings are an evaluator for each model and threshold, which several evaluations share.
+func TestSimilar(t *testing.T) {
+	set, made := load(t, head+`
+defaultTest: {options: {provider: {embedding: {id: "openai:embeddings:e-1"}}}}
+tests:
+  - vars: {q: x}
+    assert: [{type: similar, value: "is {{q}}"}, {type: similar, value: b}, {type: similar, value: [b, c], threshold: 0.9, transform: output.trim()}]
+  - {vars: {q: y}, assert: [{type: similar, value: "is {{q}}"}, {type: not-similar, value: c, provider: "openai:embedding:e-2"}]}`,
+		promptfoo.Options{})
+	if made.Missing != nil || made.Differs != nil || made.Checks != 5 {
+		t.Fatal(made.Missing, made.Differs, made.Checks)
+	}
+	same(t, "evaluators", set.Evaluators, `[
+		{"id": "similar-e-1", "type": "similar", "evaluatorConfig": {"model": "e-1", "path": "content", "threshold": 0.75}},
+		{"id": "similar-e-1-2", "type": "similar", "evaluatorConfig": {"model": "e-1", "path": "content", "threshold": 0.75}},
+		{"id": "similar-e-1-3", "type": "similar", "evaluatorConfig": {"model": "e-1", "path": "content", "threshold": 0.9, "transform": ["trim"]}},
+		{"id": "similar-e-2", "type": "similar", "evaluatorConfig": {"model": "e-2", "not": true, "path": "content", "threshold": 0.75}}]`)
+	for id, want := range map[string]string{"similar-e-1": `["is x"]`, "similar-e-1-3": `["b", "c"]`} {
+		same(t, id, set.Evaluations[0].EvaluationCriterias[id].ExpectedOutput, want)
+	}
+	same(t, "the second evaluation", set.Evaluations[1].EvaluationCriterias["similar-e-1"].ExpectedOutput, `["is y"]`)
+	_, made = load(t, head+`tests: [{vars: {q: x}, options: {provider: "openai:gpt-5"}, assert: [{type: similar, value: a}]}]`, promptfoo.Options{})
+	if made.Missing != nil || !strings.Contains(string(made.Set), `"model": "text-embedding-3-large"`) {
+		t.Errorf("without a provider: %v %s", made.Missing, made.Set)
 	}
 }
 

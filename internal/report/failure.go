@@ -167,11 +167,11 @@ func findings(result schemas.EvaluationResult) (out []string) {
 	if result.Error != "" {
 		return textLines(result.Error)
 	}
-	if said := saidByJudges(result); said != nil {
-		return said
-	}
 	if failed := failedChecks(result.Details); failed != nil {
 		return failed
+	}
+	if said := saidByJudges(result); said != nil {
+		return said
 	}
 	c := result.Comparison
 	if details, ok := decode(result.Details); c == nil && ok {

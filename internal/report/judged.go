@@ -31,9 +31,9 @@ func Justifications(details json.RawMessage) (out []string) {
 }
 
 // JudgeVotes writes the votes of a verdict, how far apart they are and what they cost, in a line.
-// It is empty if there are none. score writes a score.
+// It is empty if there are none, as where only embeddings were asked for. score writes a score.
 func JudgeVotes(j *eval.Judged, score func(*float64) string) string {
-	if j == nil || len(j.Verdicts) == 0 {
+	if j == nil || len(j.Verdicts) == 0 || j.Verdicts[0].Label == eval.LabelEmbedding {
 		return ""
 	}
 	var verdicts, models []string

@@ -70,10 +70,14 @@ func (b *builder) evaluator(r eval.Result, number int, at time.Time, scored []by
 
 // judge adds one question to a model, below its evaluator.
 func (b *builder) judge(call eval.JudgeCall, part string, under *trace.Span, at time.Time) {
-	s := b.span(b.spanID(part), "chat "+call.Model, at, at.Add(time.Duration(call.LatencyMs)*time.Millisecond))
+	operation := "chat"
+	if call.Label == eval.LabelEmbedding {
+		operation = "embeddings"
+	}
+	s := b.span(b.spanID(part), operation+" "+call.Model, at, at.Add(time.Duration(call.LatencyMs)*time.Millisecond))
 	s.ParentSpanId, s.Kind = under.SpanId, trace.Span_SPAN_KIND_CLIENT
 	var a attributes
-	a.text("gen_ai.operation.name", "chat")
+	a.text("gen_ai.operation.name", operation)
 	a.text("gen_ai.provider.name", b.run.Redact.String(call.Provider))
 	a.text("gen_ai.request.model", b.run.Redact.String(call.Model))
 	a.text("gen_ai.response.model", b.run.Redact.String(call.ModelReturned))

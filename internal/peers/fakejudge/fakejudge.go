@@ -1,5 +1,5 @@
 // Package fakejudge is a model that judges by a rule. It is an HTTP server on loopback that speaks
-// OpenAI's chat completions and responses and Anthropic's messages, and the batches of both, as far
+// OpenAI's chat completions, responses and embeddings, Anthropic's messages, and the batches of both, as far
 // as judges use them. It calls the tool that it is forced to call, with the rule's arguments, and
 // can fail in every way in which a provider fails. It knows nothing of evaluators.
 package fakejudge
@@ -26,7 +26,7 @@ const Key = "fake-judge-key-0123456789"
 // Request is one request that the server has got.
 type Request struct {
 	Header http.Header
-	// API is chat, responses or messages.
+	// API is chat, responses, messages or embeddings.
 	API   string
 	Model string
 	// System and Prompt are the instructions and the question for the model. Tool is the name of the
@@ -41,7 +41,7 @@ type Request struct {
 
 // Reply is an answer of the server. The zero value is a call of the tool without arguments.
 type Reply struct {
-	// Arguments are the arguments of the tool.
+	// Arguments are the arguments of the tool. Those of type []float64 are an embedding; any other counts words.
 	Arguments any
 	// Tool, if not empty, is the tool that is called in place of the one that must be.
 	Tool string

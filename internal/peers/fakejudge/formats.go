@@ -2,12 +2,15 @@ package fakejudge
 
 import (
 	"encoding/json"
+	"hash/fnv"
+	"io"
+	"strings"
 	"time"
 )
 
 type object = map[string]any
 
-// format is one of the three wire formats.
+// format is one of the wire formats.
 type format struct {
 	name   string
 	read   func(q *Request)
@@ -26,6 +29,23 @@ var formats = map[string]format{
 	"/v1/chat/completions": {"chat", readChat, answerChat},
 	"/v1/responses":        {"responses", readResponses, answerResponses},
 	"/v1/messages":         {"messages", readMessages, answerMessages},
+	"/v1/embeddings":       {"embeddings", func(q *Request) { q.Prompt = text(q.Body["input"]) }, answerEmbeddings},
+}
+
+// answerEmbeddings answers with the numbers of the rule, or counts the words of the text: how alike two texts
+// are is then how many words they share.
+func answerEmbeddings(q Request, r Reply) object {
+	vector, ok := r.Arguments.([]float64)
+	if !ok {
+		vector = make([]float64, 256)
+		for word := range strings.FieldsSeq(strings.ToLower(q.Prompt)) {
+			h := fnv.New32a()
+			_, _ = io.WriteString(h, word) // a hash takes everything
+			vector[h.Sum32()%256]++
+		}
+	}
+	return object{"object": "list", "model": q.Model, "data": []object{{"object": "embedding", "index": 0, "embedding": vector}},
+		"usage": object{"prompt_tokens": InputTokens, "total_tokens": InputTokens}}
 }
 
 func readChat(q *Request) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,6 +99,31 @@ func TestChat(t *testing.T) {
 				t.Error(ours)
 			}
 		})
+	}
+}
+
+func TestEmbeddings(t *testing.T) {
+	w := newWorld(t)
+	q := question(judge.APIChat, "a text", 0)
+	q.Embed, q.Check = true, func(json.RawMessage) error { return nil }
+	ours, err := w.judges.Of("agent", w.TempDir(), "").Ask(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := w.openai()
+	got, err := client.Embeddings.New(t.Context(), openai.EmbeddingNewParams{Model: models[judge.APIChat],
+		Input: openai.EmbeddingNewParamsInputUnion{OfString: openai.String("a text")}, EncodingFormat: openai.EmbeddingNewParamsEncodingFormatFloat})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.same("Authorization")
+	complete(t, got)
+	var vector []float64
+	if err := json.Unmarshal(ours.Arguments, &vector); err != nil || !slices.Equal(vector, got.Data[0].Embedding) {
+		t.Errorf("we have %v, the client %v: %v", vector, got.Data[0].Embedding, err)
+	}
+	if got.Usage.PromptTokens != ours.Call.Usage.InputTokens {
+		t.Errorf("usage: %s, we have %+v", got.Usage.RawJSON(), ours.Call.Usage)
 	}
 }
 
