@@ -32,7 +32,7 @@ func (r *Runner) announce(ctx context.Context) (stop func()) {
 	quit := make(chan struct{})
 	var done sync.WaitGroup
 	done.Go(func() {
-		ticker := time.NewTicker(store.WorkerKept / 3)
+		ticker := time.NewTicker(store.WorkerKept / 2)
 		defer ticker.Stop()
 		for {
 			tell()

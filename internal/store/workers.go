@@ -16,8 +16,9 @@ type Workers interface {
 	Workers(ctx context.Context) ([]Worker, error)
 }
 
-// WorkerKept is how long an announcement holds.
-const WorkerKept = 3 * time.Minute
+// WorkerKept is how long an announcement holds. It is made again after half of that: seldom, because each
+// one is a commit, after which everybody looks whether there is something to do.
+const WorkerKept = 10 * time.Minute
 
 // Worker is a process that looks after all runs.
 type Worker struct {

@@ -355,13 +355,13 @@ func tagSpecs(s *suite) {
 		gpu := w.another(has("linux", "gpu"))
 		w.must(gpu.Announce(w.ctx, store.Worker{Name: "b", Version: "1"}))
 		w.must(w.a.Announce(w.ctx, store.Worker{Name: "a", Version: "2"}))
-		w.advance(2 * time.Minute)
+		w.advance(store.WorkerKept * 2 / 3)
 		w.must(gpu.Announce(w.ctx, store.Worker{Name: "b", Version: "1", Lacks: []string{"no bwrap"}}))
 		seen := w.Now()
 		workers, err := w.a.Workers(w.ctx)
 		w.must(err)
 		equal(w, "workers", workers, []store.Worker{
-			{ID: w.a.Holder(), Name: "a", Tags: []string{}, Version: "2", Lacks: []string{}, SeenAt: seen.Add(-2 * time.Minute)},
+			{ID: w.a.Holder(), Name: "a", Tags: []string{}, Version: "2", Lacks: []string{}, SeenAt: seen.Add(-store.WorkerKept * 2 / 3)},
 			{ID: gpu.Holder(), Name: "b", Tags: []string{"linux", "gpu"}, Version: "1", Lacks: []string{"no bwrap"}, SeenAt: seen}})
 		_, _ = w.create(1, tagged("gpu"))
 		_, _ = w.create(1, tagged("gpu", "arm"))
@@ -369,7 +369,7 @@ func tagSpecs(s *suite) {
 		queues, err := w.a.Queues(w.ctx)
 		w.must(err)
 		equal(w, "what nobody has", store.Unmet(queues, workers), [][]string{{"arm", "gpu"}})
-		w.advance(2 * time.Minute)
+		w.advance(store.WorkerKept * 2 / 3)
 		workers, err = w.a.Workers(w.ctx)
 		w.must(err)
 		equal(w, "those that live", len(workers), 1)
