@@ -18,7 +18,7 @@ const (
 	// poll is how long a lost wake-up can cost; nothing polls faster.
 	poll = 5 * time.Second
 	// rest is how long nothing is looked at while nothing is due and the store tells of changes.
-	rest = time.Minute
+	rest = 5 * time.Minute
 )
 
 // finishing is how many rollouts may be committed and evaluated while the next agents run already;

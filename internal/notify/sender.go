@@ -25,7 +25,7 @@ const (
 	// settle is how long the sender waits for more changes before it asks the store.
 	settle = 50 * time.Millisecond
 	// lookAgain is the most time between two requests to the store, with or without changes.
-	lookAgain = time.Minute
+	lookAgain = 5 * time.Minute
 	// keepEvery is how often the known targets are announced again.
 	keepEvery = time.Hour
 	// later is the time after which another process may know what this one does not.
