@@ -15,31 +15,33 @@ import (
 const logWidth = 400
 
 // Log shows progress where no line can be redrawn. It writes one line for every rollout that is
-// suspended, resumed, repeated or finished, and after a minute of silence what the run waits for.
+// suspended, resumed, repeated or finished, and after a minute of silence, then ever more rarely, what
+// the run waits for.
 // It is safe for concurrent use and has no goroutine: call Tick when it says.
 type Log struct {
 	mu sync.Mutex
 	w  io.Writer
 	o  ProgressOptions
 	x  *Execution
-	// spoke is the time of its last line.
+	// spoke is the time of its last line, beat how long it may be silent after that.
 	spoke time.Time
+	beat  time.Duration
 }
 
 // NewLog makes a log of the events that it is given, and adds them to x.
 func NewLog(w io.Writer, x *Execution, o ProgressOptions) *Log {
 	o = o.withDefaults()
-	return &Log{w: w, o: o, x: x, spoke: o.Now()}
+	return &Log{w: w, o: o, x: x, spoke: o.Now(), beat: beatAfter}
 }
 
-// Tick writes what is worked on and waited for, if the log was silent for a minute. It returns when
+// Tick writes what is worked on and waited for, if the log was silent for long enough. It returns when
 // to call it next.
 func (l *Log) Tick() (next time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.o.Now()
-	if silent := now.Sub(l.spoke); l.o.Look == nil || silent < beatAfter {
-		return max(beatAfter-silent, time.Second), nil
+	if silent := now.Sub(l.spoke); l.o.Look == nil || silent < l.beat {
+		return min(max(l.beat-silent, time.Second), beatAfter), nil
 	}
 	standing, err := l.o.Look()
 	if err != nil {
@@ -55,7 +57,7 @@ func (l *Log) Tick() (next time.Duration, err error) {
 	if standing.Awaited != (Awaited{}) || len(out) == 0 {
 		out = append(out, standing.waiting(now))
 	}
-	l.spoke = now
+	l.spoke, l.beat = now, min(2*l.beat, beatMost)
 	if l.x.runID == "" {
 		_, err = fmt.Fprintln(l.w, standing.Watching(now))
 		return beatAfter, err
@@ -80,7 +82,7 @@ func (l *Log) Event(e schemas.Event) error {
 	if more != "" {
 		text += "  " + l.clean(more)
 	}
-	l.spoke = l.o.Now()
+	l.spoke, l.beat = l.o.Now(), beatAfter
 	_, err := fmt.Fprintln(l.w, text)
 	return err
 }

@@ -19,8 +19,9 @@ const (
 	redrawAfter = 100 * time.Millisecond
 	// lookAfter is the least time between two looks at what is waited for.
 	lookAfter = time.Second
-	// beatAfter is how long a log is silent before it says what it waits for.
-	beatAfter = time.Minute
+	// beatAfter is how long a log is silent before it says what it waits for, beatMost how long it is at
+	// most as long as nothing happens: each time is twice the one before.
+	beatAfter, beatMost = time.Minute, 8 * time.Minute
 	// etaAfter is the number of finished rollouts from which the time left is estimated.
 	etaAfter = 3
 )

@@ -229,7 +229,8 @@ func TestLive(t *testing.T) {
 	shown("")
 }
 
-// Where no line can be redrawn, there is one each minute in which nothing else happens.
+// Where no line can be redrawn, there is one after a minute in which nothing else happens, and then ever
+// more rarely.
 func TestHeartbeat(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var b bytes.Buffer
@@ -254,12 +255,17 @@ func TestHeartbeat(t *testing.T) {
 	standing = Standing{Running: 1, Runs: 1, Awaited: Awaited{Timers: 1}}
 	after(time.Second, "[1/3] 1 running, waiting: 1 timer\n")
 	standing = Standing{Scoring: 2}
+	after(time.Minute, "")
 	after(time.Minute, "[1/3] 2 scoring\n")
+	after(4*time.Minute, "[1/3] 2 scoring\n")
+	after(8*time.Minute, "[1/3] 2 scoring\n")
+	after(8*time.Minute-time.Second, "")
+	after(time.Second, "[1/3] 2 scoring\n")
 
 	// An executor says what it watches.
 	standing = Standing{Runs: 2, Awaited: Awaited{People: 2}}
 	l = NewLog(&b, NewExecution("", 0, store.Counts{}), ProgressOptions{Now: func() time.Time { return now }, Look: func() (Standing, error) { return standing, nil }})
 	after(time.Minute, "watching 2 runs: 2 people\n")
 	standing = Standing{}
-	after(time.Minute, "watching: no run waits for anything\n")
+	after(2*time.Minute, "watching: no run waits for anything\n")
 }
