@@ -335,6 +335,10 @@ type Clocks struct {
 // Usage is the usage of an agent in all attempts of all segments, also of those that were repeated.
 type Usage struct {
 	ToolCalls int `json:"toolCalls"`
+	// AnswersLeftOut counts the answers of a model that were left out of a conversation that had become
+	// too long, and Summaries the summaries in their place.
+	AnswersLeftOut int `json:"answersLeftOut,omitempty"`
+	Summaries      int `json:"summaries,omitempty"`
 	// Source says who counted: proxy, output, trace or agent; empty if nobody did. Total is the sum of
 	// Models, and nil if nobody counted.
 	Source string       `json:"source,omitempty"`

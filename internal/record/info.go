@@ -39,6 +39,10 @@ type Info struct {
 	// MCPServers has a verdict for each server of the task.
 	MCPServers []ServerVerdict `json:"mcpServers,omitempty"`
 	ToolCalls  int             `json:"toolCalls,omitempty"`
+	// AnswersLeftOut counts the answers of a model that were left out of a conversation that had become
+	// too long, and Summaries the summaries in their place.
+	AnswersLeftOut int `json:"answersLeftOut,omitempty"`
+	Summaries      int `json:"summaries,omitempty"`
 	// HeldMs is the time in milliseconds for which calls were held open: the segment waited, and did
 	// not work.
 	HeldMs int64 `json:"heldMs,omitempty"`
@@ -150,6 +154,7 @@ func (i *Info) Add(more *Info) {
 	sum.Usage, sum.UsageSource = eval.MergeUsage(slices.Concat(i.Usage, more.Usage)...),
 		cmp.Or(more.UsageSource, i.UsageSource)
 	sum.Steps, sum.ToolCalls, sum.HeldMs = i.Steps, i.ToolCalls+more.ToolCalls, i.HeldMs+more.HeldMs
+	sum.AnswersLeftOut, sum.Summaries = i.AnswersLeftOut+more.AnswersLeftOut, i.Summaries+more.Summaries
 	sum.Refused = i.Refused.Plus(more.Refused)
 	if i.ResumedBy != "" {
 		sum.ResumedBy, sum.ResumeNote = i.ResumedBy, i.ResumeNote

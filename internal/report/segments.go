@@ -77,13 +77,15 @@ func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 }
 
 func addUsage(out *schemas.Rollout, info record.Info) {
-	if info.Model == nil && info.AgentUsage == nil && info.ToolCalls == 0 {
+	if info.Model == nil && info.AgentUsage == nil && info.ToolCalls == 0 && info.AnswersLeftOut == 0 {
 		return
 	}
 	if out.Usage == nil {
 		out.Usage = &schemas.Usage{}
 	}
 	out.Usage.ToolCalls += info.ToolCalls
+	out.Usage.AnswersLeftOut += info.AnswersLeftOut
+	out.Usage.Summaries += info.Summaries
 	if info.AgentUsage != nil {
 		out.Usage.Agent = info.AgentUsage
 	}

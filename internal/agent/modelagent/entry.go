@@ -54,6 +54,8 @@ type Settings struct {
 	// ContextTokens is how many tokens a request may have before the oldest answers are left out; 0
 	// leaves that to the provider, which refuses what is too long.
 	ContextTokens int `json:"contextTokens,omitempty"`
+	// History is what becomes of answers that are left out: nothing, or a summary.
+	History string `json:"history,omitempty"`
 	// Temperature, MaxTokens and Seed are sent as they are, where they are given.
 	Temperature *float64 `json:"temperature,omitempty"`
 	MaxTokens   int      `json:"maxTokens,omitempty"`
@@ -173,6 +175,9 @@ func parseTools(r *input.Reader, f *input.Fields, s *Settings) {
 	if f.Has("elicitation") {
 		s.Elicitation = f.Enum("elicitation", elicitDeny, elicitDeny, elicitSuspend)
 	}
+	if f.Has("history") {
+		s.History = f.Enum("history", historyCut, historyCut, historySummary)
+	}
 	for _, pattern := range s.Approve {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
 			r.Errorf(f.Get("approve"), "expected names of tools, in which * stands for anything, got %q", pattern)
@@ -187,7 +192,7 @@ func parseTools(r *input.Reader, f *input.Fields, s *Settings) {
 		}
 	}
 	for _, key := range []string{"turns", "commandTimeout", "commandOutput", "approve", "elicitation",
-		"contextTokens"} {
+		"contextTokens", "history"} {
 		if f.Has(key) && len(s.Tools) == 0 {
 			r.Errorf(f.Get(key), `has a meaning only with "tools"`)
 		}

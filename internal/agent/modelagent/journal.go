@@ -22,18 +22,19 @@ const FileJournal = "conversation.jsonl"
 
 // The kinds of steps.
 const (
-	stepBegin    = "begin"    // the first messages
-	stepAnswer   = "answer"   // the model has answered
-	stepAsk      = "ask"      // the next answer is asked for in a batch
-	stepIntent   = "intent"   // a call is about to be run
-	stepResult   = "result"   // a call has its result
-	stepWait     = "wait"     // a call waits for a person, or for what it has started
-	stepApproved = "approved" // a person has allowed a call
-	stepSuspend  = "suspend"  // the segment ends, because calls wait
-	stepUser     = "user"     // the user who is played has said something, or may not say more
-	stepCounted  = "counted"  // the attempt has failed, and what the user has said until here is in its counts
-	stepCut      = "cut"      // the oldest answers are left out from now on
-	stepEnd      = "end"      // the attempt has failed, and nobody goes on with it; or a limit has ended it
+	stepBegin     = "begin"     // the first messages
+	stepAnswer    = "answer"    // the model has answered
+	stepAsk       = "ask"       // the next answer is asked for in a batch
+	stepIntent    = "intent"    // a call is about to be run
+	stepResult    = "result"    // a call has its result
+	stepWait      = "wait"      // a call waits for a person, or for what it has started
+	stepApproved  = "approved"  // a person has allowed a call
+	stepSuspend   = "suspend"   // the segment ends, because calls wait
+	stepUser      = "user"      // the user who is played has said something, or may not say more
+	stepCounted   = "counted"   // the attempt has failed, and what the user has said until here is in its counts
+	stepSummarise = "summarise" // the model is to be asked for a summary of the oldest answers
+	stepCut       = "cut"       // the oldest answers are left out from now on
+	stepEnd       = "end"       // the attempt has failed, and nobody goes on with it; or a limit has ended it
 )
 
 // step is one line of a journal.
@@ -57,8 +58,9 @@ type step struct {
 	Wait *waiting `json:"wait,omitempty"`
 	// Limit is the limit that has ended the attempt. Whoever goes on ends in the same way.
 	Limit *fault.Fault `json:"limit,omitempty"`
-	// Answers is how many answers are left out.
-	Answers int `json:"answers,omitempty"`
+	// Answers is how many answers are left out. Summary is that of them, if there is one.
+	Answers int    `json:"answers,omitempty"`
+	Summary string `json:"summary,omitempty"`
 	// User is what the user has said. Over is why the conversation is over, if they say nothing more.
 	User *said  `json:"user,omitempty"`
 	Over string `json:"over,omitempty"`
@@ -86,6 +88,8 @@ type answered struct {
 	Stop      string `json:"stop,omitempty"`
 	Refusal   string `json:"refusal,omitempty"`
 	Truncated bool   `json:"truncated,omitempty"`
+	// Full says that the conversation is longer than contextTokens with it.
+	Full bool `json:"full,omitempty"`
 }
 
 // call is a call of a tool. Arguments may be any text.

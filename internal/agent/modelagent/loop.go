@@ -61,6 +61,9 @@ type loop struct {
 	// how many answers are left out.
 	begins      []int
 	first, left int
+	// summarising is how many answers a summary is to be written of, which is what the model is asked
+	// for next; 0 if it is asked to go on.
+	summarising int
 	// ended is the limit that has ended an attempt that was killed before that was committed.
 	ended *fault.Fault
 	// full says that the next request would be longer than contextTokens.
@@ -211,7 +214,9 @@ func (l *loop) replay(ctx context.Context, steps []step) error {
 		case stepUser:
 			l.hearUser(one)
 		case stepCut:
-			l.cut(one.Answers)
+			l.cut(one.Answers, one.Summary)
+		case stepSummarise:
+			l.summarise(one.Answers)
 		case stepEnd:
 			l.ended = one.Limit
 		case stepResult:
@@ -272,7 +277,7 @@ func (l *loop) converse(ctx context.Context) (agent.Outcome, error) {
 			return l.limited(fault.Newf(fault.Budget, "the model has answered %d times (turns)", l.turns)), nil
 		}
 		if l.full && len(l.begins) > 1 {
-			if err := l.leaveOut(); err != nil {
+			if err := l.shorten(); err != nil {
 				return agent.Outcome{}, err
 			}
 		}
@@ -280,18 +285,29 @@ func (l *loop) converse(ctx context.Context) (agent.Outcome, error) {
 		if !l.asked {
 			n++
 		}
+		all := l.question
+		if l.summarising > 0 {
+			l.question = l.summaryQuestion()
+		}
 		got, c, waits, f, err := l.next(ctx, n)
 		if waits {
 			return l.askLater(n)
 		}
+		l.question = all
 		if err == nil && c == nil && l.tooLong && len(l.begins) > 1 {
-			if err := l.leaveOut(); err != nil {
+			if err := l.shorten(); err != nil {
 				return agent.Outcome{}, err
 			}
 			continue
 		}
 		if err != nil || c == nil {
 			return agent.Outcome{Fault: f}, err
+		}
+		if l.summarising > 0 {
+			if err := l.summarised(got); f != nil || err != nil { // the budget
+				return agent.Outcome{Fault: f}, err
+			}
+			continue
 		}
 		items, err := answerItems(l.a.api, json.RawMessage(l.a.opts.RedactText(string(c.Response))))
 		if err != nil {
@@ -300,6 +316,8 @@ func (l *loop) converse(ctx context.Context) (agent.Outcome, error) {
 		}
 		failpoint.Hit("model.answered")
 		a := l.answerOf(got)
+		a.Full = got.Usage != nil && l.a.settings.ContextTokens > 0 &&
+			got.Usage.InputTokens+got.Usage.OutputTokens > int64(l.a.settings.ContextTokens)
 		if err := l.journal.add(step{Step: stepAnswer, Items: items, Answer: a}); err != nil {
 			return agent.Outcome{}, err
 		}
@@ -307,8 +325,6 @@ func (l *loop) converse(ctx context.Context) (agent.Outcome, error) {
 		if l.take(a, items); f != nil { // the budget
 			return agent.Outcome{Fault: f}, nil
 		}
-		l.full = got.Usage != nil && l.a.settings.ContextTokens > 0 &&
-			got.Usage.InputTokens+got.Usage.OutputTokens > int64(l.a.settings.ContextTokens)
 	}
 }
 
@@ -326,36 +342,6 @@ func (l *loop) askLater(n int) (agent.Outcome, error) {
 	return l.askInBatch(n)
 }
 
-// leaveOut leaves the older half of the answers out of the next requests, with the results of their
-// calls, since the conversation is longer than the context of the model.
-func (l *loop) leaveOut() error {
-	l.full, l.tooLong = false, false
-	n := len(l.begins) / 2
-	if err := l.journal.add(step{Step: stepCut, Answers: n}); err != nil {
-		return err
-	}
-	l.trail.Add(record.EventUpdate, "", "", object{"answersLeftOut": n})
-	l.cut(n)
-	return nil
-}
-
-// cut leaves out the oldest answers. A message says so in their place.
-func (l *loop) cut(n int) {
-	l.left += n
-	l.asked = false // the request is another one now
-	note, _ := jsonobj.Marshal(wires[l.a.api].message(Message{Role: "user", Content: fmt.Sprintf(
-		"[The first %d of your answers, with the results of their calls, are left out here: "+
-			"the conversation was too long.]", l.left)})) // strings always marshal
-	kept := l.question.items[l.begins[n]:]
-	items := append(slices.Clone(l.question.items[:l.first]), note)
-	moved := l.begins[n] - len(items)
-	l.question.items = append(items, kept...)
-	l.begins = slices.Clone(l.begins[n:])
-	for i := range l.begins {
-		l.begins[i] -= moved
-	}
-}
-
 // answerOf returns what is kept of an answer.
 func (l *loop) answerOf(got model.Reply) *answered {
 	a := &answered{Text: l.a.opts.RedactText(got.Text), Stop: got.Stop, Refusal: got.Refusal, Truncated: got.Truncated}
@@ -371,7 +357,7 @@ func (l *loop) take(a *answered, items []json.RawMessage) {
 		l.first = len(l.question.items)
 	}
 	l.question.items = append(l.question.items, items...)
-	l.asked = false
+	l.asked, l.full = false, a.Full
 	l.answer, l.results = a, make([]*result, len(a.Calls))
 	l.waiting, l.approved = map[int]*waiting{}, map[int]bool{}
 	l.turns++
