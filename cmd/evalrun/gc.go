@@ -12,8 +12,8 @@ func gcCommand(g *globals) *cobra.Command {
 	older := age(24 * time.Hour)
 	cmd := &cobra.Command{
 		Use:   "gc",
-		Short: "Remove files of suspended rollouts that no open rollout needs from the store",
-		Long: `Remove the blocks of files of suspended rollouts (EVALRUN_PORTABLE) from the store that no
+		Short: "Remove files of rollouts that no open rollout needs from the store",
+		Long: `Remove the blocks of files of rollouts (EVALRUN_PORTABLE) from the store that no
 open rollout needs, and which nobody has asked for since --older. An executor does that by itself
 every hour. What a suspension that is in progress has stored is younger than a day: give a lesser
 age only if no process works on the store.`,

@@ -26,7 +26,7 @@ func TestScriptsInPostgres(t *testing.T) {
 	scripts := []string{"testdata/postgres/postgres.txt", "testdata/postgres/empty.txt"}
 	for _, name := range []string{
 		"approve", "cancel", "cancel-killed", "deliver", "epochs", "events", "executor", "executor-once", "interrupt", "jobs",
-		"jobs-server", "retry", "scoring", "serve", "shared", "siblings", "suspend", "suspend-timeout",
+		"jobs-server", "retry", "scored-elsewhere", "scoring", "serve", "shared", "siblings", "suspend", "suspend-timeout",
 	} {
 		scripts = append(scripts, filepath.Join("testdata", "script", name+".txt"))
 	}

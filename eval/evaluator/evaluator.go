@@ -41,6 +41,8 @@ type Evaluator struct {
 		deliveries map[string]eval.Delivery) Outcome
 	// asksModels is the AsksModels of its kind.
 	asksModels bool
+	// outputAlone is the OutputAlone of its kind.
+	outputAlone bool
 	// Nominal says that the ratings of people are no scores. Pairs says that judges choose between two
 	// answers.
 	Nominal, Pairs bool
@@ -82,6 +84,9 @@ func Failed(format string, args ...any) Outcome { return Outcome{Err: fmt.Errorf
 
 // Evaluate implements eval.Evaluator.
 func (e *Evaluator) Evaluate(ctx context.Context, s eval.Subject) eval.Verdict {
+	if e.outputAlone {
+		s.Trace, s.Workspace = nil, "" // which some machines have, and some have not
+	}
 	var watched watchedJudge
 	if s.Judge != nil {
 		watched.Judge = s.Judge

@@ -27,6 +27,8 @@ type Kind struct {
 	KeysBeside bool
 	// AsksModels says that evaluators of the type ask Subject.Judge.
 	AsksModels bool
+	// OutputAlone says that evaluators of the type see nothing of a rollout but its output.
+	OutputAlone bool
 	// Tells reports whether criteria with this value tell outputs apart; nil if all do.
 	Tells func(value *input.Node) bool
 	// Criteria are the keys of an evaluation's criteria for the evaluator. Criteria of types without
@@ -101,7 +103,7 @@ func (k Kinds) Read(r *input.Reader, def eval.Definition, node *input.Node) *Eva
 		r.Errorf(node, "unknown evaluator type %q%s", def.Type, input.Suggest(def.Type, k.Types()))
 		return e
 	}
-	e.asksModels = kind.AsksModels
+	e.asksModels, e.outputAlone = kind.AsksModels, kind.OutputAlone
 	c := &Config{r.Object(node), r, kind.Keys}
 	c.Ignore("name", "description")
 	if n := c.Optional("defaultEvaluationCriteria", input.Object); n != nil {
@@ -120,6 +122,12 @@ func (k Kinds) Read(r *input.Reader, def eval.Definition, node *input.Node) *Eva
 
 // AsksModels reports whether an evaluator asks models.
 func (k Kinds) AsksModels(def eval.Definition) bool { return k[def.Type].AsksModels }
+
+// SeesOutputAlone reports whether an evaluator sees nothing of a rollout but its output, so that it can
+// be asked where there is nothing else.
+func (k Kinds) SeesOutputAlone(def eval.Definition) bool {
+	return def.NotRun != "" || k[def.Type].OutputAlone
+}
 
 // JudgeModels returns the models that an evaluator asks, as its configuration names them;
 // SameAsAgent may be among them. Nil if it asks none.

@@ -17,7 +17,8 @@ var expectedClassKey = evaluator.Key{Name: "expectedClass", Kind: input.String, 
 	About: "the class that the output should name, in any case"}
 
 var binaryType = evaluator.Kind{
-	Read: binaryClassification,
+	OutputAlone: true,
+	Read:        binaryClassification,
 	About: "Scores 1 if the output names the expected class, else 0. Over the whole set it gives precision, " +
 		"recall or F-score of the " +
 		"positive class.",
@@ -58,7 +59,8 @@ func binaryClassification(e *evaluator.Evaluator, c *evaluator.Config) {
 }
 
 var multiclassType = evaluator.Kind{
-	Read: multiclassClassification,
+	OutputAlone: true,
+	Read:        multiclassClassification,
 	About: "Scores 1 if the output names the expected class, else 0; one that names none of the classes scores 0. " +
 		"Over the whole set it " +
 		"gives precision, recall or F-score, averaged over the classes.",

@@ -60,7 +60,8 @@ func sides(s eval.Subject, criteria *pyvalue.Object) (expected, actual any, err 
 }
 
 var legacyEqualsType = evaluator.Kind{
-	Read: legacyEquals,
+	OutputAlone: true,
+	Read:        legacyEquals,
 	About: "UiPath's legacy category 0, type 1: scores 100 if both sides are the same JSON, else 0. A path " +
 		"that is missing on either side is a match.",
 	Keys:     legacyKeys,
@@ -109,10 +110,11 @@ func (l *legacy) compare(expected, actual any, relation eval.Relation,
 }
 
 var legacyJSONSimilarityType = evaluator.Kind{
-	Read:     legacyJSONSimilarity,
-	About:    "UiPath's legacy category 0, type 6: `uipath-json-similarity` from 0 to 100.",
-	Keys:     legacyKeys,
-	Criteria: []evaluator.Key{evaluator.ExpectedOutputKey},
+	OutputAlone: true,
+	Read:        legacyJSONSimilarity,
+	About:       "UiPath's legacy category 0, type 6: `uipath-json-similarity` from 0 to 100.",
+	Keys:        legacyKeys,
+	Criteria:    []evaluator.Key{evaluator.ExpectedOutputKey},
 }
 
 // legacyJSONSimilarity is jsonSimilarity from 0 to 100. A path that is missing gives an empty
@@ -146,7 +148,8 @@ func legacyJSONSimilarity(e *evaluator.Evaluator, c *evaluator.Config) {
 }
 
 var legacyCSVType = evaluator.Kind{
-	Read: legacyCSV,
+	OutputAlone: true,
+	Read:        legacyCSV,
 	About: "UiPath's legacy category 0, type 10: scores 100 if columns of the first row of a CSV text are the " +
 		"same on both sides; line by line, the share of rows.",
 	Keys: append([]evaluator.Key{

@@ -12,7 +12,8 @@ import (
 )
 
 var exactMatchType = evaluator.Kind{
-	Read: exactMatch,
+	OutputAlone: true,
+	Read:        exactMatch,
 	About: "Scores 1 if the output, or a part of it, equals the expected output, else 0. If one side is a text, " +
 		"both are compared " +
 		"as Python prints them: `\"8.0\"` equals 8. Inside objects and arrays, texts are compared as they are.",
@@ -51,7 +52,8 @@ func matches(expected, actual any, caseSensitive bool) bool {
 }
 
 var containsType = evaluator.Kind{
-	Read: contains,
+	OutputAlone: true,
+	Read:        contains,
 	About: "Scores 1 if the output, or a part of it, contains the search text, else 0. What is no text is " +
 		"searched as Python prints it: " +
 		"`True`, `8.0`, `{'a': 1.0}`.",

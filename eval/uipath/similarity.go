@@ -31,7 +31,8 @@ type similarityDetails struct {
 }
 
 var jsonSimilarityType = evaluator.Kind{
-	Read: jsonSimilarity,
+	OutputAlone: true,
+	Read:        jsonSimilarity,
 	About: "Scores how much of the expected output is in the output, leaf by leaf, from 0 to 1: texts by their " +
 		"edit distance, numbers by how " +
 		"near they are. What only the output has does not count, so an expected output of `{}` is always met.",

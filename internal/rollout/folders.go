@@ -114,49 +114,71 @@ func (k keptFolders) prepare(ctx context.Context) error {
 }
 
 // keep makes the files durable that a resumed agent or the verifier needs. An agent whose folders
-// cannot be kept has a fault, unless it only waits for its verifier: it must not escape its verdict
+// cannot be kept has a fault, unless it only waits for its evaluators: it must not escape its verdict
 // by what it leaves.
 //
-// The folders of a suspended agent are kept in the store as well, if it takes them.
+// They are kept in the store as well, if it takes them. The volumes in which services are still at
+// work are not: after their agent's end, rollouts with services are scored on this machine alone.
 func (k keptFolders) keep(ctx context.Context, out *agent.Outcome) (inStore *store.Kept, err error) {
 	h := k.held
 	suspends := out.Interrupts != nil
-	if out.Fault != nil || !suspends && h.evaluation.Task == nil {
+	shares := portable{h}.on() && (suspends || !h.hasServices())
+	if out.Fault != nil || !suspends && !shares && h.evaluation.Task == nil {
 		return nil, nil
 	}
-	folders := k.names()
+	folders, name := k.names(), copyOf(h.claim.Segment+1)
 	if !suspends {
-		folders = forVerifier(folders)
+		folders, name = forVerifier(folders), verifierSnapshot
 	}
-	shares := suspends && portable{h}.on()
-	err = h.keepRemote()
-	switch {
+	unkept := func(err error, warning string) error {
+		if err == nil {
+			return nil
+		}
+		failed, err := workspaceFault(err)
+		switch {
+		case err != nil:
+			return err
+		case suspends:
+			out.Fault = failed.Fault
+		default:
+			h.host.Logger.Warn(warning, "rollout", h.claim.RolloutID, "reason", failed.Fault.Message)
+		}
+		return nil
+	}
+	if shares {
+		inStore, err = k.share(ctx, name, folders, suspends)
+		err = unkept(err, "what the agent has left cannot be kept in the store, and is scored on this machine alone")
+	}
+	if err != nil || inStore != nil || shares && suspends || !suspends && h.evaluation.Task == nil {
+		return inStore, err
+	}
+	switch err = h.keepRemote(); {
 	case err != nil:
-	case !shares && (!h.entry.Needs().Sandbox || !h.overImage()):
+	case !h.entry.Needs().Sandbox || !h.overImage():
 		if err = workspace.Sync(h.root(), folders); err == nil && suspends {
 			err = emptyFolders{h.root()}.note(folders)
 		}
-	case suspends:
-		if err = (layers{h}).keep(copyOf(h.claim.Segment+1), folders); err == nil && shares {
-			inStore, err = portable{h}.keep(ctx)
+	default:
+		err = layers{h}.keep(name, folders)
+	}
+	return nil, unkept(err, "what the agent has left would not survive a power failure")
+}
+
+// share keeps in the store what a resumed agent needs, or the evaluators.
+func (k keptFolders) share(ctx context.Context, name string, folders []string, suspends bool) (*store.Kept, error) {
+	record, work := true, true
+	if !suspends {
+		record, work = k.held.evaluatorsNeed()
+	}
+	if work {
+		if err := os.MkdirAll(k.held.root(), 0o700); err != nil { // an output that was taken has no folders
+			return nil, err
 		}
-	default:
-		err = layers{h}.keep(verifierSnapshot, folders)
+		if err := (layers(k)).keep(name, folders); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil {
-		return inStore, nil
-	}
-	unkept, err := workspaceFault(err)
-	switch {
-	case err != nil:
-		return nil, err
-	case suspends:
-		out.Fault = unkept.Fault
-	default:
-		h.host.Logger.Warn("what the agent has left would not survive a power failure",
-			"rollout", h.claim.RolloutID, "reason", unkept.Fault.Message)
-	}
-	return nil, nil
+	return portable(k).keep(ctx, name, record, work)
 }
 
 // forVerifier returns the folders that are kept for the verifier. It has a home of its own, and the

@@ -10,7 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
@@ -19,14 +22,15 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// portable keeps the files of a suspended rollout in the store, from which any machine gets them
-// that goes on with it: the folders of its agent, and the record of its segments.
+// portable keeps the files of a rollout in the store that is suspended, or whose agent has ended. Any
+// machine gets them from there that goes on with it, or scores it: the folders of its agent, and the
+// record of its segments.
 type portable struct{ held *held }
 
-// portableFiles is the document that store.Kept has of them.
+// portableFiles is the document that store.Kept has of them. What nobody needs has no id.
 type portableFiles struct {
-	Work   snapshot.Shared `json:"work"`
-	Record snapshot.Shared `json:"record"`
+	Work   snapshot.Shared `json:"work,omitzero"`
+	Record snapshot.Shared `json:"record,omitzero"`
 	// Image is the digest of the image over which the agent works; empty if there is none.
 	Image string `json:"image,omitempty"`
 }
@@ -38,7 +42,12 @@ func Shared(k store.Kept) (all []snapshot.Shared, err error) {
 	}
 	var files portableFiles
 	err = json.Unmarshal(k.Files, &files)
-	return []snapshot.Shared{files.Work, files.Record}, err
+	for _, as := range []snapshot.Shared{files.Work, files.Record} {
+		if as.ID != "" {
+			all = append(all, as)
+		}
+	}
+	return all, err
 }
 
 // FolderRecord and FolderSnapshots are the folders with the snapshots of a rollout, of its record and of the folders of
@@ -68,9 +77,33 @@ func (h *held) loadKept(ctx context.Context) (err error) {
 	return err
 }
 
-// isPortable reports whether the store has the files with which the claimed segment begins.
+// isPortable reports whether the store has the files with which the claimed segment begins, or its
+// evaluators.
 func (h *held) isPortable() bool {
-	return h.kept.Files != nil && h.kept.Segment+1 == h.claim.Segment && !mayBeScored(h.claim.State)
+	if mayBeScored(h.claim.State) {
+		return h.endIsShared()
+	}
+	return h.kept.Files != nil && h.kept.Segment+1 == h.claim.Segment
+}
+
+// endIsShared reports whether the store has what the agent has left at its end.
+func (h *held) endIsShared() bool { return h.kept.Files != nil && h.kept.Segment == h.claim.Segment }
+
+// evaluatorsNeed reports what the evaluators without a result need of a rollout beside its output: the
+// record of its segments, and the folders of its agent.
+func (h *held) evaluatorsNeed() (record, work bool) {
+	for _, def := range h.run.Plan.Set.Evaluators {
+		_, asked := h.evaluation.Criteria[def.ID]
+		if def.Type == eval.TypeVerifier {
+			asked = h.evaluation.Task != nil
+		}
+		if !asked || slices.ContainsFunc(h.claim.Results, func(r store.Result) bool { return r.EvaluatorID == def.ID }) {
+			continue
+		}
+		record = record || !kinds.All.SeesOutputAlone(def)
+		work = work || isCode(def) || def.Type == eval.TypeVerifier
+	}
+	return record, work
 }
 
 // filesElsewhere says which machine has the files of the rollout; empty if this one has them, or if
@@ -93,34 +126,27 @@ func (p portable) record(root string) *snapshot.Store {
 	return &snapshot.Store{Dir: filepath.Join(p.held.root(), FolderRecord), Root: root, WithoutSockets: true}
 }
 
-// keep stores what was taken for the next segment, and a snapshot of the record. Nothing of that can
-// be seen before the segment is committed.
-func (p portable) keep(ctx context.Context) (*store.Kept, error) {
+// keep stores what was taken of the agent's folders, the snapshot of this name in work, and a snapshot
+// of the record, as far as they are needed. Nothing of that can be seen before the segment is committed.
+func (p portable) keep(ctx context.Context, name string, needsRecord, needsWork bool) (*store.Kept, error) {
 	h := p.held
-	name := copyOf(h.claim.Segment + 1)
-	if err := os.MkdirAll(h.dir(), 0o700); err != nil {
-		return nil, err
-	}
-	folders, err := recordFolders(h.dir())
-	if err != nil {
-		return nil, err
-	}
-	work, record := (layers{h}).snapshots(), p.record(h.dir())
-	if err := record.Prune(filepath.Base(h.segmentCopy())); err != nil {
-		return nil, err
-	}
-	if _, err := record.Take(name, folders...); err != nil {
-		return nil, err
-	}
-	if err := p.checkSize(work, record, name); err != nil {
-		return nil, err
-	}
 	var files portableFiles
+	var parts []part
+	if needsWork {
+		parts = append(parts, part{(layers{h}).snapshots(), &files.Work})
+	}
+	if needsRecord {
+		record, err := p.takeRecord(name)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part{record, &files.Record})
+	}
+	if err := p.checkSize(name, parts); err != nil {
+		return nil, err
+	}
 	var k store.Kept
-	for _, part := range []struct {
-		from *snapshot.Store
-		as   *snapshot.Shared
-	}{{work, &files.Work}, {record, &files.Record}} {
+	for _, part := range parts {
 		as, needs, err := part.from.Share(ctx, name, h.host.Store)
 		if err != nil {
 			return nil, err
@@ -136,22 +162,54 @@ func (p portable) keep(ctx context.Context) (*store.Kept, error) {
 		return nil, err
 	}
 	failpoint.Hit("rollout.filesShared")
-	return &k, p.isHere(files.Record.ID)
+	if needsRecord {
+		if err := p.isHere(files.Record.ID); err != nil {
+			return nil, err
+		}
+	}
+	return &k, nil
+}
+
+// part is one of the snapshots of a rollout that the store is to have.
+type part struct {
+	from *snapshot.Store
+	as   *snapshot.Shared
+}
+
+// takeRecord makes a snapshot of the record.
+func (p portable) takeRecord(name string) (*snapshot.Store, error) {
+	dir := p.held.dir()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	folders, err := recordFolders(dir)
+	if err != nil {
+		return nil, err
+	}
+	record := p.record(dir)
+	if err := record.Prune(filepath.Base(p.held.segmentCopy())); err != nil {
+		return nil, err
+	}
+	_, err = record.Take(name, folders...)
+	return record, err
 }
 
 // checkSize refuses files that are larger than the store takes.
-func (p portable) checkSize(work, record *snapshot.Store, name string) error {
-	of, err := work.Size(name)
-	if err != nil {
-		return err
+func (p portable) checkSize(name string, parts []part) error {
+	var size int64
+	for _, part := range parts {
+		more, err := part.from.Size(name)
+		if err != nil {
+			return err
+		}
+		size += more
 	}
-	more, err := record.Size(name)
-	if size, limit := of+more, p.held.host.Store.KeepsFiles(); err == nil && size > limit {
+	if limit := p.held.host.Store.KeepsFiles(); size > limit {
 		return fault.Newf(fault.Unresumable,
 			"the workspace cannot be kept: the files of the rollout have %s, and the store takes %s of one rollout (EVALRUN_PORTABLE)",
 			inBytes(size), inBytes(limit))
 	}
-	return err
+	return nil
 }
 
 // inBytes shows a size: of small ones each byte, of large ones MB, rounded up.
@@ -179,13 +237,47 @@ const folderIncoming = "incoming"
 // get gets the files with which the claimed segment begins out of the store, as far as they are not
 // here already. The folders of the agent are left as they are: see keptFolders.prepare.
 func (p portable) get(ctx context.Context) error {
-	h := p.held
 	var files portableFiles
-	if err := json.Unmarshal(h.kept.Files, &files); err != nil {
+	if err := json.Unmarshal(p.held.kept.Files, &files); err != nil {
 		return err
 	}
-	if err := p.getRecord(ctx, files.Record); err != nil {
-		return p.lost(err)
+	return p.lost(p.fetch(ctx, filepath.Base(p.held.segmentCopy()), files))
+}
+
+// getEnd gets the files that the evaluators still need, and restores the folders as the agent has left
+// them. From then on this machine is the one that has them.
+func (p portable) getEnd(ctx context.Context) error {
+	h := p.held
+	var files portableFiles
+	if err := errors.Join(json.Unmarshal(h.kept.Files, &files), h.stillHeld()); err != nil {
+		return err
+	}
+	record, work := h.evaluatorsNeed()
+	if !record {
+		files.Record.ID = ""
+	}
+	if !work {
+		files.Work.ID = ""
+	}
+	if err := p.lost(p.fetch(ctx, verifierSnapshot, files)); err != nil {
+		return err
+	}
+	if files.Work.ID != "" {
+		if err := (layers{h}).restore(verifierSnapshot, nil); err != nil {
+			return err
+		}
+	}
+	if h.kept.Machine == "" || h.kept.Place == h.host.Store.Files() {
+		return nil
+	}
+	return h.host.Store.MoveKept(ctx, h.claim.Token)
+}
+
+// fetch gets files, and gives the snapshot of the agent's folders this name.
+func (p portable) fetch(ctx context.Context, name string, files portableFiles) error {
+	h := p.held
+	if err := p.getRecord(ctx, name, files.Record); err != nil {
+		return err
 	}
 	if files.Image != "" {
 		if err := errors.Join(os.MkdirAll(h.root(), 0o700), durable.WriteFile(filepath.Join(h.root(), fileImage), 0o600,
@@ -196,8 +288,10 @@ func (p portable) get(ctx context.Context) error {
 			return err
 		}
 	}
-	folders := (keptFolders{h}).names()
-	return p.lost((layers{h}).snapshots().Fetch(ctx, filepath.Base(h.segmentCopy()), files.Work, h.host.Store, folders))
+	if files.Work.ID == "" {
+		return nil
+	}
+	return (layers{h}).snapshots().Fetch(ctx, name, files.Work, h.host.Store, (keptFolders{h}).names())
 }
 
 // lost makes a fault of files that cannot be had any more.
@@ -211,16 +305,15 @@ func (p portable) lost(err error) error {
 }
 
 // getRecord puts the record of the earlier segments into the rollout's folder.
-func (p portable) getRecord(ctx context.Context, as snapshot.Shared) error {
+func (p portable) getRecord(ctx context.Context, name string, as snapshot.Shared) error {
 	h := p.held
-	if here, err := os.ReadFile(filepath.Join(h.dir(), fileRecord)); err == nil && string(here) == as.ID {
+	if here, err := os.ReadFile(filepath.Join(h.dir(), fileRecord)); as.ID == "" || err == nil && string(here) == as.ID {
 		return nil
 	}
 	incoming := filepath.Join(h.dir(), folderIncoming)
 	if err := os.MkdirAll(incoming, 0o700); err != nil {
 		return err
 	}
-	name := filepath.Base(h.segmentCopy())
 	from := p.record(incoming)
 	if err := from.Fetch(ctx, name, as, h.host.Store, nil); err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/mock"
 	"github.com/evalrun/evalrun/internal/outputs"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -137,6 +138,16 @@ func (r *Rollout) Run(ctx context.Context) (err error) {
 			return r.postpone(commit, lacks(missing))
 		}
 		r.slot.Release()
+		var f *fault.Fault
+		if r.held.endIsShared() {
+			err = portable{r.held}.getEnd(commit)
+		}
+		switch {
+		case errors.As(err, &f):
+			return r.endUnverified(commit, f)
+		case err != nil:
+			return err
+		}
 		return r.evaluate(ctx, r.held.claim.Output, nil)
 	}
 	if r.held.claim.Cancelled {
@@ -176,7 +187,9 @@ func (r *Rollout) commitSegment(ctx context.Context, out agent.Outcome) error {
 	if err != nil {
 		return err
 	}
-	r.state = done.State
+	if r.state = done.State; end.Kept != nil {
+		r.held.kept = store.Kept{Segment: r.held.claim.Segment, Files: end.Kept.Files}
+	}
 	r.keepOutput(end)
 	failpoint.Hit("rollout.segmentCommitted")
 	scored := mayBeScored(done.State)

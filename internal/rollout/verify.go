@@ -115,7 +115,7 @@ func (c verifierCopy) restore() error {
 	h := c.held
 	root, saved := h.root(), c.dir()
 	names := forVerifier(h.layout().Kept())
-	if h.overImage() {
+	if h.overImage() || h.endIsShared() {
 		return layers{h}.restore(verifierSnapshot, names)
 	}
 	if _, err := os.Lstat(saved); err == nil {

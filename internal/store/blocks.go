@@ -32,7 +32,7 @@ type Kept struct {
 	Blocks []string
 }
 
-// Blocks keeps files of suspended rollouts, in blocks. What no rollout needs is removed by
+// Blocks keeps files of rollouts that are suspended or to be scored, in blocks. What no rollout needs is removed by
 // PruneBlocks alone.
 type Blocks interface {
 	// KeepsFiles is how many bytes of one rollout's files the store takes, 0 if it takes none.
@@ -47,6 +47,8 @@ type Blocks interface {
 	Blocks(ctx context.Context, sums []string, f func(Block) error) error
 	// Kept returns where the files of a rollout are, or ErrNotFound if nothing was recorded.
 	Kept(ctx context.Context, rolloutID string) (Kept, error)
+	// MoveKept records that the files of a rollout are here now, which was claimed for its evaluators.
+	MoveKept(ctx context.Context, tok Token) error
 	// PruneBlocks removes the blocks that no open rollout needs, and which nobody has asked for since
 	// the given age. It returns how many they were.
 	PruneBlocks(ctx context.Context, age time.Duration) (int, error)

@@ -154,9 +154,9 @@ type SegmentEnd struct {
 	RetryAfter time.Duration
 	// Files are the files of the attempt with their SHA-256.
 	Files []File
-	// Kept has the files that the store itself is to have for the next segment: Files and Blocks, of
-	// which CommitSegment makes sure that they are there. It is nil if they are in their folders
-	// alone.
+	// Kept has the files that the store itself is to have for the next segment, or for evaluators:
+	// Files and Blocks, of which CommitSegment makes sure that they are there. It is nil if they are in
+	// their folders alone.
 	Kept *Kept
 	// Info is what is to be reported of the attempt beside its output, a JSON document of the
 	// caller's; nil if there is nothing.

@@ -142,6 +142,43 @@ func TestFilesOnAnotherMachine(t *testing.T) {
 	}
 }
 
+// Who scores a rollout on another machine says that its files are there, as long as it holds it.
+func TestFilesMoveWithTheirEvaluators(t *testing.T) {
+	dir := t.TempDir()
+	url := at(t, dir)
+	here, there := open(t, url, dir), open(t, url, t.TempDir())
+	if _, err := here.CreateRun(t.Context(), planOfOne()); err != nil {
+		t.Fatal(err)
+	}
+	claimed := func(s *rules.Store) store.Token {
+		t.Helper()
+		claims, err := s.Claim(t.Context(), "r", 1)
+		if err != nil || len(claims) != 1 {
+			t.Fatalf("%v, %v", claims, err)
+		}
+		return claims[0].Token
+	}
+	first := claimed(there)
+	end := store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: []byte("{}"), Kept: &store.Kept{Files: []byte("{}")}}
+	if _, err := there.CommitSegment(t.Context(), first, end); err != nil {
+		t.Fatal(err)
+	}
+	if err := there.Release(t.Context(), first, 0); err != nil {
+		t.Fatal(err)
+	}
+	second := claimed(here)
+	if err := there.MoveKept(t.Context(), first); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("who does not hold it any more has moved it: %v", err)
+	}
+	if err := here.MoveKept(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := there.Kept(t.Context(), first.RolloutID)
+	if err != nil || kept.Place != here.Files() || string(kept.Files) != "{}" {
+		t.Errorf("the files are at %+v, %v", kept, err)
+	}
+}
+
 // A store that an earlier version has made gets the new tables, and keeps what it says of files.
 func TestAnOlderSchema(t *testing.T) {
 	dir := t.TempDir()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/blob"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -116,6 +117,16 @@ func (s blocks) Kept(ctx context.Context, rolloutID string) (k store.Kept, err e
 		return k, store.ErrNotFound
 	}
 	return k, s.db.describe(err, "read where the files of rollout "+rolloutID+" are")
+}
+
+// MoveKept implements Blocks.
+func (s blocks) MoveKept(ctx context.Context, tok store.Token) error {
+	return s.db.writeOp(ctx, "record where the files of rollout "+tok.RolloutID+" are", func(w *write) error {
+		if _, err := w.rollouts.held(tok, eval.StateEvaluating); err != nil {
+			return err
+		}
+		return w.tx.Exec("UPDATE kept SET place = ?, machine = ? WHERE rollout_id = ?", s.db.Files(), s.db.machine.Name, tok.RolloutID)
+	})
 }
 
 // PruneBlocks implements Blocks.

@@ -304,8 +304,7 @@ func (rows keptRows) moveHere(runIDs []string) error {
 // elsewhere returns an error if a rollout goes on with files that are on another machine.
 func (s *Store) elsewhere(ctx context.Context, from *sql.Tx, runIDs []string) error {
 	rows, err := from.QueryContext(ctx, `SELECT k.machine, count(*) FROM kept k JOIN rollouts r ON r.rollout_id = k.rollout_id
-		WHERE k.place <> ?2 AND k.machine <> '' AND (r.state IN ('evaluating', 'scoring')
-			OR r.state NOT IN ('completed', 'faulted', 'cancelled') AND k.files IS NULL)
+		WHERE k.place <> ?2 AND k.machine <> '' AND r.state NOT IN ('completed', 'faulted', 'cancelled') AND k.files IS NULL
 		AND r.run_id IN `+chosenRuns+" GROUP BY k.machine ORDER BY k.machine", list(runIDs), s.Files())
 	if err != nil {
 		return err

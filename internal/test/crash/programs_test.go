@@ -154,11 +154,16 @@ func playJob() error {
 	return nil
 }
 
-// playEvaluator gives every rollout the score 1.
+// playEvaluator gives every rollout the score 1 whose agent has left its workspace.
 func playEvaluator() error {
-	var in map[string]json.RawMessage
+	var in struct {
+		Workspace string `json:"workspace"`
+	}
 	if err := json.NewDecoder(os.Stdin).Decode(&in); err != nil {
 		return err
+	}
+	if _, err := os.Stat(filepath.Join(in.Workspace, "steps")); err != nil {
+		return fmt.Errorf("the workspace is not what the agent has left: %w", err)
 	}
 	fmt.Println(`{"score":1}`)
 	return nil
