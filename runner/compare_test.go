@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/eval/kinds"
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/eval/summary"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -51,7 +52,7 @@ func BenchmarkCompareDocuments(b *testing.B) {
 	r, dir := rand.New(rand.NewPCG(1, 1)), b.TempDir() //nolint:gosec // cases, no secrets
 	paths := []string{filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")}
 	for _, path := range paths {
-		writeDocument(b, path, 10_000, r)
+		writeDocument(b, path, testenv.Size(10_000, 1000), r)
 	}
 	for b.Loop() {
 		var sides [2]compare.Side

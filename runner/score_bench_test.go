@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 )
 
 // BenchmarkScore scores stored outputs again with three evaluators each, the results document and
 // the verdict included. It reports the most that the live heap grew in another such call.
 func BenchmarkScore(b *testing.B) {
-	for _, n := range []int{1000, 10000} {
+	for _, n := range []int{testenv.Size(1000, 100), testenv.Size(10000, 1000)} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s, runID := storedRun(b, n)
 			score := func() {

@@ -11,12 +11,13 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // V13: a sample of a data set takes little more time than a scan of it, and no more memory: compare
 // the two, with what the heap had at the end.
 func BenchmarkSample(b *testing.B) {
-	const rows = 100_000
+	rows := testenv.Size(100_000, 5000)
 	dir := b.TempDir()
 	file, err := os.Create(filepath.Join(dir, "rows.csv"))
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // trivialAgent is a static program that prints {"r":1}, after as many milliseconds as its argument
@@ -50,7 +51,7 @@ func BenchmarkRun(b *testing.B) {
 			name = args[0] + "ms"
 		}
 		b.Run(name, func(b *testing.B) {
-			const n = 500
+			n := testenv.Size(500, 50)
 			command := append([]string{program}, args...)
 			var bare, ours time.Duration
 			for b.Loop() {

@@ -16,7 +16,7 @@ import (
 // BenchmarkWriteResults reports the most that the heap grew while the document was written: it must
 // not depend on the number of rollouts.
 func BenchmarkWriteResults(b *testing.B) {
-	for _, n := range []int{1000, 10000} {
+	for _, n := range []int{testenv.Size(1000, 100), testenv.Size(10000, 1000)} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			r := largeRun(b, n)
 			o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".", Plan: plans.Plan{Set: r.set}}

@@ -15,10 +15,8 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/serve"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
-
-// waiters is how many long polls the benchmarks of waiting have.
-const waiters = 2000
 
 func newBench(b *testing.B) *world {
 	b.Helper()
@@ -85,7 +83,7 @@ func BenchmarkGet(b *testing.B) {
 // wait opens long polls for a run, and returns their connections.
 func (w *world) waiting(b *testing.B, runID, query string) []net.Conn {
 	b.Helper()
-	conns := make([]net.Conn, waiters)
+	conns := make([]net.Conn, testenv.Size(2000, 100))
 	text := w.request("GET", "/v1/runs/"+runID+"/events?wait=60&"+query, "")
 	for i := range conns {
 		conns[i] = w.dial()
@@ -94,7 +92,7 @@ func (w *world) waiting(b *testing.B, runID, query string) []net.Conn {
 			b.Fatal(err)
 		}
 	}
-	for w.waits() < waiters { // nothing tells that a request has come as far as waiting
+	for w.waits() < len(conns) { // nothing tells that a request has come as far as waiting
 		time.Sleep(10 * time.Millisecond)
 	}
 	return conns
@@ -116,7 +114,7 @@ func BenchmarkIdleLongPolls(b *testing.B) {
 	w.waiting(b, w.start("greet").RunID, "after=1")
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	const watched = 10 * time.Second
+	watched := time.Duration(testenv.Size(10, 1)) * time.Second
 	for range b.N {
 		used := cpu(b)
 		time.Sleep(watched)

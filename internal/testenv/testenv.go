@@ -66,6 +66,15 @@ func Need(t testing.TB, variable string, err error) {
 // slow tests are skipped.
 func Short() bool { return testing.Short() || Quick() }
 
+// Size is how large a benchmark is: full for the figures of docs/performance.md, short with -short, where it is
+// only to be seen that it runs.
+func Size(full, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return full
+}
+
 // Quick reports whether slow tests are skipped. They are unless a variable or -run asks for them.
 func Quick() bool {
 	return os.Getenv(Slow) == "" && os.Getenv(Long) == "" && flag.Lookup("test.run").Value.String() == ""

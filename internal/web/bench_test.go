@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/access"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/web"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -93,7 +94,7 @@ func pagesOf(s *runner.Store) http.Handler {
 // BenchmarkRunPage measures the page of a run: "first" from a server that has just started, "again" from
 // one that has shown it before.
 func BenchmarkRunPage(b *testing.B) {
-	for _, n := range []int{1000, 10000} {
+	for _, n := range []int{testenv.Size(1000, 100), testenv.Size(10000, 1000)} {
 		s, runID := largeRun(b, n)
 		get := func(pages http.Handler) {
 			w := httptest.NewRecorder()

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -24,7 +25,7 @@ import (
 // processors, which others on the machine disturb less; at most 1.15 is wanted. The agent is as quick as one
 // can be, so that there is no idle time in which the streams cost nothing.
 func BenchmarkStreams(b *testing.B) {
-	const pairs, streams, rollouts = 5, 100, 1000
+	pairs, streams, rollouts := testenv.Size(5, 1), testenv.Size(100, 10), testenv.Size(1000, 50)
 	for b.Loop() {
 		var clock, cpu []float64
 		for i := range pairs {

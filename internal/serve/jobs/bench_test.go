@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // clients is how many clients the benchmarks of requests have at once.
@@ -69,9 +71,6 @@ func BenchmarkPost(b *testing.B) {
 	w.request(b, http.StatusOK, "POST", "/jobs/"+id+"/events", `{"type":"tick","payload":{"n":1}}`)
 }
 
-// idlePolls are how many long polls wait at once.
-const idlePolls = 2000
-
 // BenchmarkIdlePolls has many clients wait for an event of one job. It reports what the waiting
 // costs, and how long an event takes to the last of them. The memory is that of the server and of
 // the clients' ends of the connections.
@@ -80,7 +79,7 @@ func BenchmarkIdlePolls(b *testing.B) {
 	id := w.submit("done", "")
 	addr := strings.TrimPrefix(w.server.URL, "http://")
 	before := heap()
-	conns := make([]net.Conn, idlePolls)
+	conns := make([]net.Conn, testenv.Size(2000, 100))
 	for i := range conns {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -101,8 +100,9 @@ func BenchmarkIdlePolls(b *testing.B) {
 		if i == 0 {
 			b.ReportMetric(float64(heap()-before)/(1<<20), "MB")
 			began := cpu()
-			time.Sleep(2 * time.Second)
-			b.ReportMetric(100*(cpu()-began).Seconds()/2, "%core")
+			watched := time.Duration(testenv.Size(2000, 200)) * time.Millisecond
+			time.Sleep(watched)
+			b.ReportMetric(100*(cpu()-began).Seconds()/watched.Seconds(), "%core")
 		}
 		ends := make([]time.Duration, len(conns))
 		var ready, done sync.WaitGroup

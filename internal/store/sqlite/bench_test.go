@@ -10,6 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func benchPlan(n int) store.Plan {
@@ -53,7 +54,7 @@ func claimAll(tb testing.TB, s *sqlite.Store, runID string, work func(store.Clai
 // BenchmarkRollout takes 1000 rollouts from their plan to their end.
 func BenchmarkRollout(b *testing.B) {
 	ctx := context.Background()
-	const rollouts = 1000
+	rollouts := testenv.Size(1000, 100)
 	score := 1.0
 	for b.Loop() {
 		s, err := sqlite.Open(b.TempDir(), store.Options{})
@@ -80,7 +81,7 @@ func BenchmarkRollout(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/rollouts, "µs/rollout")
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/float64(rollouts), "µs/rollout")
 }
 
 // suspended makes a store with n suspended rollouts, each waiting for a job that is polled.
@@ -122,7 +123,8 @@ func suspended(b *testing.B, n int) (dir, runID string) {
 // BenchmarkSuspended measures what 10,000 rollouts that wait cost those who look at the store.
 func BenchmarkSuspended(b *testing.B) {
 	ctx := context.Background()
-	dir, runID := suspended(b, 10_000)
+	waiting := testenv.Size(10_000, 1000)
+	dir, runID := suspended(b, waiting)
 	b.Run("open", func(b *testing.B) {
 		for b.Loop() {
 			s, err := sqlite.Open(dir, store.Options{})
@@ -144,7 +146,7 @@ func BenchmarkSuspended(b *testing.B) {
 			{"triggers", func(runID string) error {
 				n := 0
 				err := s.Triggers(ctx, runID, false, func(store.Trigger) error { n++; return nil })
-				if n != 10_000 {
+				if n != waiting {
 					return fmt.Errorf("%d triggers", n)
 				}
 				return err
@@ -182,7 +184,7 @@ func BenchmarkSuspended(b *testing.B) {
 func BenchmarkClaim(b *testing.B) {
 	ctx := context.Background()
 	s := open(b, b.TempDir())
-	if _, err := s.CreateRun(ctx, benchPlan(10_000)); err != nil {
+	if _, err := s.CreateRun(ctx, benchPlan(testenv.Size(10_000, 1000))); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {

@@ -26,7 +26,7 @@ func BenchmarkACP(b *testing.B) {
 	if err := testenv.Build(programs, testenv.ACPAgent); err != nil {
 		b.Fatal(err)
 	}
-	const n = 200
+	n := testenv.Size(200, 20)
 	for _, isolation := range []string{sandbox.IsolationProcess, sandbox.IsolationBwrap} {
 		b.Run(isolation, func(b *testing.B) {
 			if err := sandbox.Supported(isolation); err != nil {

@@ -24,10 +24,11 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-const suspended = 10_000
+// suspended is how many rollouts wait.
+func suspended() int { return testenv.Size(10_000, 1000) }
 
 // BenchmarkExecutorIdle runs the real executor over 10,000 suspended rollouts while nothing is due,
-// for EVALRUN_IDLE_SECONDS (default 5; the figures in docs/performance.md are of 60).
+// for EVALRUN_IDLE_SECONDS (default 5, with -short 1; the figures in docs/performance.md are of 60).
 func BenchmarkExecutorIdle(b *testing.B) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		b.Skip("reads /proc")
@@ -38,7 +39,7 @@ func BenchmarkExecutorIdle(b *testing.B) {
 // measureExecutor runs the real executor over a store, and reports what it takes.
 func measureExecutor(b *testing.B, program, dir string) {
 	b.Helper()
-	window := 5 * time.Second
+	window := time.Duration(testenv.Size(5, 1)) * time.Second
 	if n, err := strconv.Atoi(os.Getenv("EVALRUN_IDLE_SECONDS")); err == nil {
 		window = time.Duration(n) * time.Second
 	}
@@ -63,8 +64,8 @@ func measureExecutor(b *testing.B, program, dir string) {
 		b.ReportMetric(anonymous, "MB-anonymous")
 		goroutines := len(regexp.MustCompile(`(?m)^goroutine \d+ `).FindAllString(stderr.String(), -1))
 		b.ReportMetric(float64(goroutines), "goroutines")
-		if goroutines > suspended/100 {
-			b.Errorf("%d goroutines for %d suspended rollouts; a waiter is to be no more than a row", goroutines, suspended)
+		if goroutines > 100 {
+			b.Errorf("%d goroutines for %d suspended rollouts; a waiter is to be no more than a row", goroutines, suspended())
 		}
 	}
 }
@@ -75,7 +76,7 @@ func BenchmarkTriggers(b *testing.B) {
 	program, dir := buildProgram(b), suspendedStore(b, external)
 	for b.Loop() {
 		out, err := exec.Command(program, "triggers", "--store", dir, "--json").Output()
-		if n := bytes.Count(out, []byte(`"triggerId"`)); err != nil || n != suspended {
+		if n := bytes.Count(out, []byte(`"triggerId"`)); err != nil || n != suspended() {
 			b.Fatalf("%d triggers, %v", n, err)
 		}
 	}
@@ -127,7 +128,7 @@ func suspendedStore(b *testing.B, waits func(i int) store.NewTrigger) string {
 		}
 	}()
 	set := &eval.Set{ID: "bench", Name: "Benchmark", Epochs: 1, Limits: eval.Limits{Suspensions: 100}}
-	for i := range suspended {
+	for i := range suspended() {
 		set.Evaluations = append(set.Evaluations, eval.Evaluation{ID: fmt.Sprint("e", i), Name: fmt.Sprint("Evaluation ", i), Inputs: json.RawMessage(`{"x":1}`)})
 	}
 	plan, err := plans.New(plans.Request{Set: set, Agents: []agent.Entry{function.FromCommand([]string{"true"})}, BaseDir: dir, WorkDir: dir}, dir)
@@ -138,7 +139,7 @@ func suspendedStore(b *testing.B, waits func(i int) store.NewTrigger) string {
 		b.Fatal(err)
 	}
 	made := 0
-	for left := suspended; left > 0; {
+	for left := suspended(); left > 0; {
 		claims, err := s.Claim(ctx, plan.RunID, 200)
 		if err != nil {
 			b.Fatal(err)

@@ -40,7 +40,7 @@ func BenchmarkWatchedTasks(b *testing.B) {
 			"server":{"name":"compute","transport":"streamable-http","url":%q}}}`, i, newTask(b, s.URL+"/mcp"), s.URL+"/mcp")
 		return store.NewTrigger{
 			InterruptID: "i", Type: "MCP_TASK", Name: "MCP_TASK", Source: "mcp", ItemKey: fmt.Sprint("task-", i), Spec: json.RawMessage(spec), Checked: true,
-			NextCheck: begun.Add(20*time.Second + time.Duration(i)*time.Minute/suspended), // when the executor runs, spread over a minute
+			NextCheck: begun.Add(20*time.Second + time.Duration(i)*time.Minute/time.Duration(suspended())), // when the executor runs, spread over a minute
 		}
 	})
 	asked.Store(0)
