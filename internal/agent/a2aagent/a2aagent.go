@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -34,13 +33,6 @@ const (
 	workID   = "a2a-task"
 	inputID  = "a2a-input-"
 	authorID = "a2a-auth-"
-)
-
-// The pauses between tries of a request, and how many tries there are.
-const (
-	firstPause = time.Second
-	lastPause  = 30 * time.Second
-	maxTries   = 5
 )
 
 // The pauses between two looks at a task within a segment.
@@ -68,15 +60,10 @@ type a2aAgent struct {
 // New makes an agent from an entry of type a2a.
 func New(e agent.Entry, opts agent.Options) agent.Agent {
 	s := settingsOf(e)
-	now := opts.Now
-	if now == nil {
-		now = time.Now
-	}
 	// An agent that does its work within a request may take long for it.
-	client := httpcall.Client(&http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone(), Timeout: longest})
+	client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone(), Timeout: longest}
 	g := &a2aAgent{entry: e, settings: s, opts: opts, pause: agent.Pause}
-	g.peer = a2a.Peer{Caller: httpcall.Caller{Env: wait.Env{HTTP: client, Now: now, Rand: rand.Float64, Resolve: g.resolve}},
-		URL: s.URL, Headers: s.Headers}
+	g.peer = a2a.Peer{Caller: opts.Caller(client), URL: s.URL, Headers: s.Headers}
 	return g
 }
 
@@ -86,40 +73,13 @@ func (g *a2aAgent) Close() error {
 	return nil
 }
 
-// resolve gives the value of a ${VAR}.
-func (g *a2aAgent) resolve(name string) (string, bool) {
-	value, unknown := g.opts.Expand("${" + name + "}")
-	return value, unknown == ""
-}
-
 // Run implements Agent.
 func (g *a2aAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
 	ctx, cancel := seg.Bounded(ctx, time.Duration(g.entry.Timeout))
 	defer cancel()
 	t := turn{a2aAgent: g, seg: seg}
 	out, err := t.run(ctx)
-	var f *fault.Fault
-	var failed *a2a.Error
-	switch {
-	case ctx.Err() != nil:
-		f = agent.CauseFault(ctx)
-		if f.Category != fault.Interrupted { // else another attempt goes on with the task
-			t.giveUp(ctx)
-		}
-	case errors.As(err, &f):
-		f = fault.New(f.Category, f.Message)
-	case errors.As(err, &failed):
-		f = fault.New(failed.Category, failed.Error())
-	case err != nil:
-		return agent.Outcome{}, fmt.Errorf("agent %q: %w", g.entry.Name, err)
-	}
-	if f != nil {
-		out = agent.Outcome{Fault: f}
-	}
-	if out.Fault != nil {
-		out.Fault.Message = g.opts.RedactText(out.Fault.Message)
-	}
-	return out, nil
+	return g.opts.Ended(ctx, g.entry.Name, out, err, t.giveUp)
 }
 
 // turn is a segment.
@@ -132,7 +92,7 @@ type turn struct {
 	note, before note
 }
 
-// run runs the segment. Its error is an *a2a.Error, a *fault.Fault, or evalrun's own.
+// run runs the segment. Its error is an *httpcall.Error, a *fault.Fault, or evalrun's own.
 func (t *turn) run(ctx context.Context) (agent.Outcome, error) {
 	var err error
 	if t.note, t.before, err = readNotes(t.seg.Earlier, t.seg.WorkKey()); err != nil {
@@ -168,7 +128,7 @@ func (t *turn) meet(ctx context.Context) error {
 	if t.card != nil {
 		return nil
 	}
-	card, err := tried(ctx, t, func() (a2a.Card, error) { return t.peer.Card(ctx) })
+	card, err := agent.Tried(ctx, t.pause, func() (a2a.Card, error) { return t.peer.Card(ctx) })
 	if err != nil {
 		return err
 	}
@@ -177,18 +137,6 @@ func (t *turn) meet(ctx context.Context) error {
 	}
 	t.card = &card
 	return nil
-}
-
-// tried makes a request that changes nothing, again if that may help.
-func tried[T any](ctx context.Context, t *turn, request func() (T, error)) (T, error) {
-	for tries := 1; ; tries++ {
-		got, err := request()
-		var failed *a2a.Error
-		if !errors.As(err, &failed) || !failed.Temporary || tries == maxTries || ctx.Err() != nil {
-			return got, err
-		}
-		t.pause(ctx, max(failed.After, retry.Backoff(firstPause, lastPause, tries-1)))
-	}
 }
 
 // begin sends the input, unless an attempt that was broken off has done so.
@@ -214,7 +162,7 @@ func (t *turn) send(ctx context.Context, m a2a.Sent, answers string,
 	}
 	for tries := 1; ; tries++ {
 		if t.note.MessageID == m.MessageID {
-			found, err := tried(ctx, t, func() (s sought, err error) {
+			found, err := agent.Tried(ctx, t.pause, func() (s sought, err error) {
 				s.id, s.known, err = find(ctx)
 				return s, err
 			})
@@ -234,19 +182,19 @@ func (t *turn) send(ctx context.Context, m a2a.Sent, answers string,
 		}
 		failpoint.Hit("a2aagent.sending")
 		task, message, err := t.peer.Send(ctx, t.card.Interface, m)
-		var failed *a2a.Error
+		var failed *httpcall.Error
 		switch {
 		case err == nil && task == nil:
 			return t.complete(message.Parts)
 		case err == nil:
 			failpoint.Hit("a2aagent.sent")
 			return t.settle(ctx, *task)
-		case !errors.As(err, &failed) || !failed.Temporary || tries == maxTries || ctx.Err() != nil:
+		case !errors.As(err, &failed) || !failed.Temporary || tries == agent.MaxTries || ctx.Err() != nil:
 			return agent.Outcome{}, err
 		case !failed.Sent:
 			t.note.MessageID = "" // nobody has it
 		}
-		t.pause(ctx, max(failed.After, retry.Backoff(firstPause, lastPause, tries-1)))
+		t.pause(ctx, agent.BeforeTry(tries, failed.After))
 	}
 }
 
@@ -281,7 +229,7 @@ func (t *turn) answer(ctx context.Context, id string, payload json.RawMessage) (
 
 // get asks for a task.
 func (t *turn) get(ctx context.Context, id string) (a2a.Task, error) {
-	task, err := tried(ctx, t, func() (a2a.Task, error) { return t.peer.Get(ctx, t.card.Interface, id) })
+	task, err := agent.Tried(ctx, t.pause, func() (a2a.Task, error) { return t.peer.Get(ctx, t.card.Interface, id) })
 	if a2a.IsGone(err) {
 		return task, fault.Newf(fault.JobLost, "the agent does not know its task %s any more: %v", id, err)
 	}
@@ -418,15 +366,7 @@ func (t *turn) complete(parts []a2a.Part) (agent.Outcome, error) {
 		return agent.Outcome{}, fault.New(fault.InvalidInterrupt,
 			"the agent's artifact has a key __interrupt__; an A2A agent asks by the state input-required of its task")
 	}
-	used, source, err := record.UsageOf(t.seg.Dir, document, t.seg.Earlier)
-	if err != nil {
-		return agent.Outcome{}, err
-	}
-	if used != nil {
-		out.Info = &record.Info{Usage: used, UsageSource: source}
-	}
-	out.Files, err = record.FilesIn(t.seg.Dir, record.FileOutput)
-	return out, err
+	return function.Kept(t.seg, out, document)
 }
 
 // giveUp cancels the task of a segment that has ended before it, once.

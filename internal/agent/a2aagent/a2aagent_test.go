@@ -465,7 +465,7 @@ func TestWhatIsNoAgentIsAFault(t *testing.T) {
 		s := httptest.NewServer(http.NotFoundHandler())
 		s.Close()
 		g, pauses := newAgent(t, s.URL, nil)
-		if out := run(t, g, segment(t)); out.Fault == nil || out.Fault.Category != fault.Start || len(*pauses) != maxTries-1 {
+		if out := run(t, g, segment(t)); out.Fault == nil || out.Fault.Category != fault.Start || len(*pauses) != agent.MaxTries-1 {
 			t.Errorf("got %+v after %v", out.Fault, *pauses)
 		}
 	})

@@ -25,9 +25,6 @@ type capture struct {
 func (f *function) capture(seg agent.Segment) *capture {
 	c := &capture{limit: seg.OutputBytes,
 		stderr: program.OpenLog(filepath.Join(seg.Dir, record.FileStderr), f.opts.Redact)}
-	if c.limit <= 0 {
-		c.limit = agent.DefaultOutputBytes
-	}
 	c.stdout = &stdoutWriter{left: c.limit, keep: f.settings.Output != OutputFile}
 	if f.settings.Output == OutputLastLine || f.settings.Output == OutputFile {
 		c.stdout.log = program.OpenLog(filepath.Join(seg.Dir, record.FileStdout), f.opts.Redact)

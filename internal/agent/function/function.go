@@ -59,7 +59,7 @@ func newEnvelope(seg agent.Segment) envelope {
 
 // Run implements Agent.
 func (f *function) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
-	ctx, cancel := f.limited(ctx, &seg)
+	ctx, cancel := seg.Bounded(ctx, time.Duration(f.entry.Timeout))
 	defer cancel()
 	command, bad := f.command(seg)
 	if bad != nil {
@@ -102,15 +102,6 @@ func (f *function) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, e
 	return out, err
 }
 
-// limited returns the context of a segment, which is done when its time is over.
-func (f *function) limited(ctx context.Context, seg *agent.Segment) (context.Context, context.CancelFunc) {
-	seg.LimitTo(time.Duration(f.entry.Timeout), time.Duration(f.entry.Timeout), agent.TimeoutOfEntry)
-	if seg.Timeout <= 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeoutCause(ctx, seg.Timeout, seg.TimeoutFault())
-}
-
 // Close implements Agent. Nothing is kept.
 func (f *function) Close() error { return nil }
 
@@ -145,6 +136,16 @@ func outcomeOf(document []byte, stdin StdinMode) agent.Outcome {
 		return agent.Outcome{Fault: fault.New(fault.InvalidOutput, err.Error())}
 	}
 	return interrupted(doc, stdin)
+}
+
+// Kept adds to the outcome of a document that is in output.json the usage of models and that file.
+func Kept(seg agent.Segment, out agent.Outcome, document []byte) (agent.Outcome, error) {
+	var err error
+	if out.Info, err = usage(seg, document); err != nil {
+		return agent.Outcome{}, err
+	}
+	out.Files, err = record.FilesIn(seg.Dir, record.FileOutput)
+	return out, err
 }
 
 // usage reports the segment's usage of models, also if the segment has failed; nil if it is not

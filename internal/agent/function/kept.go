@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
@@ -56,7 +57,7 @@ type request struct {
 
 // Run implements Agent.
 func (k *kept) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
-	ctx, cancel := k.limited(ctx, &seg)
+	ctx, cancel := seg.Bounded(ctx, time.Duration(k.entry.Timeout))
 	defer cancel()
 	if ctx.Err() != nil {
 		return agent.Outcome{Fault: agent.CauseFault(ctx)}, nil

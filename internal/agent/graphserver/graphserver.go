@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,14 +39,10 @@ const (
 	fileThread = "thread"
 )
 
-// The pauses between tries of a request, and how many tries there are; and the pauses between two
-// looks at a run within a segment.
+// The pauses between two looks at a run within a segment.
 const (
-	firstPause = time.Second
-	lastPause  = 30 * time.Second
-	maxTries   = 5
-	firstLook  = 100 * time.Millisecond
-	lastLook   = 2 * time.Second
+	firstLook = 100 * time.Millisecond
+	lastLook  = 2 * time.Second
 )
 
 // cancelTime is how long the server has to take that a run is not wanted any more.
@@ -66,16 +61,8 @@ type graphAgent struct {
 // New makes an agent from an entry of type langgraph-server.
 func New(e agent.Entry, opts agent.Options) agent.Agent {
 	s := settingsOf(e)
-	now := opts.Now
-	if now == nil {
-		now = time.Now
-	}
 	g := &graphAgent{entry: e, settings: s, opts: opts, pause: agent.Pause}
-	g.server = langgraph.Server{URL: s.URL, Headers: s.Headers, Caller: httpcall.Caller{Env: wait.Env{
-		HTTP: httpcall.Client(nil), Now: now, Rand: rand.Float64, Resolve: func(name string) (string, bool) {
-			value, unknown := opts.Expand("${" + name + "}")
-			return value, unknown == ""
-		}}}}
+	g.server = langgraph.Server{URL: s.URL, Headers: s.Headers, Caller: opts.Caller(nil)}
 	return g
 }
 
@@ -91,28 +78,7 @@ func (g *graphAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome,
 	defer cancel()
 	t := turn{graphAgent: g, seg: seg}
 	out, err := t.run(ctx)
-	var f *fault.Fault
-	var failed *langgraph.Error
-	switch {
-	case ctx.Err() != nil:
-		f = agent.CauseFault(ctx)
-		if f.Category != fault.Interrupted { // else another attempt goes on with the run
-			t.giveUp(ctx)
-		}
-	case errors.As(err, &f):
-		f = fault.New(f.Category, f.Message)
-	case errors.As(err, &failed):
-		f = fault.New(failed.Category, failed.Error())
-	case err != nil:
-		return agent.Outcome{}, fmt.Errorf("agent %q: %w", g.entry.Name, err)
-	}
-	if f != nil {
-		out = agent.Outcome{Fault: f}
-	}
-	if out.Fault != nil {
-		out.Fault.Message = g.opts.RedactText(out.Fault.Message)
-	}
-	return out, nil
+	return g.opts.Ended(ctx, g.entry.Name, out, err, t.giveUp)
 }
 
 // turn is a segment.
@@ -124,7 +90,7 @@ type turn struct {
 	running string
 }
 
-// run runs the segment. Its error is a *langgraph.Error, a *fault.Fault, or evalrun's own.
+// run runs the segment. Its error is a *httpcall.Error, a *fault.Fault, or evalrun's own.
 func (t *turn) run(ctx context.Context) (agent.Outcome, error) {
 	if err := t.findThread(); err != nil {
 		return agent.Outcome{}, err
@@ -140,7 +106,7 @@ func (t *turn) run(ctx context.Context) (agent.Outcome, error) {
 		return t.finish(ctx, run)
 	}
 	if t.seg.Number == 1 {
-		if _, err := tried(ctx, t, func() (struct{}, error) { return struct{}{}, t.server.NewThread(ctx, t.thread) }); err != nil {
+		if _, err := agent.Tried(ctx, t.pause, func() (struct{}, error) { return struct{}{}, t.server.NewThread(ctx, t.thread) }); err != nil {
 			return agent.Outcome{}, err
 		}
 	}
@@ -156,7 +122,7 @@ func (t *turn) run(ctx context.Context) (agent.Outcome, error) {
 		d := retry.Backoff(firstLook, lastLook, looks)
 		t.pause(ctx, d)
 		waited += d
-		if run, err = tried(ctx, t, func() (langgraph.Run, error) { return t.server.Get(ctx, t.thread, run.ID) }); err != nil {
+		if run, err = agent.Tried(ctx, t.pause, func() (langgraph.Run, error) { return t.server.Get(ctx, t.thread, run.ID) }); err != nil {
 			return agent.Outcome{}, err
 		}
 	}
@@ -188,18 +154,6 @@ func (t *turn) findThread() error {
 	})
 }
 
-// tried makes a request that may be made twice, again if that may help.
-func tried[T any](ctx context.Context, t *turn, request func() (T, error)) (T, error) {
-	for tries := 1; ; tries++ {
-		got, err := request()
-		var failed *langgraph.Error
-		if !errors.As(err, &failed) || !failed.Temporary || tries == maxTries || ctx.Err() != nil {
-			return got, err
-		}
-		t.pause(ctx, max(failed.After, retry.Backoff(firstPause, lastPause, tries-1)))
-	}
-}
-
 // start starts the run of the segment, unless it has been started by an attempt that was broken off
 // or by a request whose answer was lost: the run has the key of the work in its metadata.
 func (t *turn) start(ctx context.Context) (langgraph.Run, error) {
@@ -208,7 +162,7 @@ func (t *turn) start(ctx context.Context) (langgraph.Run, error) {
 		return langgraph.Run{}, err
 	}
 	sent := t.seg.Attempt > 1
-	return tried(ctx, t, func() (langgraph.Run, error) {
+	return agent.Tried(ctx, t.pause, func() (langgraph.Run, error) {
 		if sent {
 			if run, found, err := t.server.Find(ctx, t.thread, t.seg.WorkKey()); found || err != nil {
 				return run, err
@@ -216,7 +170,7 @@ func (t *turn) start(ctx context.Context) (langgraph.Run, error) {
 		}
 		failpoint.Hit("graphserver.starting")
 		run, err := t.server.Start(ctx, t.thread, t.settings.Assistant, t.seg.WorkKey(), what)
-		var failed *langgraph.Error
+		var failed *httpcall.Error
 		sent = sent || errors.As(err, &failed) && failed.Sent
 		return run, err
 	})
@@ -270,7 +224,7 @@ func (t *turn) suspend(run langgraph.Run) (agent.Outcome, error) {
 
 // finish makes the outcome of what the thread has come to with a run that has ended.
 func (t *turn) finish(ctx context.Context, run langgraph.Run) (agent.Outcome, error) {
-	state, err := tried(ctx, t, func() (langgraph.State, error) { return t.server.State(ctx, t.thread) })
+	state, err := agent.Tried(ctx, t.pause, func() (langgraph.State, error) { return t.server.State(ctx, t.thread) })
 	if err != nil {
 		return agent.Outcome{}, err
 	}
@@ -329,15 +283,7 @@ func (t *turn) outcome(values json.RawMessage, waiting []json.RawMessage) (agent
 			return agent.Outcome{}, fault.Newf(fault.InvalidInterrupt, "the id %s of an interrupt is evalrun's own", workID)
 		}
 	}
-	used, usedBy, err := record.UsageOf(t.seg.Dir, document, t.seg.Earlier)
-	if err != nil {
-		return agent.Outcome{}, err
-	}
-	if used != nil {
-		out.Info = &record.Info{Usage: used, UsageSource: usedBy}
-	}
-	out.Files, err = record.FilesIn(t.seg.Dir, record.FileOutput)
-	return out, err
+	return function.Kept(t.seg, out, document)
 }
 
 // lastAnswer returns the text of the last message, if that is the model's.

@@ -32,13 +32,6 @@ import (
 // answerID is the interrupt by which a segment waits for the answer to a request that was accepted.
 const answerID = "evalrun-http-answer"
 
-// The pauses between tries of a request, and how many tries there are.
-const (
-	firstPause = time.Second
-	lastPause  = 30 * time.Second
-	maxTries   = 5
-)
-
 // httpAgent posts the document of each segment.
 type httpAgent struct {
 	entry    agent.Entry
@@ -107,15 +100,11 @@ func (h *httpAgent) outcome(seg agent.Segment, document []byte) (agent.Outcome, 
 	if out.Fault != nil {
 		out.Fault.Message = h.opts.RedactText(out.Fault.Message)
 	}
-	used, source, err := record.UsageOf(seg.Dir, document, seg.Earlier)
+	out, err := function.Kept(seg, out, document)
 	if err != nil {
 		return agent.Outcome{}, fmt.Errorf("agent %q: %w", h.entry.Name, err)
 	}
-	if used != nil {
-		out.Info = &record.Info{Usage: used, UsageSource: source}
-	}
-	out.Files, err = record.FilesIn(seg.Dir, record.FileOutput)
-	return out, err
+	return out, nil
 }
 
 // answer is what the service has answered.
@@ -135,10 +124,10 @@ func (h *httpAgent) post(ctx context.Context, seg agent.Segment, document []byte
 		switch {
 		case ctx.Err() != nil:
 			return a, agent.CauseFault(ctx)
-		case bad == nil || after < 0 || tries == maxTries:
+		case bad == nil || after < 0 || tries == agent.MaxTries:
 			return a, bad
 		}
-		h.pause(ctx, max(after, retry.Backoff(firstPause, lastPause, tries-1)))
+		h.pause(ctx, agent.BeforeTry(tries, after))
 	}
 }
 
@@ -204,14 +193,8 @@ func (h *httpAgent) refused(a answer) *fault.Fault {
 	return nil
 }
 
-// resolve gives the value of a ${VAR}.
-func (h *httpAgent) resolve(name string) (string, bool) {
-	value, unknown := h.opts.Expand("${" + name + "}")
-	return value, unknown == ""
-}
-
 func (h *httpAgent) request(ctx context.Context, seg agent.Segment, document []byte) (*http.Request, *fault.Fault) {
-	target, err := template.URL(h.settings.URL, h.resolve, nil)
+	target, err := template.URL(h.settings.URL, h.opts.Lookup, nil)
 	if err != nil {
 		return nil, fault.Newf(fault.Start, "the agent's url: %v", err)
 	}
@@ -220,7 +203,7 @@ func (h *httpAgent) request(ctx context.Context, seg agent.Segment, document []b
 		return nil, fault.New(fault.Start, "the agent's url is none") // the error has the values of variables in it
 	}
 	for name, text := range h.settings.Headers {
-		value, err := template.Resolver(h.resolve).Expand(text)
+		value, err := template.Resolver(h.opts.Lookup).Expand(text)
 		if err != nil {
 			return nil, fault.Newf(fault.Start, "the agent's header %s: %v", name, err)
 		}
@@ -241,7 +224,7 @@ func (h *httpAgent) accepted(a answer) (agent.Outcome, *fault.Fault) {
 			"POST %s answered 202 without a Location: nobody knows where its answer will be", h.settings.URL)
 	}
 	w := waithttp.Watch{URL: h.settings.URL, Headers: h.settings.Headers, Interval: h.settings.Interval}
-	key, err := w.Key(location, h.resolve)
+	key, err := w.Key(location, h.opts.Lookup)
 	if err != nil {
 		return agent.Outcome{}, fault.Newf(fault.Protocol, "POST %s answered 202: %v", h.settings.URL, err)
 	}

@@ -151,7 +151,7 @@ func TestAnswersThatAreNoDocuments(t *testing.T) {
 		"elsewhere":         {says(307, "", "Location", elsewhere.URL), fault.AgentError, "not sent on to another address; name " + elsewhere.URL, 1},
 		"no such thing":     {says(404, "no agent here"), fault.Start, "404 Not Found: no agent here", 1},
 		"refused":           {says(422, `{"detail": "q is missing"}`), fault.AgentError, "q is missing", 1},
-		"always busy":       {says(503, "busy"), fault.Start, "503 Service Unavailable: busy", maxTries},
+		"always busy":       {says(503, "busy"), fault.Start, "503 Service Unavailable: busy", agent.MaxTries},
 		"accepted nowhere":  {says(202, ""), fault.Protocol, "without a Location", 1},
 		"accepted by other": {says(202, "", "Location", elsewhere.URL+"/jobs/1"), fault.Protocol, "on another host", 1},
 		"accepted secretly": {says(202, "", "Location", "/jobs/1?token=s3cr3t"), fault.Protocol, "a secret in its Location", 1},
@@ -195,7 +195,7 @@ func TestAnUnreachableServiceIsTriedAgain(t *testing.T) {
 	s.Close()
 	h, pauses := newAgent(t, Settings{URL: s.URL}, nil)
 	out := run(t, h, segment(t))
-	if out.Fault == nil || out.Fault.Category != fault.Start || !strings.Contains(out.Fault.Message, "refused") || len(*pauses) != maxTries-1 {
+	if out.Fault == nil || out.Fault.Category != fault.Start || !strings.Contains(out.Fault.Message, "refused") || len(*pauses) != agent.MaxTries-1 {
 		t.Errorf("got %+v after %v", out.Fault, *pauses)
 	}
 }

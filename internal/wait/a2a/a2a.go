@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/jsonobj"
@@ -45,23 +44,6 @@ func (p Peer) base() (*url.URL, error) {
 	return base, nil
 }
 
-// Error says that a request has failed. Any other error of this package is a *fault.Fault.
-type Error struct {
-	Err error
-	// Category is that of the fault which the failure is, if nothing helps.
-	Category fault.Category
-	// Sent says that the agent may have taken the request, Temporary that it is worth another try,
-	// after After at the earliest.
-	Sent, Temporary bool
-	After           time.Duration
-	// Code is that of a JSON-RPC error, 0 if there is none.
-	Code int
-}
-
-func (e *Error) Error() string { return e.Err.Error() }
-
-func (e *Error) Unwrap() error { return e.Err }
-
 // The codes of errors that decide on something.
 const (
 	codeMethodNotFound    = -32601
@@ -73,7 +55,7 @@ const (
 
 // IsGone reports whether the agent does not know the task that it was asked for.
 func IsGone(err error) bool {
-	var e *Error
+	var e *httpcall.Error
 	return errors.As(err, &e) && e.Code == codeTaskNotFound
 }
 
@@ -128,7 +110,7 @@ func (p Peer) do(ctx context.Context, to Interface, c call) (json.RawMessage, er
 		if errors.As(err, &f) {
 			return nil, fault.New(fault.OutputLimit, f.Message)
 		}
-		return nil, &Error{Err: fmt.Errorf("%s: %w", what, err), Category: fault.Start, Sent: a.Sent, Temporary: true}
+		return nil, &httpcall.Error{Err: fmt.Errorf("%s: %w", what, err), Category: fault.Start, Sent: a.Sent, Temporary: true}
 	}
 	return result(a, what, to.Binding)
 }
@@ -152,7 +134,7 @@ func result(a httpcall.Answer, what, binding string) (json.RawMessage, error) {
 	said := fmt.Errorf("%s: %w", what, a.Err())
 	switch {
 	case binding == bindingREST && !a.OK() && isObject && r.Error != nil:
-		e := &Error{Err: said, Category: categoryOf(a.Status), Sent: true, Temporary: retry.Temporary(a.Status)}
+		e := &httpcall.Error{Err: said, Category: httpcall.CategoryOf(a.Status), Sent: true, Temporary: retry.Temporary(a.Status)}
 		for _, d := range r.Error.Details {
 			switch d.Reason {
 			case "TASK_NOT_FOUND":
@@ -165,7 +147,7 @@ func result(a httpcall.Answer, what, binding string) (json.RawMessage, error) {
 		}
 		return nil, e
 	case binding != bindingREST && isObject && r.Error != nil:
-		e := &Error{Code: r.Error.Code, Category: fault.AgentError, Sent: true,
+		e := &httpcall.Error{Code: r.Error.Code, Category: fault.AgentError, Sent: true,
 			Err: fmt.Errorf("%s: the agent answered with error %d: %s", what, r.Error.Code,
 				jsonvalue.Excerpt([]byte(r.Error.Message)))}
 		if e.Code == codeMethodNotFound || e.Code == codeVersion {
@@ -174,7 +156,7 @@ func result(a httpcall.Answer, what, binding string) (json.RawMessage, error) {
 		return nil, e
 	case !a.OK():
 		busy := a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable
-		return nil, &Error{Err: said, Category: categoryOf(a.Status), Sent: !busy, Temporary: retry.Temporary(a.Status),
+		return nil, &httpcall.Error{Err: said, Category: httpcall.CategoryOf(a.Status), Sent: !busy, Temporary: retry.Temporary(a.Status),
 			After: a.RetryAfter}
 	case !isObject:
 		return nil, noAnswer(what, a)
@@ -186,21 +168,12 @@ func result(a httpcall.Answer, what, binding string) (json.RawMessage, error) {
 	return r.Result, nil
 }
 
-func categoryOf(status int) fault.Category {
-	switch {
-	case status >= 300 && status < 400, retry.Temporary(status), status == http.StatusUnauthorized,
-		status == http.StatusForbidden, status == http.StatusNotFound:
-		return fault.Start
-	}
-	return fault.AgentError
-}
-
 // noAnswer says that something answers, but no agent.
 func noAnswer(what string, a httpcall.Answer) error {
 	got := fmt.Sprintf("%q", jsonvalue.Excerpt(bytes.TrimSpace(a.Body)))
 	if strings.Contains(strings.ToLower(a.ContentType), "html") {
 		got = "a page (HTML), " + got
 	}
-	return &Error{Category: fault.Protocol, Sent: true,
+	return &httpcall.Error{Category: fault.Protocol, Sent: true,
 		Err: fmt.Errorf("%s: %s answered %d with what is no answer of A2A: %s", what, a.What, a.Status, got)}
 }

@@ -80,12 +80,12 @@ func (p Peer) Card(ctx context.Context) (Card, error) {
 	case errors.As(err, &f):
 		return Card{}, f
 	case err != nil:
-		return Card{}, &Error{Err: fmt.Errorf("the agent's card: %w", err), Category: fault.Start, Temporary: true}
+		return Card{}, &httpcall.Error{Err: fmt.Errorf("the agent's card: %w", err), Category: fault.Start, Temporary: true}
 	case a.Status == http.StatusNotFound:
 		return Card{}, fault.Newf(fault.Start, "%s has no agent card at %s (404 Not Found); is this the address of an A2A agent?",
 			p.URL, place.Path)
 	case !a.OK():
-		return Card{}, &Error{Err: fmt.Errorf("the agent's card: %w", a.Err()), Category: fault.Start,
+		return Card{}, &httpcall.Error{Err: fmt.Errorf("the agent's card: %w", a.Err()), Category: fault.Start,
 			Temporary: retry.Temporary(a.Status), After: a.RetryAfter}
 	}
 	var s stated

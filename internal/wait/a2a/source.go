@@ -30,34 +30,26 @@ func (t Task) GoesOn(answered string) bool {
 	return t.Status.State.GoesOn() || answered != "" && t.Question() == answered
 }
 
-// source asks for the tasks of agents that are at work. It starts nothing.
+// source asks for the tasks of agents that are at work.
 type source struct {
-	Peer
+	wait.Begun
+	peer  Peer
 	watch Watch
 }
 
 // NewSource returns the source for what a trigger watches.
 func NewSource(c httpcall.Caller, watch json.RawMessage) (wait.Source, error) {
-	s := source{Peer: Peer{Caller: c}}
+	s := source{peer: Peer{Caller: c}}
 	if err := json.Unmarshal(watch, &s.watch); err != nil {
 		return nil, fmt.Errorf("what the trigger watches: %w", err)
 	}
-	s.URL, s.Headers, s.Polling.Interval = s.watch.URL, s.watch.Headers, s.watch.Interval
+	s.peer.URL, s.peer.Headers, s.peer.Polling.Interval = s.watch.URL, s.watch.Headers, s.watch.Interval
 	return s, nil
 }
 
-// StartKind implements wait.Source.
-func (source) StartKind() wait.Start { return wait.Idempotent }
-
-// Start implements wait.Source. The agent has started it.
-func (source) Start(_ context.Context, j wait.Job) (string, error) { return j.OwnKey(), nil }
-
-// Find implements wait.Source.
-func (source) Find(_ context.Context, j wait.Job) (string, bool, error) { return j.OwnKey(), true, nil }
-
 // Check implements wait.Source. The payload is the task, whatever it has come to.
 func (s source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
-	t, err := s.Get(ctx, s.watch.Interface, j.ItemKey)
+	t, err := s.peer.Get(ctx, s.watch.Interface, j.ItemKey)
 	var f *fault.Fault
 	switch e := asError(err); {
 	case errors.As(err, &f):
@@ -66,25 +58,25 @@ func (s source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
 		return wait.Status{Done: true, Fault: fault.Newf(fault.JobLost, "the agent does not know its task %s any more: %v",
 			j.ItemKey, e)}, nil
 	case e != nil && e.Temporary:
-		after := max(s.After(j, httpcall.Answer{RetryAfter: e.After}), 0)
+		after := max(s.peer.After(j, httpcall.Answer{RetryAfter: e.After}), 0)
 		return wait.Status{}, &wait.RetryError{After: after, Err: e}
 	case e != nil:
 		return wait.Status{Done: true, Fault: fault.New(fault.Job, e.Error())}, nil
 	case err != nil:
 		return wait.Status{}, err
 	case t.GoesOn(s.watch.Answered):
-		return wait.Status{After: max(s.After(j, httpcall.Answer{}), time.Millisecond)}, nil
+		return wait.Status{After: max(s.peer.After(j, httpcall.Answer{}), time.Millisecond)}, nil
 	}
 	return wait.Status{Done: true, Payload: t.Raw}, nil
 }
 
 // Cancel implements wait.Source.
 func (s source) Cancel(ctx context.Context, j wait.Job) error {
-	return s.Peer.Cancel(ctx, s.watch.Interface, j.ItemKey)
+	return s.peer.Cancel(ctx, s.watch.Interface, j.ItemKey)
 }
 
-func asError(err error) *Error {
-	var e *Error
+func asError(err error) *httpcall.Error {
+	var e *httpcall.Error
 	if errors.As(err, &e) {
 		return e
 	}

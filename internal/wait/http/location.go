@@ -59,8 +59,9 @@ func (w Watch) base(resolve template.Resolver) (*url.URL, error) {
 	return base, nil
 }
 
-// answer is the source of the answers of agents that have answered 202. It starts nothing.
+// answer is the source of the answers of agents that have answered 202.
 type answer struct {
+	wait.Begun
 	httpcall.Caller
 	watch Watch
 }
@@ -74,15 +75,6 @@ func NewAnswer(c httpcall.Caller, watch json.RawMessage) (wait.Source, error) {
 	a.Polling.Interval = a.watch.Interval
 	return a, nil
 }
-
-// StartKind implements wait.Source.
-func (answer) StartKind() wait.Start { return wait.Idempotent }
-
-// Start implements wait.Source. The agent has started it.
-func (answer) Start(_ context.Context, j wait.Job) (string, error) { return j.OwnKey(), nil }
-
-// Find implements wait.Source.
-func (answer) Find(_ context.Context, j wait.Job) (string, bool, error) { return j.OwnKey(), true, nil }
 
 // Check implements wait.Source. 202 means that there is no answer yet.
 func (s answer) Check(ctx context.Context, j wait.Job) (wait.Status, error) {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/jsonobj"
@@ -26,23 +25,6 @@ type Server struct {
 	URL     string
 	Headers map[string]string
 }
-
-// Error says that a request has failed. Any other error of this package is a *fault.Fault.
-type Error struct {
-	Err error
-	// Category is that of the fault which the failure is, if nothing helps.
-	Category fault.Category
-	// Sent says that the server may have done what it was asked for, Temporary that the request is
-	// worth another try, after After at the earliest.
-	Sent, Temporary bool
-	After           time.Duration
-	// Status is that of the answer, 0 if there is none.
-	Status int
-}
-
-func (e *Error) Error() string { return e.Err.Error() }
-
-func (e *Error) Unwrap() error { return e.Err }
 
 // Run is a run of a thread.
 type Run struct {
@@ -93,16 +75,11 @@ func (s Server) do(ctx context.Context, method, path string, body, into any) err
 	case errors.As(err, &f):
 		return fault.New(fault.OutputLimit, f.Message)
 	case err != nil:
-		return &Error{Err: fmt.Errorf("%s: %w", what, err), Category: fault.Start, Sent: a.Sent, Temporary: true}
+		return &httpcall.Error{Err: fmt.Errorf("%s: %w", what, err), Category: fault.Start, Sent: a.Sent, Temporary: true}
 	case !a.OK():
-		e := &Error{Err: fmt.Errorf("%s: %w", what, a.Err()), Category: fault.AgentError, Status: a.Status,
+		return &httpcall.Error{Err: fmt.Errorf("%s: %w", what, a.Err()), Category: httpcall.CategoryOf(a.Status), Status: a.Status,
 			Sent:      a.Status != http.StatusTooManyRequests && a.Status != http.StatusServiceUnavailable,
 			Temporary: retry.Temporary(a.Status) && a.Status != http.StatusConflict, After: a.RetryAfter}
-		if retry.Temporary(a.Status) || a.Status < 400 || a.Status == http.StatusUnauthorized ||
-			a.Status == http.StatusForbidden || a.Status == http.StatusNotFound {
-			e.Category = fault.Start
-		}
-		return e
 	case into == nil:
 		return nil
 	}
@@ -172,7 +149,7 @@ func (s Server) State(ctx context.Context, thread string) (st State, err error) 
 // Cancel ends a run. One that has ended is no error.
 func (s Server) Cancel(ctx context.Context, thread, id string) error {
 	err := s.do(ctx, http.MethodPost, "/threads/"+thread+"/runs/"+url.PathEscape(id)+"/cancel", nil, nil)
-	var failed *Error
+	var failed *httpcall.Error
 	if errors.As(err, &failed) && (failed.Status == http.StatusNotFound || failed.Status == http.StatusConflict) {
 		return nil
 	}
@@ -196,47 +173,39 @@ type Watch struct {
 	Interval wait.Duration `json:"interval,omitzero"`
 }
 
-// source asks for runs. It starts nothing.
+// source asks for runs.
 type source struct {
-	Server
-	watch Watch
+	wait.Begun
+	server Server
+	watch  Watch
 }
 
 // NewSource returns the source for what a trigger watches.
 func NewSource(c httpcall.Caller, watch json.RawMessage) (wait.Source, error) {
-	s := source{Server: Server{Caller: c}}
+	s := source{server: Server{Caller: c}}
 	if err := json.Unmarshal(watch, &s.watch); err != nil {
 		return nil, fmt.Errorf("what the trigger watches: %w", err)
 	}
-	s.URL, s.Headers, s.Polling.Interval = s.watch.URL, s.watch.Headers, s.watch.Interval
+	s.server.URL, s.server.Headers, s.server.Polling.Interval = s.watch.URL, s.watch.Headers, s.watch.Interval
 	return s, nil
 }
 
-// StartKind implements wait.Source.
-func (source) StartKind() wait.Start { return wait.Idempotent }
-
-// Start implements wait.Source. The segment has started it.
-func (source) Start(_ context.Context, j wait.Job) (string, error) { return j.OwnKey(), nil }
-
-// Find implements wait.Source.
-func (source) Find(_ context.Context, j wait.Job) (string, bool, error) { return j.OwnKey(), true, nil }
-
 // Check implements wait.Source. The payload is the run, however it has ended.
 func (s source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
-	run, err := s.Get(ctx, s.watch.Thread, j.ItemKey)
+	run, err := s.server.Get(ctx, s.watch.Thread, j.ItemKey)
 	var f *fault.Fault
-	var failed *Error
+	var failed *httpcall.Error
 	switch {
 	case errors.As(err, &f):
 		return wait.Status{Done: true, Fault: fault.New(fault.Job, f.Message)}, nil
 	case errors.As(err, &failed) && failed.Temporary:
-		return wait.Status{}, &wait.RetryError{After: s.After(j, httpcall.Answer{RetryAfter: failed.After}), Err: failed}
+		return wait.Status{}, &wait.RetryError{After: s.server.After(j, httpcall.Answer{RetryAfter: failed.After}), Err: failed}
 	case errors.As(err, &failed) && failed.Status == http.StatusNotFound:
 		return wait.Status{Done: true, Fault: fault.Newf(fault.JobLost, "the server does not know the run any more: %v", failed)}, nil
 	case err != nil:
 		return wait.Status{Done: true, Fault: fault.New(fault.Job, err.Error())}, nil
 	case run.GoesOn():
-		return wait.Status{After: s.After(j, httpcall.Answer{})}, nil
+		return wait.Status{After: s.server.After(j, httpcall.Answer{})}, nil
 	}
 	payload, err := jsonobj.Marshal(map[string]string{"run_id": run.ID, "status": run.Status})
 	return wait.Status{Done: true, Payload: payload}, err
@@ -244,5 +213,5 @@ func (s source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
 
 // Cancel implements wait.Source.
 func (s source) Cancel(ctx context.Context, j wait.Job) error {
-	return s.Server.Cancel(ctx, s.watch.Thread, j.ItemKey)
+	return s.server.Cancel(ctx, s.watch.Thread, j.ItemKey)
 }

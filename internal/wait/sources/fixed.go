@@ -8,18 +8,12 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// fixed plays a person or a job: what arrives, and when, is known from the start. It starts
-// nothing.
+// fixed plays a person or a job: what arrives, and when, is known from the start.
 type fixed struct {
+	wait.Begun
 	now    func() time.Time
 	played wait.Played
 }
-
-func (fixed) StartKind() wait.Start { return wait.Idempotent }
-
-func (fixed) Start(_ context.Context, j wait.Job) (string, error) { return j.OwnKey(), nil }
-
-func (fixed) Find(_ context.Context, j wait.Job) (string, bool, error) { return j.OwnKey(), true, nil }
 
 func (f fixed) Check(_ context.Context, j wait.Job) (wait.Status, error) {
 	if left := j.Since.Add(time.Duration(f.played.After)).Sub(f.now()); left > 0 {

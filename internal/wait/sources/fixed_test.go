@@ -15,7 +15,7 @@ import (
 func TestFixedKeepsToItsInterface(t *testing.T) {
 	now := noon
 	waittest.Run(t, waittest.Case{
-		Source: fixed{func() time.Time { return now }, wait.Played{FixedResult: wait.FixedResult{Result: json.RawMessage(`1`), After: wait.Duration(time.Hour)}}},
+		Source: fixed{now: func() time.Time { return now }, played: wait.Played{FixedResult: wait.FixedResult{Result: json.RawMessage(`1`), After: wait.Duration(time.Hour)}}},
 		Job:    wait.Job{TriggerID: "t1", Since: noon, Spec: wait.Spec{Type: wait.TypeJob}},
 		End:    func() { now = noon.Add(time.Hour) },
 	})

@@ -134,9 +134,9 @@ func (s *Set) For(name string, spec wait.Spec) (wait.Source, error) {
 	case agents[name] != nil:
 		return agents[name](httpcall.Caller{Env: s.env}, spec.Watch)
 	case name == wait.SourceFixed && spec.Played != nil:
-		return fixed{s.env.Now, *spec.Played}, nil
+		return fixed{now: s.env.Now, played: *spec.Played}, nil
 	case name == wait.SourceTimer && spec.ResumeAt != nil:
-		return timer{s.env.Now}, nil
+		return timer{now: s.env.Now}, nil
 	case ok && c.Source == name:
 		return c.source, c.err
 	}

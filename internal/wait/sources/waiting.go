@@ -9,29 +9,18 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// external waits for a delivery. It never starts anything, and only a delivery can tell.
-type external struct{}
-
-func (external) StartKind() wait.Start { return wait.Idempotent }
-
-func (external) Start(_ context.Context, j wait.Job) (string, error) { return j.OwnKey(), nil }
-
-func (external) Find(_ context.Context, j wait.Job) (string, bool, error) {
-	return j.OwnKey(), true, nil
-}
+// external waits for a delivery: only that can tell.
+type external struct{ wait.Begun }
 
 func (external) Check(context.Context, wait.Job) (wait.Status, error) { return wait.Status{}, nil }
 
 func (external) Cancel(context.Context, wait.Job) error { return nil }
 
 // timer waits for a time.
-type timer struct{ now func() time.Time }
-
-func (timer) StartKind() wait.Start { return wait.Idempotent }
-
-func (timer) Start(_ context.Context, j wait.Job) (string, error) { return j.OwnKey(), nil }
-
-func (timer) Find(_ context.Context, j wait.Job) (string, bool, error) { return j.OwnKey(), true, nil }
+type timer struct {
+	wait.Begun
+	now func() time.Time
+}
 
 func (t timer) Check(_ context.Context, j wait.Job) (wait.Status, error) {
 	if j.Spec.ResumeAt == nil {

@@ -19,7 +19,7 @@ func TestExternalKeepsToItsInterface(t *testing.T) {
 func TestTimerKeepsToItsInterface(t *testing.T) {
 	now, at := noon, noon.Add(time.Hour)
 	waittest.Run(t, waittest.Case{
-		Source: timer{func() time.Time { return now }}, Job: wait.Job{TriggerID: "t1", Spec: wait.Spec{Type: wait.TypeTimer, ResumeAt: &at}},
+		Source: timer{now: func() time.Time { return now }}, Job: wait.Job{TriggerID: "t1", Spec: wait.Spec{Type: wait.TypeTimer, ResumeAt: &at}},
 		End: func() { now = at },
 	})
 }
