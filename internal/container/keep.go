@@ -54,14 +54,6 @@ func (r *Remote) keep(ctx context.Context, to string) error {
 	if err := errors.Join(r.clear(ctx), r.equip(ctx)); err != nil {
 		return err
 	}
-	image, err := r.daemon.Image(ctx, r.spec.Image)
-	if err != nil {
-		return err
-	}
-	volumes, err := image.Volumes()
-	if err != nil {
-		return err
-	}
 	changes, err := r.daemon.Changes(ctx, r.id)
 	if err != nil {
 		return fmt.Errorf("ask what the container has changed: %w", err)
@@ -71,7 +63,7 @@ func (r *Remote) keep(ctx context.Context, to string) error {
 	}
 	removed := left(changes.Removed)
 	// What was removed may have been made again: of such a folder a daemon may tell only that.
-	what, err := json.Marshal(inside.Packing{Paths: slices.Concat(left(changes.Changed), removed), Trees: volumes, Not: notKept})
+	what, err := json.Marshal(inside.Packing{Paths: slices.Concat(left(changes.Changed), removed), Trees: r.spec.Volumes, Not: notKept})
 	if err != nil {
 		return err
 	}

@@ -122,7 +122,9 @@ type RemoteSpec struct {
 	Rollout, Part string
 	// Image is the digest of an image of the daemon.
 	Image, Workdir string
-	Limits         Limits
+	// Volumes are the paths of the image's volumes.
+	Volumes []string
+	Limits  Limits
 	// Executable is the evalrun program, beside which its program for containers is.
 	Executable string
 	// From is the folder in which Keep has left what an earlier container of the image had changed;
@@ -189,9 +191,10 @@ func (r *Remote) create(ctx context.Context, network string) error {
 	}
 	spec.Healthcheck.Test = []string{"NONE"}
 	spec.HostConfig.NetworkMode = network
-	var err error
-	if spec.HostConfig.Mounts, err = r.volumes(ctx, spec.Labels); err != nil {
-		return fmt.Errorf("create a container: %w", err)
+	for _, at := range r.spec.Volumes {
+		m := docker.Mount{Type: "volume", Target: at}
+		m.VolumeOptions.Labels = spec.Labels
+		spec.HostConfig.Mounts = append(spec.HostConfig.Mounts, m)
 	}
 	id, err := r.daemon.Create(ctx, name, spec)
 	if docker.IsStatus(err, http.StatusConflict) {
@@ -211,25 +214,6 @@ func (r *Remote) create(ctx context.Context, network string) error {
 		return errors.Join(err, r.remove(ctx))
 	}
 	return nil
-}
-
-// volumes are those of the image, with labels.
-func (r *Remote) volumes(ctx context.Context, labels map[string]string) (out []docker.Mount, err error) {
-	image, err := r.daemon.Image(ctx, r.spec.Image)
-	if err != nil {
-		return nil, err
-	}
-	paths, err := image.Volumes()
-	for i := range paths {
-		paths[i] = path.Join("/", paths[i])
-	}
-	slices.Sort(paths)
-	for _, one := range slices.Compact(paths) {
-		m := docker.Mount{Type: "volume", Target: one}
-		m.VolumeOptions.Labels = labels
-		out = append(out, m)
-	}
-	return out, err
 }
 
 // takeName removes the container of an earlier holder of the rollout. The caller holds the rollout,

@@ -48,16 +48,3 @@ func (c *Client) Changes(ctx context.Context, id string) (out Changes, err error
 	}
 	return out, nil
 }
-
-// Volumes are the paths of the image's volumes.
-func (i *Image) Volumes() ([]string, error) {
-	var config struct{ Volumes map[string]struct{} }
-	if err := json.Unmarshal(i.Config, &config); err != nil {
-		return nil, fmt.Errorf("the configuration of the image: %w", err)
-	}
-	var out []string
-	for path := range config.Volumes {
-		out = append(out, path)
-	}
-	return out, nil
-}

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -116,6 +117,18 @@ type Config struct {
 	Cmd         []string     `json:"Cmd,omitempty"`
 	Shell       []string     `json:"Shell,omitempty"`
 	Healthcheck *Healthcheck `json:"Healthcheck,omitempty"`
+	// Volumes has the paths of the image's volumes as its keys.
+	Volumes map[string]struct{} `json:"Volumes,omitempty"`
+}
+
+// VolumePaths are the absolute paths of the image's volumes, each once. Something is there in every container,
+// an empty folder at least.
+func (c *Config) VolumePaths() (out []string) {
+	for at := range c.Volumes {
+		out = append(out, path.Join("/", at))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // Healthcheck is how an image says that its process is ready. Test begins with NONE, CMD or

@@ -70,7 +70,7 @@ func (r rolloutImages) open(ctx context.Context, s *sandboxSpec, begins bool) er
 		s.release()
 		return err
 	}
-	s.folders.Image = r.layers(s.image)
+	s.folders.Image, s.folders.Volumes = r.layers(s.image), s.image.Config.VolumePaths()
 	s.folders.Workdir = path.Clean(cmp.Or(s.task.Config.Environment.Workdir, s.image.Config.WorkingDir, "/"))
 	return nil
 }
@@ -193,7 +193,7 @@ func (r rolloutImages) openSeparate(ctx context.Context, s *sandboxSpec, stage *
 	case s.image == nil:
 		return fault.Newf(fault.Image, "the image %s is not there any more", digest)
 	}
-	s.folders.Image = r.layers(s.image)
+	s.folders.Image, s.folders.Volumes = r.layers(s.image), s.image.Config.VolumePaths()
 	s.folders.Workdir = path.Clean(cmp.Or(workdir, s.image.Config.WorkingDir, "/"))
 	return s.resolve()
 }

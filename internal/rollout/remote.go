@@ -75,7 +75,7 @@ func (s *sandboxSpec) newRemote(ctx context.Context, part, from string) error {
 	limits := limitsOf(&s.task.Config.Environment)
 	limits.PIDs = maxPIDs
 	s.remote = daemon.NewRemote(container.RemoteSpec{Rollout: s.marker, Part: part, Image: s.image.Digest,
-		Workdir: s.folders.Workdir, Limits: limits, Executable: s.executable, From: from,
+		Workdir: s.folders.Workdir, Volumes: s.image.Config.VolumePaths(), Limits: limits, Executable: s.executable, From: from,
 		Public: s.networked(tasks.Network{})})
 	return nil
 }

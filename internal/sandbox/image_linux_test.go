@@ -18,7 +18,7 @@ func imageSpace(t testing.TB) *Config {
 	testenv.Need(t, testenv.Bwrap, Available())
 	testenv.Need(t, testenv.Bwrap, ImageAvailable())
 	dir := t.TempDir()
-	r := &Root{[]string{filepath.Join(dir, "image"), testenv.SmallRoot(t)}, filepath.Join(dir, "upper"), filepath.Join(dir, "work"), filepath.Join(dir, "merged")}
+	r := &Root{Lower: []string{filepath.Join(dir, "image"), testenv.SmallRoot(t)}, Upper: filepath.Join(dir, "upper"), Work: filepath.Join(dir, "work"), Merged: filepath.Join(dir, "merged")}
 	for _, d := range []string{r.Lower[0], r.Upper, r.Work, r.Merged} {
 		check(os.Mkdir(d, 0o755))
 	}

@@ -11,6 +11,8 @@ import (
 type Root struct {
 	// Lower are the folders of the image's layers, the uppermost first.
 	Lower []string
+	// Volumes are paths of the image at which a folder is made where there is nothing.
+	Volumes []string
 	// Upper, Work and Merged are folders of one file system of this machine. Upper holds the changes,
 	// Work what the kernel needs for them, and Merged nothing. A copy of Upper with its devices,
 	// owners and extended attributes is complete. Work is empty before a space begins.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -98,6 +99,43 @@ func (r *Root) mount(source string, inUser bool) error {
 	if err := unix.Mount(source, r.Merged, "overlay", unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mount the root of the image at %s: %w%s", r.Merged, err, hintOf(r.Upper, err))
 	}
+	return r.makeVolumes()
+}
+
+// makeVolumes makes the folders of the image's volumes, as Docker does when a container starts. Links lead to
+// where they do in the image. What is in the way is the image's own, or the agent's, and stays.
+func (r *Root) makeVolumes() error {
+	for _, at := range r.Volumes {
+		for i := range at {
+			if i > 0 && at[i] == '/' {
+				if err := r.makeFolder(at[:i]); err != nil {
+					return err
+				}
+			}
+		}
+		if err := r.makeFolder(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeFolder makes a folder of the mounted root, unless something is in the way.
+func (r *Root) makeFolder(at string) error {
+	root, err := unix.Open(r.Merged, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(root) }()
+	above, err := unix.Openat2(root, path.Dir(at), &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT})
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = unix.Close(above) }()
+	if err := unix.Mkdirat(above, path.Base(at), 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("make the folder of the volume %s in the image: %w", at, err)
+	}
 	return nil
 }
 
@@ -120,8 +158,8 @@ func tryOverlay(inUser bool) (err error) {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
 		return err
 	}
-	o := rootOrders{Root: Root{[]string{filepath.Join(dir, "l")}, filepath.Join(dir, "u"),
-		filepath.Join(dir, "w"), filepath.Join(dir, "m")}, InUser: inUser}
+	o := rootOrders{Root: Root{Lower: []string{filepath.Join(dir, "l")}, Upper: filepath.Join(dir, "u"),
+		Work: filepath.Join(dir, "w"), Merged: filepath.Join(dir, "m")}, InUser: inUser}
 	for _, d := range []string{o.Lower[0], o.Upper, o.Work, o.Merged} {
 		err = errors.Join(err, os.Mkdir(d, 0o700))
 	}

@@ -64,6 +64,8 @@ type Layout struct {
 	// sandbox has the image's root, and everything that is in no other folder of the rollout is
 	// kept in FolderUpper.
 	Image []string
+	// Volumes are the paths of the image's volumes.
+	Volumes []string
 }
 
 // Kept returns the folders that survive a suspension and are restored when a segment is repeated.
@@ -79,7 +81,7 @@ func (l Layout) Layers() *sandbox.Root {
 	if l.Image == nil {
 		return nil
 	}
-	return &sandbox.Root{Lower: l.Image, Upper: l.Dir(FolderUpper), Work: l.Dir(folderWork), Merged: l.Dir(folderMerged)}
+	return &sandbox.Root{Lower: l.Image, Volumes: l.Volumes, Upper: l.Dir(FolderUpper), Work: l.Dir(folderWork), Merged: l.Dir(folderMerged)}
 }
 
 // Dir returns the path of a folder on this machine.

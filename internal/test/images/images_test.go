@@ -44,19 +44,26 @@ func TestMissingArtifactOverAnImage(t *testing.T) {
 	})
 }
 
-// What the image says of its processes holds, as with Docker.
+// What the image says of its processes and volumes holds, as with Docker: a folder is made where a volume's path
+// has none, where the image's links lead, and what is there stays as it is.
 func TestWhatTheImageSays(t *testing.T) {
 	inAll(t, func(t *testing.T, w way) {
 		k := newTask(t, w, plain, `ARG V=1
 ENV PATH=/x:$PATH OWN=$V
 COPY --chown=1234:1235 e /e
 USER app
+RUN ["/bin/mkdir", "-m", "750", "/tmp/own"]
 WORKDIR /home/app/work
 ENTRYPOINT ["/bin/bash", "/e"]
 HEALTHCHECK --interval=1s CMD [ -e /tmp/started ]
+VOLUME /tmp/own /data/deep /elsewhere/v
 `, "[ -e /tmp/started ]; touch() { echo >$1; }; touch /tmp/mine; whoami >/tmp/who",
 			`[ $(cat /tmp/who) = app ]; [ $(whoami) = app ]; [ $(pwd) = /home/app/work ]; [ $HOME = /home/app ]
-case $PATH in /x:*) ;; *) exit 1;; esac; [ $OWN = 1 ]; [ $(stat -c %U /tmp/mine) = app ]`)
+case $PATH in /x:*) ;; *) exit 1;; esac; [ $OWN = 1 ]; [ $(stat -c %U /tmp/mine) = app ]
+[ $(stat -c %a /data/deep) = 755 ]; [ -d /opt/v ]; [ "$(stat -c "%U %a" /tmp/own)" = "app 750" ]`)
+		if err := os.Symlink("/opt", k.path("environment/root/elsewhere")); err != nil {
+			t.Fatal(err)
+		}
 		k.write("environment/e", "echo >/tmp/started; exec \"$@\"\n")
 		k.passes()
 	})

@@ -73,7 +73,7 @@ type victim struct {
 
 func newVictim(t *testing.T, w way, random *rand.Rand) *victim {
 	k := newTask(t, w, plain, "WORKDIR /app\nVOLUME /data\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ]; [ "$(cat /data/b)" = once ]`)
-	k.write("instruction.md", "[[RUN mkdir -p /data; echo once >>/opt/b; echo once >>/data/b; rm /bin/whoami]] [[ASK execute go {\"n\":1}]] [[SAY first]]\n")
+	k.write("instruction.md", "[[RUN echo once >>/opt/b; echo once >>/data/b; rm /bin/whoami]] [[ASK execute go {\"n\":1}]] [[SAY first]]\n")
 	k.write("../agent.json", `{"name": "a", "type": "acp", "command": ["acp-agent"], "permissions": "suspend"}`)
 	v := &victim{task: k, random: random, tmp: filepath.Join(k.dir, "t"), dockerfile: testenv.ReadFile(t, k.path("environment/Dockerfile"))}
 	if err := os.Mkdir(v.tmp, 0o700); err != nil {

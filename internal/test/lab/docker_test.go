@@ -18,7 +18,7 @@ import (
 func TestAgentsInDocker(t *testing.T) {
 	testenv.NeedLong(t)
 	d := daemonWithBase(t)
-	for _, name := range []string{"opencode"} {
+	for _, name := range []string{"opencode", "claude", "gemini", "codex", "qwen"} {
 		t.Run(name, func(t *testing.T) { d.drive(t, name) })
 	}
 }
