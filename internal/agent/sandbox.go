@@ -20,4 +20,8 @@ type Sandbox struct {
 	Sockets string
 	// Executable is the evalrun program.
 	Executable string
+	// Arch is the architecture of the image as Go names it. Has reports whether the image has a path; it is asked
+	// before anything runs there. It is nil without an image.
+	Arch string
+	Has  func(inside string) (bool, error)
 }

@@ -152,6 +152,12 @@ type Remote struct {
 // NewRemote describes a container that is yet to be made.
 func (d *Daemon) NewRemote(s RemoteSpec) *Remote { return &Remote{daemon: d, spec: s} }
 
+// Arch is the architecture of the daemon's containers, as Go names it.
+func (r *Remote) Arch() string {
+	_, arch, _ := strings.Cut(r.daemon.Platform, "/")
+	return arch
+}
+
 // remoteTimeout is how long the daemon may take to start or to end a container, or for one archive.
 const remoteTimeout = 10 * time.Minute
 

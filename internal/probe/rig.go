@@ -127,7 +127,7 @@ func (r *rig) start(ctx context.Context) (*process, error) {
 	}
 	began := time.Now()
 	var err error
-	if a.process, err = l.Start(); err != nil {
+	if a.process, err = l.Start(ctx); err != nil {
 		return nil, err
 	}
 	r.agents = append(r.agents, a)

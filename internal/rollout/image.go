@@ -273,3 +273,19 @@ func (s *sandboxSpec) programEnviron(cfg *sandbox.Config, home string) []string 
 	return append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + home, "TMPDIR=/tmp",
 		"PYTHONDONTWRITEBYTECODE=1"}, s.environ(cfg)...)
 }
+
+// has reports whether the image, with what was changed in it, has a path. No process of the rollout may run meanwhile.
+func (s *sandboxSpec) has(inside string) (bool, error) {
+	below, rel, done, err := s.at(inside)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	root, err := os.OpenRoot(below)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = root.Close() }() // only read
+	_, err = root.Lstat(rel)
+	return err == nil, nil // what a link leads out of is not there either
+}

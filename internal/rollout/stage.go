@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
@@ -105,6 +106,12 @@ func (s *stageRunner) agentSandbox(stage *tasks.Stage, begins bool) (*agent.Sand
 	}
 	p := &agent.Sandbox{Config: cfg, Home: cfg.Path(home), Cwd: cfg.Path(workdir), Executable: s.held.host.Executable,
 		Env: spec.environ(&cfg)}
+	if spec.image != nil {
+		p.Arch, p.Has = runtime.GOARCH, spec.has
+	}
+	if spec.remote != nil {
+		p.Arch = spec.remote.Arch()
+	}
 	switch {
 	case spec.image == nil:
 	case s.held.entry.Needs().Home:

@@ -1,6 +1,7 @@
 package acpagent
 
 import (
+	"context"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ type placed struct {
 // and in separate places, so that they are not among the files that the agent leaves. shown are the
 // folders that the program needs. The image's own programs come first in PATH, except for the
 // interpreter of the agent itself.
-func (l *Launch) intoImage(path string, shown []string) placed {
+func (l *Launch) intoImage(ctx context.Context, path string, shown []string) (placed, error) {
 	config := &l.Sandbox.Config
 	config.Binds = slices.Clone(config.Binds)
 	for _, dir := range shown {
@@ -42,14 +43,19 @@ func (l *Launch) intoImage(path string, shown []string) placed {
 	}
 	interpreter := interpreterOf(path)
 	name := filepath.Base(interpreter)
+	programs, err := sandbox.InsidePrograms, error(nil)
 	switch {
 	case interpreter != "" && slices.Contains(selfContained, name):
-		if file, f := program.Find(interpreter, "/", []string{"PATH=" + hostPath()}); f == nil {
-			out.args = slices.Concat([]string{name, out.path}, out.args[1:])
-			out.path = l.place(file)
+		file, missing := program.Find(interpreter, "/", []string{"PATH=" + hostPath()})
+		if missing != nil && (name != "node" || l.imageHasNode()) {
+			break
 		}
+		out.args = slices.Concat([]string{name, out.path}, out.args[1:])
+		out.path, err = l.place(ctx, name, file)
+		programs = filepath.Dir(out.path)
 	case slices.Contains(selfContained, filepath.Base(path)):
-		out.path = l.place(path)
+		out.path, err = l.place(ctx, filepath.Base(path), path)
+		programs = filepath.Dir(out.path)
 	case out.path == path && !slices.Contains(SettingsOf(l.Entry).Visible, path):
 		// This is a program of the system, and the image has its own.
 		out.path = filepath.Base(path)
@@ -61,14 +67,27 @@ func (l *Launch) intoImage(path string, shown []string) placed {
 				own = value
 			}
 		}
-		out.env = []string{"PATH=" + strings.Join([]string{own, filepath.Dir(inside(path)), sandbox.InsidePrograms}, ":")}
+		out.env = []string{"PATH=" + strings.Join([]string{own, filepath.Dir(inside(path)), programs}, ":")}
 	}
-	return out
+	return out, err
 }
 
-// place binds one program into the image, and returns its path there.
-func (l *Launch) place(file string) string {
-	at := sandbox.InsidePrograms + "/" + filepath.Base(file)
-	l.Sandbox.Config.Binds = append(l.Sandbox.Config.Binds, sandbox.Bind{Host: file, Inside: at})
-	return at
+// place brings an interpreter of this machine into the image, and returns its path there. Where Node.js is missing
+// here, or does not run there, the image gets one of evalrun's.
+func (l *Launch) place(ctx context.Context, name, file string) (string, error) {
+	at := sandbox.InsidePrograms + "/" + name
+	bind := sandbox.Bind{Host: file, Inside: at}
+	if name == "node" {
+		fits, err := l.runsInImage(file)
+		if err == nil && !fits {
+			bind.Inside = sandbox.InsidePrograms + "/node-" + nodeVersion
+			at = bind.Inside + "/" + nodeProgram
+			bind.Host, err = l.ownNode(ctx)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	l.Sandbox.Config.Binds = append(l.Sandbox.Config.Binds, bind)
+	return at, nil
 }

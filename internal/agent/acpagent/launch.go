@@ -2,6 +2,7 @@ package acpagent
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -43,7 +44,7 @@ type Launch struct {
 // Start writes the entry's files into the agent's home and starts its process, whose stdin and
 // stdout are the caller's. The error is a [*fault.Fault] if the agent or its sandbox is at fault;
 // [sandbox.Process.Ready] returns later failures in the sandbox.
-func (l *Launch) Start() (*sandbox.Process, error) {
+func (l *Launch) Start(ctx context.Context) (*sandbox.Process, error) {
 	fill := l.placeholders()
 	env, f := l.environ(fill)
 	if f != nil {
@@ -65,7 +66,10 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	}
 	args, shown := l.Entry.Command, visible(path, l.Entry.Command[1:], search)
 	if config.HasImage() {
-		p := l.intoImage(path, shown)
+		p, err := l.intoImage(ctx, path, shown)
+		if err != nil {
+			return nil, err
+		}
 		path, args = p.path, p.args
 		l.Environ = append(l.Environ, p.env...)
 		env = l.Environ

@@ -87,7 +87,7 @@ func (s *segment) start(ctx context.Context) (*fault.Fault, error) {
 	if ctx.Err() != nil {
 		return agent.CauseFault(ctx), nil
 	}
-	s.process, err = l.Start()
+	s.process, err = l.Start(ctx)
 	s.launched = l
 	if err != nil {
 		var f *fault.Fault

@@ -284,30 +284,38 @@ func lookPath(t *testing.T, program string) string {
 	return at
 }
 
-// Somebody without any rights but the group of the daemon's socket runs agents in its containers; without
-// the group, the error says what to become.
-func TestMemberOfTheDockerGroup(t *testing.T) {
-	t.Parallel()
-	k := agentTask(t, "", "", `[[RUN echo x >/opt/x]] [[SAY done]]`, `[ -e /opt/x ]`)
-	own := filepath.Join(t.TempDir(), "s") // the daemon's own socket stays as it is
+// asMember has evalrun run by somebody without any rights but the group of the daemon's socket.
+func (k *task) asMember() {
+	k.t.Helper()
+	own := filepath.Join(k.t.TempDir(), "s") // the daemon's own socket stays as it is
 	l, err := net.Listen("unix", own)
 	if err != nil {
-		t.Fatal(err)
+		k.t.Fatal(err)
 	}
 	const group = 4242
-	if err := errors.Join(os.Chown(own, 0, group), os.Chmod(own, 0o660), os.Chmod(filepath.Dir(own), 0o755), os.Chmod(filepath.Dir(filepath.Dir(own)), 0o755),
-		os.Chmod(programs, 0o755), give(k.dir)); err != nil {
-		t.Fatal(err)
-	}
-	passOn(t, l)
 	home := filepath.Join(k.dir, "home")
-	if err := errors.Join(os.Mkdir(home, 0o700), give(home)); err != nil {
-		t.Fatal(err)
+	if err := errors.Join(os.Chown(own, 0, group), os.Chmod(own, 0o660), os.Chmod(filepath.Dir(own), 0o755), os.Chmod(filepath.Dir(filepath.Dir(own)), 0o755),
+		os.Chmod(programs, 0o755), os.Mkdir(home, 0o700)); err != nil {
+		k.t.Fatal(err)
 	}
+	passOn(k.t, l)
 	k.env = []string{"DOCKER_HOST=unix://" + own, "HOME=" + home, "EVALRUN_IMAGES=" + home + "/images", "XDG_RUNTIME_DIR=" + home}
 	k.as = &syscall.Credential{Uid: nobody, Gid: nobody, Groups: []uint32{group}}
-	k.solves()
-	k.as = &syscall.Credential{Uid: nobody, Gid: nobody}
+}
+
+// Somebody without any rights but the group of the daemon's socket runs agents in its containers, which are suspended
+// and gone on with; without the group, the error says what to become.
+func TestMemberOfTheDockerGroup(t *testing.T) {
+	t.Parallel()
+	k := agentTask(t, "", "", `[[RUN echo x >>/opt/x]] [[ASK execute go {"n":1}]] [[SAY done]]`, `[ "$(cat /opt/x)" = x ]`)
+	k.asMember()
+	k.evalrun(75, "run", "--run-id", "r", "-o", "results.json", "--isolation", k.isolation, "--agent", "agent.json", "task")
+	k.evalrun(0, "approve", k.trigger("r"))
+	k.evalrun(0, "resume", "-o", "results.json", "r")
+	if r := k.results(); r.Score == nil || *r.Score != 1 || len(k.containers()) > 0 {
+		t.Errorf("%+v; containers: %v\n%s", r, k.containers(), k.log())
+	}
+	k.as.Groups = nil
 	if out := k.evalrun(2, "run", "--isolation", "docker", "--agent", "oracle", "task"); !strings.Contains(out, "its socket is for root and the members of a group, often docker") {
 		t.Errorf("without the group: %s", out)
 	}

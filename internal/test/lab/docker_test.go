@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/docker"
 	"github.com/evalrun/evalrun/internal/testenv"
@@ -83,7 +84,7 @@ func (d daemon) drive(t *testing.T, name string) {
 	t.Setenv("EVALRUN_LEASE", "5s")
 	m, j := startModel(t), startJobs(t)
 	submit := fmt.Sprintf(`[[CALL submit_answer {"answer":%q}]]`, secretOf("what is in the vault"))
-	const start = `[[CALL run_process {"process":"invoice","arguments":{"ms":20000,"info":"none","say":"\u005b\u005bSAY I am done\u005d\u005d"}}]]`
+	const start = `[[CALL run_process {"process":"invoice","arguments":{"ms":3600000,"info":"none","say":"\u005b\u005bSAY I am done\u005d\u005d"}}]]`
 	dir := copyTask(t, "mcp", "The codeword is petunia. "+submit+" [[SAY first turn over]]")
 	config := testenv.ReadFile(t, dir, "mcp", "task.toml")
 	for file, content := range map[string]string{
@@ -129,6 +130,7 @@ func (d daemon) drive(t *testing.T, name string) {
 	suspended(r, "JOB")
 	nothingLeft(t, dir, r)
 
+	j.passed.Store(int64(time.Hour)) // however long the agent has taken, its job was not done
 	before := len(m.requests())
 	killed(t, dir, func() bool { return len(m.requests()) > before }, "executor")
 	left = d.containers(t)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/image"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
@@ -43,6 +44,49 @@ func TestAgentsInImages(t *testing.T) {
 			nothingLeft(t, dir, r)
 			keyIsNowhere(t, dir)
 		})
+	}
+}
+
+// Given an image with musl, in which no Node.js of this machine runs, then a real agent works there with one of
+// evalrun's, which is fetched once.
+func TestAgentInAnImageWithMusl(t *testing.T) {
+	testenv.NeedLong(t)
+	needBaseImage(t)
+	m, dir := startModel(t), t.TempDir()
+	if _, err := build(); err != nil {
+		t.Fatal(err)
+	}
+	images, err := image.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("EVALRUN_IMAGES", images)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // in which no Node.js is
+	for file, content := range map[string]string{
+		"task.toml":      "schema_version = \"1.3\"\n",
+		"instruction.md": `Write. [[CALL ^run_shell_command$ {"command":"ls /run/evalrun/bin >/app/v","description":"write","is_background":false}]] [[SAY all done]]`,
+		"environment/Dockerfile": `FROM docker.io/library/debian:bookworm-slim AS packages
+RUN apt-get update && apt-get install -y --no-install-recommends busybox-static musl
+FROM scratch
+COPY --from=packages /bin/busybox /bin/busybox
+COPY --from=packages /lib/ld-musl-*.so.1 /lib/
+RUN ["/bin/busybox", "--install", "-s", "/bin"]
+RUN printf '#!/bin/sh\nexec sh "$@"\n' >/bin/bash && chmod +x /bin/bash
+WORKDIR /app
+`,
+		"tests/test.sh": "echo 0 >/logs/verifier/reward.txt; grep -qx node-24.19.0 /app/v && echo 1 >/logs/verifier/reward.txt\n",
+	} {
+		file = filepath.Join(dir, "image", file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entry := m.agentEntry(dir, "qwen", nil)
+	evalrun(t, dir, 0, "run", "--agent", entry, "-o", "results.json", "image")
+	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1") // the second time is without a network
+	evalrun(t, dir, 0, "run", "--agent", entry, "-o", "results.json", "image")
+	if r := results(t, dir); r.Score == nil || *r.Score != 1 || r.Isolation != "image" {
+		t.Errorf("score %v in %s, want 1 in an image: %+v", r.Score, r.Isolation, r)
 	}
 }
 

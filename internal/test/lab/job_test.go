@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -35,6 +37,8 @@ type jobs struct {
 	dir string
 	// url is that of the job service, mcp that of the MCP server.
 	url, mcp string
+	// passed is how much more time has passed for the job service than for everybody else.
+	passed atomic.Int64
 }
 
 func startJobs(t *testing.T, flags ...string) *jobs {
@@ -44,7 +48,7 @@ func startJobs(t *testing.T, flags ...string) *jobs {
 		t.Fatal(err)
 	}
 	j := &jobs{t: t, dir: t.TempDir()}
-	s, err := service.New(service.Options{Dir: j.dir})
+	s, err := service.New(service.Options{Dir: j.dir, Now: func() time.Time { return time.Now().Add(time.Duration(j.passed.Load())) }})
 	if err != nil {
 		t.Fatal(err)
 	}
