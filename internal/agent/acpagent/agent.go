@@ -54,7 +54,7 @@ type bounds struct {
 
 var defaultBounds = bounds{
 	handshake: time.Minute, cancel: 5 * time.Second, suspend: 2 * time.Minute, settle: time.Minute, fetch: 2 * time.Minute,
-	tools: 30 * time.Second, idle: 10 * time.Minute, exit: 500 * time.Millisecond, wire: 1 << 30,
+	tools: time.Minute, idle: 10 * time.Minute, exit: 500 * time.Millisecond, wire: 1 << 30,
 }
 
 // acpAgent runs an agent over the Agent Client Protocol: one process for each segment.
