@@ -59,10 +59,11 @@ const room = "(state IN " + evaluatorsOnly + ` OR NOT EXISTS (SELECT 1 FROM limi
 // now, ?2 what this process has, ?3 the run, if the lanes are those of one.
 func selectLanes(ofRun bool) string {
 	const columns = "o.rollout_id, o.run_id, o.agent, o.tags, o.state, o.runnable_at, o.ordinal"
-	// SQLite searches by all columns of a comparison only if the values have no type of their own.
-	first, after := "", "(o.run_id, o.agent, o.tags, o.state) > (l.run_id || '', l.agent || '', l.tags || '', l.state || '')"
+	// SQLite searches by all columns of a comparison only if the values have no type of their own, and reads
+	// what is equal in these columns: the largest runnable_at leads past that.
+	first, after := "", "(o.run_id, o.agent, o.tags, o.state, o.runnable_at) > (l.run_id || '', l.agent || '', l.tags || '', l.state || '', 9223372036854775807)"
 	if ofRun {
-		first, after = " AND o.run_id = ?3", "o.run_id = l.run_id AND (o.agent, o.tags, o.state) > (l.agent || '', l.tags || '', l.state || '')"
+		first, after = " AND o.run_id = ?3", "o.run_id = l.run_id AND (o.agent, o.tags, o.state, o.runnable_at) > (l.agent || '', l.tags || '', l.state || '', 9223372036854775807)"
 	}
 	const order = " ORDER BY o.run_id, o.agent, o.tags, o.state, o.runnable_at, o.ordinal LIMIT 1"
 	return fmt.Sprintf(`SELECT r.run_id, agent, tags, state, runnable_at, ordinal, priority,

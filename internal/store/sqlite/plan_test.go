@@ -188,6 +188,28 @@ func TestStatementsScanNoTable(t *testing.T) {
 	}
 }
 
+// The next lane is found by its place in the index. A lane of 10,000 rollouts would be read else.
+func TestLanesAreNotRead(t *testing.T) {
+	s := openInternal(t, t.TempDir())
+	exercise(t, s) // claims of one run
+	if _, err := s.Claim(t.Context(), "", 1); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, q := range statements(t, s) {
+		if !strings.Contains(q, "RECURSIVE lanes") {
+			continue
+		}
+		found++
+		if !slices.ContainsFunc(explain(t, s, q), func(step string) bool { return strings.Contains(step, "tags,state,runnable_at)>(") }) {
+			t.Errorf("it reads each lane: %s", q)
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d queries look for lanes", found)
+	}
+}
+
 // R8. A later version may add columns, and an earlier one must still be able to write.
 func TestInsertsNameTheirColumns(t *testing.T) {
 	s := openInternal(t, t.TempDir())
