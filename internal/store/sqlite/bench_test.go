@@ -42,6 +42,7 @@ func claimAll(tb testing.TB, s *sqlite.Store, runID string, work func(store.Clai
 					tb.Error(err)
 					return
 				}
+				s.Forget(store.Tokens{Rollouts: []store.Token{claims[0].Token}})
 			}
 		})
 	}
