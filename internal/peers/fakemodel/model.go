@@ -52,6 +52,8 @@ const maxBody = 64 << 20
 type Options struct {
 	// Key, if not empty, is required of every request, wherever clients of the four formats put it.
 	Key string
+	// Script, if not nil, gives the directives for a text of the user that has none; empty for none.
+	Script func(text string) string
 }
 
 // Request is one request that the server has got.
@@ -105,6 +107,7 @@ type Result struct {
 // Server is a running model. It is safe for concurrent use.
 type Server struct {
 	key      string
+	script   func(string) string
 	listener net.Listener
 	server   *http.Server
 	serving  sync.WaitGroup
@@ -122,7 +125,7 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("scripted model: %w", err)
 	}
-	s := &Server{key: o.Key, listener: listener, changed: make(chan struct{})}
+	s := &Server{key: o.Key, script: o.Script, listener: listener, changed: make(chan struct{})}
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
 	s.serving.Go(func() { _ = s.server.Serve(listener) }) // ends with Close
 	return s, nil
@@ -193,7 +196,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, f *format, req R
 	case f == nil:
 		return other(w, r)
 	}
-	d, err := parseScript(req.Messages)
+	d, err := parseScript(req.Messages, s.script)
 	if err != nil {
 		return writeError(w, http.StatusBadRequest, err.Error())
 	}

@@ -32,12 +32,15 @@ type answer struct {
 
 var directive = regexp.MustCompile(`\[\[(CALL|SAY|SLEEP|ERR)\s`)
 
-// parseScript reads the last text of the user that holds a directive. Without one the model has
-// nothing to do.
-func parseScript(history []Message) (script, error) {
+// parseScript reads the last text of the user that holds a directive, or for which others has some.
+// Without one the model has nothing to do.
+func parseScript(history []Message, others func(string) string) (script, error) {
 	s := script{say: "There is no directive in what you say."}
 	for i := len(history) - 1; i >= 0; i-- {
 		m := history[i]
+		if m.Role == "user" && others != nil && !directive.MatchString(m.Text) {
+			m.Text = others(m.Text)
+		}
 		if m.Role == "user" && directive.MatchString(m.Text) {
 			s.say = "done"
 			return s, s.parse(m.Text)

@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 		{"bad status", []Message{user("[[ERR 200]]")}, "error: directive ERR: expected an HTTP status from 400 to 599, got 200"},
 		{"bad time", []Message{user("[[SLEEP long]]")}, "error: directive SLEEP: "},
 	} {
-		s, err := parseScript(c.history)
+		s, err := parseScript(c.history, nil)
 		var got string
 		if err != nil {
 			got = "error: " + err.Error()

@@ -56,6 +56,7 @@ type rollout struct {
 	EvaluationID, EvaluationName, Agent, Isolation, Environment string
 	Score                                                       *float64
 	Error                                                       *struct{ Category, Message string }
+	Usage                                                       struct{ ToolCalls int }
 }
 
 // ended is the score of a rollout, or the category of its fault.
@@ -70,10 +71,15 @@ func (r rollout) ended() string {
 	return string(text)
 }
 
-// The published tasks run in their images: their own solutions are worth what the table says, doing
-// nothing is never worth 1, and nothing runs on this machine instead.
 func TestPublishedTasks(t *testing.T) {
 	dir, work := begin(t)
+	t.Run("solved by their own solutions", func(t *testing.T) { solveByThemselves(t, dir, work) })
+	t.Run("solved by a model", func(t *testing.T) { solveByModel(t, dir, work) })
+}
+
+// The published tasks run in their images: their own solutions are worth what the table says, doing
+// nothing is never worth 1, and nothing runs on this machine instead.
+func solveByThemselves(t *testing.T, dir, work string) {
 	results := run(t, work, 3, "-j", "2", "--allow-unset", "--agent", "oracle", "--agent", "nop", dir) // some rollouts fault, see above
 	want, got := map[string]string{}, map[string]string{}
 	for name, s := range solved {
