@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +27,12 @@ var (
 		"log-report", "sb-civ6-adjacency-optimizer", "sb-dialogue-parser", "separate-verifier-environment", "tb2-headless-terminal", "tb2-sparql-university")
 )
 
+// notByOpencode are those of them that opencode cannot solve, with the reasons.
+var notByOpencode = map[string]string{
+	"hello-user":              "its user, agent, may not write to the home that opencode has been given",
+	"hello-multi-step-simple": "each step may take 30 s, in which opencode has hardly started on a busy machine",
+}
+
 // allModelled, if it is set, has the model solve all of the tasks, and a coding agent of the lab beside it.
 const allModelled = "EVALRUN_PUBLISHED_MODEL"
 
@@ -39,29 +46,34 @@ func solveByModel(t *testing.T, dir, work string) {
 	t.Cleanup(func() { _ = server.Close() })
 	t.Setenv("OPENAI_BASE_URL", server.URL()+"/v1")
 	t.Setenv("OPENAI_API_KEY", "sk-scripted")
-	args, names := []string{"-j", "2", "--agent", "model:openai/scripted"}, modelledInCI
-	agents := 1
-	if os.Getenv(allModelled) != "" {
-		names, agents = modelled, 2
-		opencode := map[string]any{"type": "acp", "extends": "opencode", "name": "opencode",
-			"command": []string{testenv.LabFile(t, fmt.Sprintf("opencode/node_modules/opencode-linux-%s/bin/opencode", map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH])), "acp"},
-			"model":   map[string]string{"url": server.URL() + "/v1", "key": "${OPENAI_API_KEY}", "name": "scripted"}}
-		data, err := json.Marshal(opencode)
-		if err = errors.Join(err, os.WriteFile(filepath.Join(work, "opencode.json"), data, 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		args = append(args, "--agent", "opencode.json")
+	if os.Getenv(allModelled) == "" {
+		solve(t, dir, work, "model:openai/scripted", modelledInCI)
+		return
 	}
+	solve(t, dir, work, "model:openai/scripted", modelled)
+	program := fmt.Sprintf("opencode/node_modules/opencode-linux-%s/bin/opencode", map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH])
+	entry, err := json.Marshal(map[string]any{"type": "acp", "extends": "opencode", "name": "opencode", "command": []string{testenv.LabFile(t, program), "acp"},
+		"model": map[string]string{"url": server.URL() + "/v1", "key": "${OPENAI_API_KEY}", "name": "scripted"}})
+	if err = errors.Join(err, os.WriteFile(filepath.Join(work, "opencode.json"), entry, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	solve(t, dir, work, "opencode.json", slices.DeleteFunc(slices.Clone(modelled), func(name string) bool { return notByOpencode[name] != "" }))
+}
+
+// solve runs tasks with an agent, which must get the whole reward in three calls, or in three for each step.
+func solve(t *testing.T, dir, work, agent string, names []string) {
+	t.Helper()
+	args := []string{"-j", "2", "--agent", agent}
 	for _, name := range names {
 		args = append(args, filepath.Join(dir, name))
 	}
 	results := run(t, work, 0, args...)
 	for _, r := range results {
-		if r.ended() != "1" || r.Environment != "image" || r.Usage.ToolCalls%3 != 0 || r.Usage.ToolCalls == 0 {
-			t.Errorf("%s, %s: %s with %d calls in %q: %+v", r.EvaluationName, r.Agent, r.ended(), r.Usage.ToolCalls, r.Environment, r.Error)
+		if n := r.Usage.ToolCalls; r.ended() != "1" || r.Environment != "image" || n == 0 || n%3 != 0 {
+			t.Errorf("%s, %s: %s with %d calls in %q: %+v", r.EvaluationName, r.Agent, r.ended(), n, r.Environment, r.Error)
 		}
 	}
-	if len(results) != agents*len(names) {
+	if len(results) != len(names) {
 		t.Errorf("%d rollouts of %d tasks", len(results), len(names))
 	}
 }
