@@ -5,10 +5,12 @@ Each runs twelve evaluations, two at a time, of an agent that takes two seconds 
 begins and when it is done. A second after the sixth is done, the harness and all that it started are killed (SIGKILL).
 Then the command that goes on is given, and, where there is none, the first command again.
 
-    python3 internal/test/conformance/harnesses.py --inspect VENV --uipath VENV --promptfoo FOLDER
+    python3 internal/test/conformance/harnesses.py --inspect VENV --uipath VENV --promptfoo FOLDER --harbor VENV
 
-VENV is a virtual environment with inspect-ai, or with uipath; FOLDER is where npm ci has installed
-what internal/test/promptfoo/package.json names. What is not given is left out of the table.
+VENV is a virtual environment with inspect-ai, with uipath, or with harbor; FOLDER is where npm ci has installed
+what internal/test/promptfoo/package.json names. Harbor runs its trials in containers: it needs the command docker with
+its plugin compose, and a daemon of this machine that has the image debian:bookworm-slim. What is not given is left
+out of the table.
 """
 
 import argparse
@@ -52,6 +54,9 @@ class Harness:
     def lines(self, word):
         return [line.split()[1] for line in self.log.read_text().splitlines() if line.startswith(word)]
 
+    def in_the_middle(self):
+        return len(self.lines("done")) >= killed_after
+
     def start(self, command):
         """Starts a command in a process group of its own; its output is in out.txt."""
         out = open(self.folder / "out.txt", "ab")
@@ -61,7 +66,7 @@ class Harness:
     def kill_in_the_middle(self, command):
         process = self.start(command)
         end = time.monotonic() + 300
-        while len(self.lines("done")) < killed_after:
+        while not self.in_the_middle():
             if process.poll() is not None or time.monotonic() > end:
                 sys.exit(f"{self.name} did not come to {killed_after} evaluations:\n" + (self.folder / "out.txt").read_text())
             time.sleep(0.01)
@@ -192,14 +197,53 @@ def uipath(folder, venv):
     return h.measure(command, lambda: command, ended)
 
 
+class Trials(Harness):
+    """Harbor's. A trial is done when its result is written, after its tests; the next agents begin some seconds later."""
+
+    def in_the_middle(self):
+        return super().in_the_middle() and len(self.lines("begin")) >= killed_after + 2
+
+    def lines(self, word):
+        if word == "begin":
+            return super().lines(word)
+        return [file.parent.name.split("__")[0] for file in (self.folder / "jobs/job").glob("*/result.json")]
+
+
+def harbor(folder, venv):
+    h = Trials(folder, "Harbor", {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HARBOR_TELEMETRY": "0"})
+    for x in range(count):
+        for name, text in {
+            "task.toml": f'schema_version = "1.1"\n[task]\nname = "harness/e{x}"\n[environment]\ndocker_image = "debian:bookworm-slim"\n',
+            "instruction.md": f"Write {x}.\n",
+            "solution/solve.sh": f"echo begin e{x} >>/shared/agent.log; sleep 2; echo {x} >/answer; echo done e{x} >>/shared/agent.log\n",
+            "tests/test.sh": f'if [ "$(cat /answer)" = {x} ]; then echo 1; else echo 0; fi >/logs/verifier/reward.txt\n',
+        }.items():
+            file = h.folder / "tasks" / f"e{x}" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        (h.folder / "tasks" / f"e{x}" / "environment").mkdir()
+    h.write("network.yaml", "services: {main: {network_mode: none}}\n")
+    program = str(pathlib.Path(venv).resolve() / "bin/harbor")
+    mounts = json.dumps([{"type": "bind", "source": str(h.folder), "target": "/shared"}])
+
+    def ended():
+        results = [json.loads(file.read_text()) for file in (h.folder / "jobs/job").glob("*/result.json")]
+        return len({one["task_name"] for one in results if (one["verifier_result"] or {}).get("rewards") == {"reward": 1}})
+
+    return h.measure([program, "run", "-p", "tasks", "-a", "oracle", "-e", "docker", "-n", "2", "-q", "-y", "-o", "jobs", "--job-name", "job",
+                      "--mounts", mounts, "--extra-docker-compose", "network.yaml"],
+                     lambda: [program, "job", "resume", "-p", "jobs/job"], ended)
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("inspect", "uipath", "promptfoo"):
+    for name in ("inspect", "uipath", "promptfoo", "harbor"):
         options.add_argument("--" + name)
     options = options.parse_args()
     with tempfile.TemporaryDirectory() as programs:
         subprocess.run(["go", "build", "-o", programs, "./cmd/evalrun"], check=True)
-        rows = [(evalrun, programs + "/evalrun"), (inspect, options.inspect), (promptfoo, options.promptfoo), (uipath, options.uipath)]
+        rows = [(evalrun, programs + "/evalrun"), (inspect, options.inspect), (promptfoo, options.promptfoo), (uipath, options.uipath),
+                (harbor, options.harbor)]
         print("| harness | done when it was killed | of these begun again | begun in all | without a result at the end | exit code |")
         print("|---|---|---|---|---|---|")
         for measure, installed in rows:
