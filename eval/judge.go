@@ -36,6 +36,8 @@ type Question struct {
 	// Embed asks for the embedding of Prompt, an array of numbers, in place of a call of Tool. Answers to
 	// equal questions are the same, whatever their Sample.
 	Embed bool
+	// Kept says the same of other questions, whose answers are kept even if those of judges are not.
+	Kept bool
 	// Tool is the tool that the model has to call: its arguments are the verdict.
 	Tool Tool
 	// Temperature and Seed are not sent if nil, MaxTokens not if 0.

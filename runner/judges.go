@@ -43,7 +43,7 @@ func (e *EvalSet) readJudges(r *input.Reader) {
 
 // chooseJudges marks the evaluators that ask models as not run, with the reason, if they can judge
 // no agent's rollouts. A set without such evaluators stores no judges.
-func (e *EvalSet) chooseJudges(r *input.Reader) {
+func (e *EvalSet) chooseJudges(r *input.Reader) error {
 	set, used := e.req.Set, false
 	for i := range set.Evaluators {
 		def := &set.Evaluators[i]
@@ -59,9 +59,22 @@ func (e *EvalSet) chooseJudges(r *input.Reader) {
 			warnOfOwnModels(r, def.ID, models, e.req.Agents)
 		}
 	}
-	if !used {
+	models := e.req.Mocks.Models()
+	if !used && len(models) == 0 {
 		e.req.Judges = nil // nothing of it is stored
+		return nil
 	}
+	return mocksMissing(e.req.Judges, models, e.opts.Variables)
+}
+
+// mocksMissing is the error that a model cannot be asked that writes results of calls.
+func mocksMissing(c *judge.Config, models []string, v Variables) error {
+	for _, model := range models {
+		if missing := c.Missing(model, "", v.resolve); missing != "" {
+			return inputError("mocks: a model writes results of calls, and it is asked as judges are: %s", missing)
+		}
+	}
+	return nil
 }
 
 // warnOfOwnModels warns of judges that are the model of the agent that they judge. An empty name is
@@ -109,7 +122,7 @@ func (v Variables) checkJudges(plan plans.Plan) error {
 			return inputError("the evaluator %s: %s", def.ID, missing)
 		}
 	}
-	return nil
+	return mocksMissing(plan.Judges, plan.Mocks.Models(), v)
 }
 
 // chooseJudges finds the models that the evaluators of a rescoring ask. An evaluator that was not

@@ -248,7 +248,9 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 		return &InputError{Err: err}
 	}
 	checkThresholds(r, set, e.most()-len(set.Evaluations))
-	e.chooseJudges(r)
+	if err := e.chooseJudges(r); err != nil {
+		return err
+	}
 	if err := e.cacheOutputs(); err != nil {
 		return err
 	}

@@ -104,6 +104,8 @@ type Played struct {
 	Jobs    int `json:"jobs"`
 	// Calls counts the calls of tools that were played.
 	Calls int `json:"calls,omitempty"`
+	// Usage is what models have used that have written results of calls; nil if none has.
+	Usage *eval.Usage `json:"usage,omitempty"`
 	// Warnings name answers and mocks that have matched nothing in a run that is final, answers of
 	// which two match one question, and calls that no mock has matched.
 	Warnings []string `json:"warnings,omitempty"`

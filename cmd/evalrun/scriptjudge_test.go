@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
+	"sync/atomic"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -14,7 +17,8 @@ type judging struct{ *fakejudge.Server }
 
 type judgeKey struct{}
 
-// judge start starts a provider whose model prefers the longer of two answers. judge hold makes its
+// judge start starts a provider whose model prefers the longer of two answers, and answers calls of a tool
+// that it plays with the number of the request. judge hold makes its
 // batches go on until judge release. judge asked N checks how many questions the model has got so far,
 // judge batches N of how many batches it knows, judge heard REGEXP that it was sent a matching text.
 func cmdJudge(ts *testscript.TestScript, neg bool, args []string) {
@@ -30,7 +34,13 @@ func cmdJudge(ts *testscript.TestScript, neg bool, args []string) {
 	switch args[0] {
 	case "start":
 		var err error
-		j.Server, err = fakejudge.Start(preferTheLonger)
+		var number atomic.Int64
+		j.Server, err = fakejudge.Start(func(q fakejudge.Request) fakejudge.Reply {
+			if n := number.Add(1); q.Tool == "answer_call" && !strings.Contains(q.Prompt, "refuse") {
+				return fakejudge.Reply{Arguments: map[string]any{"result": fmt.Sprintf(`{"answer": %d}`, n), "isError": strings.Contains(q.Prompt, "nobody")}}
+			}
+			return preferTheLonger(q)
+		})
 		ts.Check(err)
 		ts.Defer(func() { _ = j.Close() })
 		for name, value := range j.Environ() {

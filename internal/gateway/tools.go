@@ -36,6 +36,9 @@ func ToolOf(t jsonobj.Object) Tool {
 	}
 }
 
+// Schema is the JSON Schema of the arguments.
+func (t Tool) Schema() json.RawMessage { return t.inputSchema }
+
 // HasArgument reports whether the tool says that it takes an argument of this name.
 func (t Tool) HasArgument(name string) bool {
 	schema, _ := jsonobj.ParseObject(t.inputSchema)

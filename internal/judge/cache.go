@@ -30,7 +30,7 @@ type cacheEntry struct {
 // last bit. It covers the provider's host, but not its key.
 func cacheKey(a *asked) string {
 	sample := a.q.Sample
-	if a.q.Embed {
+	if a.q.Embed || a.q.Kept {
 		sample = 0
 	}
 	data, _ := json.Marshal(struct { // nothing in it fails
@@ -59,7 +59,7 @@ func (j *Judges) cacheFile(a *asked) string {
 // cached finds the answer to a question that was asked before; nil if there is none. While the same
 // question is being asked, it waits for that answer. done lets the next caller go on.
 func (j *Judges) cached(ctx context.Context, a *asked) (entry *cacheEntry, done func(), err error) {
-	if j.o.Config.NoCache {
+	if j.o.Config.NoCache && !a.q.Kept {
 		return nil, func() {}, nil
 	}
 	file := j.cacheFile(a)
@@ -105,7 +105,7 @@ func readCache(file string, check func(json.RawMessage) error) *cacheEntry {
 // store writes an answer before it is returned, so that a process that is killed later need not pay
 // again.
 func (j *Judges) store(a *asked, arguments json.RawMessage) error {
-	if j.o.Config.NoCache {
+	if j.o.Config.NoCache && !a.q.Kept {
 		return nil
 	}
 	data, err := json.Marshal(cacheEntry{Arguments: arguments, Call: a.call, PaidBy: a.paidBy(),

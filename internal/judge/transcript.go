@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 
@@ -22,6 +23,16 @@ type transcript struct {
 	Response  json.RawMessage `json:"response"`
 	Arguments json.RawMessage `json:"arguments"` // null also for an embedding
 	Error     string          `json:"error,omitempty"`
+}
+
+// Call returns how a question was answered whose transcript is in a folder; nil if there is none.
+func Call(dir, evaluatorID string, sample int) *eval.JudgeCall {
+	var t transcript
+	data, err := os.ReadFile(filepath.Join(dir, fileName(eval.Question{EvaluatorID: evaluatorID, Sample: sample})))
+	if err != nil || json.Unmarshal(data, &t) != nil {
+		return nil
+	}
+	return &t.Call
 }
 
 // keep writes the transcript of question and answer, without secrets.

@@ -4,6 +4,7 @@
 package mock
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -51,6 +52,27 @@ type Answer struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  json.RawMessage `json:"error,omitempty"`
 	After  wait.Duration   `json:"after,omitzero"`
+	// Model writes the result; nil if it is there.
+	Model *Model `json:"model,omitempty"`
+	// number counts the calls that the mock has played before, if there is a Model.
+	number int
+}
+
+// Model is a model that writes results.
+type Model struct {
+	Name        string `json:"name"`
+	Instruction string `json:"instruction"`
+}
+
+// Call is a call whose result a model writes.
+type Call struct {
+	Model
+	// Place is that of the mock, and Number counts its calls before this one in the rollout.
+	Place  string
+	Number int
+	// Tool, Description and Schema are the tool as its server has it.
+	Tool, Description string
+	Schema, Arguments json.RawMessage
 }
 
 // Mocks are all mocks of a run: those of single evaluations by their ids, which come first, those
@@ -118,6 +140,18 @@ func (m *Mocks) Places(evaluations func(id string) bool) (out []string) {
 	return out
 }
 
+// Models are the models that write results, each once.
+func (m *Mocks) Models() (out []string) {
+	for _, one := range m.All() {
+		for _, a := range one.Answers {
+			if a.Model != nil && !slices.Contains(out, a.Model.Name) {
+				out = append(out, a.Model.Name)
+			}
+		}
+	}
+	return out
+}
+
 // OfFunctions returns the functions that are played in an evaluation; nil if none are.
 func (m *Mocks) OfFunctions(evaluationID string) *Functions {
 	if m == nil {
@@ -143,8 +177,12 @@ type Played struct {
 // nothing.
 type Player struct {
 	mocks []Mock
+	// Write has a model write the result of a call.
+	Write func(ctx context.Context, c Call) (json.RawMessage, error)
 
 	mu sync.Mutex
+	// failed is why a model has written nothing.
+	failed error
 	// used counts the calls of the rollout by place, and played those of this segment.
 	used   map[string]int
 	played Played
@@ -255,13 +293,39 @@ func (p *Player) next(m *Mock, tool string) Answer {
 	n := p.used[m.Place]
 	p.used[m.Place]++
 	p.played.Calls[m.Place]++
-	switch {
-	case !m.Sequence:
-		return m.Answers[0]
-	case n < len(m.Answers):
-		return m.Answers[n]
+	if !m.Sequence || n < len(m.Answers) {
+		a := m.Answers[0]
+		if m.Sequence {
+			a = m.Answers[n]
+		}
+		a.number = n
+		return a
 	}
 	return Answer{Result: mcp.TextResult(fmt.Sprintf("call %d of %s: the sequence that is played has %d", n+1, tool, len(m.Answers)), true)}
+}
+
+// Written returns the result of a call that a model writes. A model that writes none is an error of the
+// server to the agent, and [Player.Failed].
+func (p *Player) Written(ctx context.Context, a Answer, c Call) (json.RawMessage, error) {
+	c.Model, c.Number = *a.Model, a.number
+	result, err := p.Write(ctx, c)
+	if err != nil && ctx.Err() == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.failed = fmt.Errorf("%s: the model that writes the results of %s has written none: %w", c.Place, c.Tool, err)
+		return nil, mcp.Errorf(mcp.CodeInternal, "%v", p.failed)
+	}
+	return result, err
+}
+
+// Failed returns why a model has written nothing, nil if none has failed.
+func (p *Player) Failed() error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed
 }
 
 // Played returns what this player has played.

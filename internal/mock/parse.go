@@ -36,7 +36,7 @@ func Parse(r *input.Reader, n *input.Node, place string) (out []Mock) {
 }
 
 // kinds are the keys of an answer, of which it has one.
-var kinds = []string{"result", "toolResult", "fail", "error"}
+var kinds = []string{"result", "toolResult", "fail", "error", "model"}
 
 // read reads a mock: what it matches, and exactly one of the keys that say what is answered.
 func (m *Mock) read(r *input.Reader, f *input.Fields) {
@@ -44,7 +44,7 @@ func (m *Mock) read(r *input.Reader, f *input.Fields) {
 		m.Match = readMatch(r, n)
 	}
 	if given := count(f, append([]string{"sequence", "real", "refuse"}, kinds...)); given != 1 {
-		r.Errorf(f.Node, "expected one of result, toolResult, fail, error, sequence, real and refuse, got %d of them", given)
+		r.Errorf(f.Node, "expected one of result, toolResult, fail, error, model, sequence, real and refuse, got %d of them", given)
 	}
 	if refuse := f.Get("refuse"); refuse != nil {
 		if m.Refuse = refuse.Kind == input.Bool && refuse.Text == "true"; !m.Refuse {
@@ -83,7 +83,7 @@ func (m *Mock) read(r *input.Reader, f *input.Fields) {
 			continue
 		}
 		if given := count(g, kinds); given != 1 {
-			r.Errorf(item, "expected one of result, toolResult, fail and error, got %d of them", given)
+			r.Errorf(item, "expected one of result, toolResult, fail, error and model, got %d of them", given)
 		}
 		m.Answers = append(m.Answers, readAnswer(r, g, wait.Duration(g.Duration("after", time.Duration(after)))))
 		g.Refuse()
@@ -140,7 +140,12 @@ func readAnswer(r *input.Reader, f *input.Fields, after wait.Duration) Answer {
 	if n := f.Get("error"); n != nil {
 		a.Error = readError(r, n)
 	}
-	if a.Result == nil && a.Error == nil { // null, or what was refused above
+	if n := f.Optional("model", input.Object); n != nil {
+		g := r.Object(n)
+		a.Model = &Model{g.RequiredString("name"), g.RequiredString("instruction")}
+		g.Refuse()
+	}
+	if a.Result == nil && a.Error == nil && a.Model == nil { // null, or what was refused above
 		for _, key := range kinds[1:] {
 			if n := f.Get(key); n != nil && n.Kind == input.Null {
 				r.Errorf(n, "expected a value, got null")
@@ -156,16 +161,17 @@ func resultOf(n *input.Node) json.RawMessage {
 	if n.Kind == input.String {
 		return mcp.TextResult(n.Text, false)
 	}
-	value := n.JSON()
-	result := mcp.TextResult(string(value), false)
-	if n.Kind != input.Object {
+	return TextResult(string(n.JSON()))
+}
+
+// TextResult makes a result of a text. A text that is a JSON object is its structured content, too.
+func TextResult(text string) json.RawMessage {
+	result := mcp.TextResult(text, false)
+	o, err := jsonobj.ParseObject(result)
+	if _, isObject := jsonobj.ParseObject([]byte(text)); err != nil || isObject != nil {
 		return result
 	}
-	o, err := jsonobj.ParseObject(result)
-	if err != nil {
-		return result // it was made above
-	}
-	return o.Set("structuredContent", value).JSON()
+	return o.Set("structuredContent", json.RawMessage(text)).JSON()
 }
 
 // checkResult checks what MCP wants of a result: a list of content, each with its type.

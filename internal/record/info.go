@@ -92,6 +92,8 @@ type Cached struct {
 type Mocks struct {
 	Calls     map[string]int `json:"calls,omitempty"`
 	Unmatched map[string]int `json:"unmatched,omitempty"`
+	// Usage is what models have used that have written results of calls, which is no use of the agent's.
+	Usage []eval.Usage `json:"usage,omitempty"`
 }
 
 // LimitWithoutEffect is a limit of a task that could not be kept.

@@ -28,6 +28,7 @@ func (c *playedCount) addCalls(rv store.RolloutView) {
 			calls[place] += n
 			c.out.Calls += n
 		}
+		c.written = append(c.written, c.plan.Set.Prices.PricedAll(info.Mocks.Usage)...)
 		for tool, n := range info.Mocks.Unmatched {
 			c.unmatched[tool] += n
 		}

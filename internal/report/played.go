@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -24,6 +25,8 @@ type playedCount struct {
 	// calls counts the calls that each mock has played, by place, in the rollout that had the most.
 	// unmatched counts the calls that no mock has matched, by server and tool.
 	calls, unmatched map[string]int
+	// written is what models have used that have written results.
+	written []eval.Usage
 }
 
 // newPlayedCount returns nil if the run plays nobody.
@@ -71,6 +74,7 @@ func (c *playedCount) done(final bool, red *redact.Redactor) *schemas.Played {
 		return nil
 	}
 	out := c.out
+	out.Usage = eval.TotalUsage(c.written)
 	for both := range c.doubled {
 		out.Warnings = append(out.Warnings, red.String(both+" match the same question; the first one was played"))
 	}
@@ -135,6 +139,11 @@ func (h overview) playedSentences() (out []string) {
 	}
 	if len(what) > 0 {
 		out = append(out, "played: "+strings.Join(what, ", "))
+	}
+	if p.Usage != nil {
+		used := summary.UsageSummary{Total: *p.Usage}
+		out = append(out, fmt.Sprintf("results of calls written by models; tokens: %s; cost: %s, which no agent has used",
+			tokensSentence(&used, 0), costSentence(&used)))
 	}
 	const most = 10
 	for i, warning := range p.Warnings {

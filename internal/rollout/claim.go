@@ -74,6 +74,9 @@ func (h *held) missingVariables() (names []string) {
 	if h.entry.Needs().Sandbox {
 		needed = append(needed, h.run.Plan.Env...)
 	}
+	for _, model := range h.run.Plan.Mocks.Models() {
+		needed = append(needed, h.run.Plan.Judges.Keys(model, "")...)
+	}
 	return h.host.withoutValue(append(needed, judgeKeys(h.run.Plan, h.entry)...))
 }
 

@@ -28,7 +28,15 @@ func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.Segm
 		if out.Info == nil {
 			out.Info = &record.Info{}
 		}
-		out.Info.Mocks = (*record.Mocks)(played)
+		out.Info.Mocks = &record.Mocks{Calls: played.Calls, Unmatched: played.Unmatched}
+		before, err := r.held.playedBefore(ctx)
+		if err != nil {
+			return end, err
+		}
+		out.Info.Mocks.Usage = r.held.writtenUsage(played.Calls, before)
+	}
+	if err := r.mocks.Failed(); err != nil && out.Fault == nil {
+		out.Fault = fault.New(fault.Model, err.Error())
 	}
 	if out.Info != nil {
 		info, err := json.Marshal(out.Info)

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -95,14 +96,15 @@ func (h *held) figures(segments []store.Segment) (working time.Duration, used []
 // defaultEvaluatorTimeout applies if limits.evaluatorTimeout is not given.
 const defaultEvaluatorTimeout = 5 * time.Minute
 
+// limitEvaluator limits what an evaluator, or a question to a model, may take.
+func (run *Run) limitEvaluator(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, cmp.Or(run.Plan.Set.Limits.EvaluatorTimeout, defaultEvaluatorTimeout))
+}
+
 // ask asks an evaluator for its verdict, or for the rest of it if its deliveries have arrived.
 func (run *Run) ask(ctx context.Context, e eval.Evaluator, subject eval.Subject,
 	deliveries map[string]eval.Delivery) eval.Verdict {
-	limit := run.Plan.Set.Limits.EvaluatorTimeout
-	if limit == 0 {
-		limit = defaultEvaluatorTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := run.limitEvaluator(ctx)
 	defer cancel()
 	if len(deliveries) > 0 {
 		return e.Resume(ctx, subject, deliveries)

@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/mock"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -133,6 +134,14 @@ func (s *policy) callTool(ctx context.Context, l *gateway.Upstream,
 	}
 	if answer, place, ok := s.hooks.Mocks.Call(rec.Server, rec.Tool, rec.Arguments); ok {
 		rec.Mock = place
+		if answer.Model != nil {
+			var err error
+			t, _ := s.e.Tools().Lookup(rec.Tool)
+			if answer.Result, err = s.hooks.Mocks.Written(ctx, answer, mock.Call{Place: place, Tool: rec.Tool,
+				Description: t.Description, Schema: t.Schema(), Arguments: rec.Arguments}); err != nil {
+				return nil, err
+			}
+		}
 		return s.play(ctx, r, answer)
 	}
 	t, _ := s.e.Tools().Lookup(rec.Tool)
