@@ -3,6 +3,7 @@ package mock
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/input"
@@ -168,7 +169,7 @@ func resultOf(n *input.Node) json.RawMessage {
 func TextResult(text string) json.RawMessage {
 	result := mcp.TextResult(text, false)
 	o, err := jsonobj.ParseObject(result)
-	if _, isObject := jsonobj.ParseObject([]byte(text)); err != nil || isObject != nil {
+	if err != nil || !strings.HasPrefix(strings.TrimSpace(text), "{") || !json.Valid([]byte(text)) {
 		return result
 	}
 	return o.Set("structuredContent", json.RawMessage(text)).JSON()
