@@ -58,8 +58,13 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 		subject.Judge = s.judge
 	}
 	err = s.runEvaluators(ctx, subject)
+	if err == nil && r.held.cameFromElsewhere() {
+		err = r.held.host.Store.MoveKept(commit, r.held.claim.Token)
+	}
 	var f *fault.Fault
 	switch {
+	case errors.As(err, &f) && f.Category == fault.Unresumable && r.held.cameFromElsewhere():
+		return r.postpone(commit, f.Message) // where its agent ended is the image
 	case errors.As(err, &f):
 		return r.endUnverified(commit, f)
 	case err != nil:

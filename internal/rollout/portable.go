@@ -109,7 +109,7 @@ func (h *held) evaluatorsNeed() (record, work bool) {
 // filesElsewhere says which machine has the files of the rollout; empty if this one has them, or if
 // the store has them or they are not needed.
 func (h *held) filesElsewhere() string {
-	if h.kept.Machine == "" || h.isPortable() || h.kept.Place == h.host.Store.Files() {
+	if h.isPortable() || !h.cameFromElsewhere() {
 		return ""
 	}
 	return h.kept.Machine
@@ -245,7 +245,7 @@ func (p portable) get(ctx context.Context) error {
 }
 
 // getEnd gets the files that the evaluators still need, and restores the folders as the agent has left
-// them. From then on this machine is the one that has them.
+// them.
 func (p portable) getEnd(ctx context.Context) error {
 	h := p.held
 	var files portableFiles
@@ -262,15 +262,15 @@ func (p portable) getEnd(ctx context.Context) error {
 	if err := p.lost(p.fetch(ctx, verifierSnapshot, files)); err != nil {
 		return err
 	}
-	if files.Work.ID != "" {
-		if err := (layers{h}).restore(verifierSnapshot, nil); err != nil {
-			return err
-		}
-	}
-	if h.kept.Machine == "" || h.kept.Place == h.host.Store.Files() {
+	if files.Work.ID == "" {
 		return nil
 	}
-	return h.host.Store.MoveKept(ctx, h.claim.Token)
+	return layers{h}.restore(verifierSnapshot, nil)
+}
+
+// cameFromElsewhere reports whether another machine has left the files with which evaluators begin.
+func (h *held) cameFromElsewhere() bool {
+	return h.kept.Machine != "" && h.kept.Place != h.host.Store.Files()
 }
 
 // fetch gets files, and gives the snapshot of the agent's folders this name.

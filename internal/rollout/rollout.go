@@ -187,8 +187,9 @@ func (r *Rollout) commitSegment(ctx context.Context, out agent.Outcome) error {
 	if err != nil {
 		return err
 	}
-	if r.state = done.State; end.Kept != nil {
-		r.held.kept = store.Kept{Segment: r.held.claim.Segment, Files: end.Kept.Files}
+	r.state, r.held.kept = done.State, store.Kept{Segment: r.held.claim.Segment}
+	if end.Kept != nil {
+		r.held.kept.Files = end.Kept.Files
 	}
 	r.keepOutput(end)
 	failpoint.Hit("rollout.segmentCommitted")

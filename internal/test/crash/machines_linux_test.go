@@ -31,11 +31,8 @@ type fleet struct {
 	// lease is how long leases are, and takeover the longest time until others had what a worker held.
 	lease    time.Duration
 	takeover time.Duration
-	// anyMoment says that what is done to a worker may come while one of its rollouts is scored.
-	anyMoment bool
-	// taken counts what was taken over, jobs is how many may be done, and late counts what was scored only when
-	// the machine had time that has its files.
-	taken, jobs, late int
+	// taken counts what was taken over, jobs is how many may be done.
+	taken, jobs int
 }
 
 // longestTakeover is how long it may take until others have what a worker held that is gone.
@@ -46,7 +43,7 @@ func newFleet(t *testing.T, tags string, lease time.Duration) *fleet {
 	f := &fleet{scenario: emptyScenario(t, tags), network: n, lease: lease}
 	pg := n.add("pg")
 	f.server = testenv.StartPostgresIn(t, pg.addr+"/24", func(cmd *exec.Cmd) error { return pg.in(cmd.Start) })
-	f.store, f.results = f.server.Local, 1
+	f.store, f.results = f.server.Local, 2
 	f.service = serveJobs(t, n.add("jobs").listen())
 	t.Setenv("XDG_STATE_HOME", filepath.Join(f.dir, "state"))
 	f.make()
@@ -69,7 +66,7 @@ func (f *fleet) plan(id string, inputs []agentInput) {
 	var evaluations []map[string]any
 	for i, in := range inputs {
 		evaluations = append(evaluations, map[string]any{"id": fmt.Sprint("e", i), "name": fmt.Sprint("e", i, " ", in.Process), "inputs": in,
-			"evaluationCriterias": map[string]any{"exact": map[string]any{"expectedOutput": map[string]any{"answers": in.Rounds, "segmentsCounted": true}}}})
+			"evaluationCriterias": map[string]any{"exact": map[string]any{"expectedOutput": map[string]any{"answers": in.Rounds, "segmentsCounted": true}}, "command": nil}})
 	}
 	name := id + ".json"
 	f.write(name, map[string]any{"version": "1.0", "id": "machines", "name": "Machines", "evaluations": evaluations,
@@ -78,7 +75,8 @@ func (f *fleet) plan(id string, inputs []agentInput) {
 			"Idempotent": f.service.job("/idempotent", map[string]any{"idempotencyHeader": "Idempotency-Key"}),
 			"AtMostOnce": f.service.job("/plain", nil),
 		},
-		"evaluators": []any{map[string]any{"version": "1.0", "id": "exact", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": map[string]any{"name": "exact"}}}})
+		"evaluators": []any{map[string]any{"version": "1.0", "id": "exact", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": map[string]any{"name": "exact"}},
+			map[string]any{"id": "command", "type": "command", "command": []string{self, "evaluator"}}}})
 	s, err := runner.Open(f.store, runner.OpenOptions{})
 	if err != nil {
 		f.t.Fatal(err)
@@ -179,12 +177,7 @@ func (f *fleet) hit(kind string, w *worker) *loss {
 			return false
 		}
 		f.network.must(w.cmd.Process.Signal(syscall.SIGSTOP))
-		// What is to be scored waits for the machine that has its files, a minute or more.
-		if f.anyMoment || len(f.holding(l.space, " AND state <> 'running'")) == 0 {
-			return true
-		}
-		f.network.must(w.cmd.Process.Signal(syscall.SIGCONT))
-		return false
+		return true
 	})
 	switch kind {
 	case isKilled:
@@ -234,43 +227,21 @@ func (f *fleet) eventually(what string, is func() bool) {
 		coalesce(owner, '') || ' ' || coalesce(runnable_at, 0) FROM evalrun.rollouts WHERE finished_at IS NULL`), "\n"))
 }
 
-// scoreTheRest scores what is to be scored where its files are: each of these machines works alone, because
-// another one would put it off for a minute.
-func (f *fleet) scoreTheRest() (refused int) {
-	f.t.Helper()
-	const rest = " FROM evalrun.rollouts r JOIN evalrun.kept k ON k.rollout_id = r.rollout_id WHERE r.finished_at IS NULL"
-	for _, machine := range f.query("SELECT DISTINCT k.machine" + rest) {
-		w := f.workers[slices.IndexFunc(f.workers, func(w *worker) bool { return w.name == machine })]
-		w.earlier = nil // they are counted already
-		w.start()
-		f.eventually(machine+" has scored what it has the files of", func() bool {
-			left := f.query("SELECT r.rollout_id"+rest+" AND k.machine = $1", machine)
-			f.late = max(f.late, len(left))
-			return len(left) == 0
-		})
-		refused += w.end()
-	}
-	return refused
-}
-
 // TestMachines runs workers on machines of their own, which are killed, stopped for longer than their
 // leases, and cut off, while rollouts suspend and go on. No rollout is lost, none finishes twice, and no
 // job is started twice. What comes late is refused.
 //
 // EVALRUN_SEED, EVALRUN_MACHINES_ROLLOUTS, EVALRUN_MACHINES_ROUNDS and EVALRUN_MACHINES_LEASE (in
-// seconds) change what it does. With EVALRUN_LONG=1 there are 1,000 rollouts and leases of 30 s, and no
-// moment is spared.
+// seconds) change what it does. With EVALRUN_LONG=1 there are 1,000 rollouts and leases of 30 s.
 func TestMachines(t *testing.T) {
 	testenv.PostgresURL(t)
 	rollouts, rounds, lease := 50, 2, 4
-	long := os.Getenv(testenv.Long) != ""
-	if long {
+	if os.Getenv(testenv.Long) != "" {
 		rollouts, rounds, lease = 1000, 6, 30
 	}
 	rollouts, rounds = number(t, "EVALRUN_MACHINES_ROLLOUTS", rollouts), number(t, "EVALRUN_MACHINES_ROUNDS", rounds)
 	seed := number(t, "EVALRUN_SEED", int(rand.Uint32()))
 	f := newFleet(t, "failpoint", time.Duration(number(t, "EVALRUN_MACHINES_LEASE", lease))*time.Second)
-	f.anyMoment = long
 	t.Logf("EVALRUN_SEED=%d: %d rollouts, %d rounds, leases of %v", seed, rollouts, rounds, f.lease)
 	r := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // it is to be repeated
 	inputs := make([]agentInput, rollouts)
@@ -295,14 +266,13 @@ func TestMachines(t *testing.T) {
 		f.undo(second)
 	}
 	f.service.let(0)
-	f.eventually("all ends but what waits for its files", func() bool {
-		return len(f.query("SELECT rollout_id FROM evalrun.rollouts WHERE finished_at IS NULL AND NOT (state = 'evaluating' AND owner IS NULL)")) == 0
+	f.eventually("all ends", func() bool {
+		return len(f.query("SELECT rollout_id FROM evalrun.rollouts WHERE finished_at IS NULL")) == 0
 	})
 	refused := 0
 	for _, w := range f.workers {
 		refused += w.end()
 	}
-	refused += f.scoreTheRest()
 	for _, wrong := range f.wrong() {
 		t.Error(wrong)
 	}
@@ -313,8 +283,8 @@ func TestMachines(t *testing.T) {
 		t.Errorf("others had what a worker held only after %v", f.takeover)
 	}
 	again, segments := f.begunAgain()
-	t.Logf("%d segments, %d of them begun again; %d rollouts were taken over, at the latest after %v; %d late commits were refused; %d jobs, started twice: %d; scored late: %d",
-		segments, again, f.taken, f.takeover.Round(time.Millisecond), refused, f.service.begunJobs(), len(f.service.startedTwice()), f.late)
+	t.Logf("%d segments, %d of them begun again; %d rollouts were taken over, at the latest after %v; %d late commits were refused; %d jobs, started twice: %d",
+		segments, again, f.taken, f.takeover.Round(time.Millisecond), refused, f.service.begunJobs(), len(f.service.startedTwice()))
 }
 
 // TestTakeoverIsNeeded builds evalrun without the claims of what a process held whose lease has run out. The

@@ -13,38 +13,86 @@ import (
 
 	"github.com/evalrun/evalrun/internal/image"
 	"github.com/evalrun/evalrun/internal/testenv"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// TestAgentsInImages has real agents work in the image of a task, with a tool of their own.
+// TestAgentsInImages has a real agent work in the image of a task, with a tool of its own.
 func TestAgentsInImages(t *testing.T) {
 	needBaseImage(t)
-	for name, tool := range map[string]string{"claude": "^Bash$", "opencode": "^bash$"} {
-		t.Run(name, func(t *testing.T) {
-			m := startModel(t)
-			dir := t.TempDir()
-			for file, content := range map[string]string{
-				"task.toml":              "schema_version = \"1.3\"\n",
-				"instruction.md":         "Write. [[CALL " + tool + ` {"command":"echo $PWD >/opt/b; echo there >/tmp/t; python3 --version >/root/v","description":"write"}]] [[SAY all done]]`,
-				"environment/Dockerfile": "FROM docker.io/library/python:3.12-slim\nWORKDIR /app\n",
-				"tests/test.sh":          "echo 0 >/logs/verifier/reward.txt; [ $(cat /opt/b) = /app ] && [ $(cat /tmp/t) = there ] && grep -q Python /root/v && [ ! -e /home/evalrun/.claude ] && [ ! -e /run/evalrun/host ] && echo 1 >/logs/verifier/reward.txt\n",
-			} {
-				file = filepath.Join(dir, "image", file)
-				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			evalrun(t, dir, 0, "run", "--agent", m.agentEntry(dir, name, nil), "-o", "results.json", "image")
-			r := results(t, dir)
-			if r.Score == nil || *r.Score != 1 || r.Isolation != "image" {
-				t.Errorf("score %v in %s, want 1 in an image", r.Score, r.Isolation)
-			}
-			nothingLeft(t, dir, r)
-			keyIsNowhere(t, dir)
-		})
+	m := startModel(t)
+	dir := t.TempDir()
+	writeTask(t, dir, map[string]string{
+		"task.toml":              "schema_version = \"1.3\"\n",
+		"instruction.md":         `Write. [[CALL ^Bash$ {"command":"echo $PWD >/opt/b; echo there >/tmp/t; python3 --version >/root/v","description":"write"}]] [[SAY all done]]`,
+		"environment/Dockerfile": "FROM docker.io/library/python:3.12-slim\nWORKDIR /app\n",
+		"tests/test.sh":          "echo 0 >/logs/verifier/reward.txt; [ $(cat /opt/b) = /app ] && [ $(cat /tmp/t) = there ] && grep -q Python /root/v && [ ! -e /home/evalrun/.claude ] && [ ! -e /run/evalrun/host ] && echo 1 >/logs/verifier/reward.txt\n",
+	})
+	evalrun(t, dir, 0, "run", "--agent", m.agentEntry(dir, "claude", nil), "-o", "results.json", "image")
+	r := results(t, dir)
+	if r.Score == nil || *r.Score != 1 || r.Isolation != "image" {
+		t.Errorf("score %v in %s, want 1 in an image", r.Score, r.Isolation)
 	}
+	nothingLeft(t, dir, r)
+	keyIsNowhere(t, dir)
+}
+
+// writeTask writes the files of a task in the folder image.
+func writeTask(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for file, content := range files {
+		file = filepath.Join(dir, "image", file)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Given a real agent in an image that is suspended on one machine, when that machine is gone with
+// everything that it had but the database, the images that it had unpacked too, then the agent goes on
+// on another one: with what was said, and with what it has written anywhere.
+func TestAgentsInImagesMove(t *testing.T) {
+	needBaseImage(t)
+	m, j := startModel(t), startJobs(t)
+	dir := t.TempDir()
+	writeTask(t, dir, map[string]string{
+		"task.toml": "[environment]\ndocker_image = \"docker.io/library/python:3.12-slim\"\n",
+		"instruction.md": `The codeword is petunia. [[CALL ^bash$ {"command":"echo once >>/opt/b; echo there >/tmp/t; rm /etc/issue","description":"write"}]] ` +
+			`[[CALL run_process {"process":"invoice","arguments":{"ms":15000,"info":"none","say":"\u005b\u005bSAY I am done\u005d\u005d"}}]] [[SAY first turn over]]`,
+		"tests/test.sh": "echo 0 >/logs/verifier/reward.txt; [ \"$(cat /opt/b)\" = once ] && [ $(cat /tmp/t) = there ] && [ ! -e /etc/issue ] && echo 1 >/logs/verifier/reward.txt\n",
+	})
+	args := slices.Concat([]string{"run", "--run-id", "r", "-o", "results.json", "--agent", m.agentEntry(dir, "opencode", nil), "--eval-id", "image"},
+		j.evalSet(dir, "nothing", "nothing"), []string{"image"})
+	t.Setenv("EVALRUN_PORTABLE", "1")
+	machine := func(name string) (its string) {
+		its = filepath.Join(dir, name)
+		t.Setenv("EVALRUN_MACHINE", name)
+		t.Setenv("XDG_STATE_HOME", filepath.Join(its, "state"))
+		t.Setenv("EVALRUN_IMAGES", filepath.Join(its, "images"))
+		return its
+	}
+	a := machine("a")
+	evalrun(t, dir, 75, args...)
+	for _, gone := range []string{a, filepath.Join(dir, ".evalrun", "work"), filepath.Join(dir, ".evalrun", "runs")} {
+		if err := workspace.Remove(gone); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := len(m.requests())
+	b := machine("b")
+	t.Cleanup(func() { _ = workspace.Remove(b) })
+	evalrun(t, dir, 0, "resume", "--wait", "--wait-timeout", "1m", "-o", "results.json", "r")
+	r := results(t, dir)
+	if r.Score == nil || *r.Score != 1 || r.Isolation != "image" || j.started() != 1 {
+		t.Errorf("score %v in %s, want 1 in an image, after %d jobs: %+v", r.Score, r.Isolation, j.started(), r)
+	}
+	if history := m.requests()[before].history(); !strings.Contains(history, "petunia") || !strings.Contains(history, "has started a job") {
+		t.Errorf("the model's first request on the other machine:\n%s", history)
+	}
+	nothingLeft(t, dir, r)
+	keyIsNowhere(t, dir)
 }
 
 // Given an image with musl, in which no Node.js of this machine runs, then a real agent works there with one of

@@ -41,7 +41,7 @@ type jobs struct {
 	passed atomic.Int64
 }
 
-func startJobs(t *testing.T, flags ...string) *jobs {
+func startJobs(t *testing.T) *jobs {
 	t.Helper()
 	program, err := buildJobs()
 	if err != nil {
@@ -56,7 +56,7 @@ func startJobs(t *testing.T, flags ...string) *jobs {
 	t.Cleanup(server.Close)
 	j.url = server.URL
 	portFile := filepath.Join(t.TempDir(), "port")
-	cmd := exec.Command(program, append([]string{"server", "--service", j.url, "--listen", "127.0.0.1:0", "--port-file", portFile, "--log", j.log()}, flags...)...)
+	cmd := exec.Command(program, "server", "--service", j.url, "--listen", "127.0.0.1:0", "--port-file", portFile, "--log", j.log())
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
