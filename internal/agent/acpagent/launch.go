@@ -51,11 +51,15 @@ func (l *Launch) Start(ctx context.Context) (*sandbox.Process, error) {
 		return nil, f
 	}
 	l.Environ = env
-	if err := l.writeFiles(fill); err != nil {
+	written, err := l.writeFiles(fill)
+	if err != nil {
 		// The agent has left its content.
 		return nil, fault.New(fault.Setup, "the agent's home cannot be prepared: "+err.Error())
 	}
 	config := &l.Sandbox.Config
+	if slices.Contains(config.Own, l.Sandbox.Home) { // the user's home, and what is in it from now on
+		config.Own = append(slices.Clone(config.Own), written...)
+	}
 	search := env
 	if config.HasImage() {
 		search = []string{"PATH=" + hostPath()}
@@ -170,21 +174,28 @@ func (l *Launch) environ(fill map[string]string) ([]string, *fault.Fault) {
 }
 
 // writeFiles writes the entry's files into the agent's home, for each process anew because the way
-// to the model has another token, and makes the usual folders.
-func (l *Launch) writeFiles(fill map[string]string) error {
+// to the model has another token, and makes the usual folders. It returns the inside paths of all of
+// them, and of the folders on the way to them.
+func (l *Launch) writeFiles(fill map[string]string) (written []string, err error) {
 	host, ok := l.Sandbox.Config.HostPath(l.Sandbox.Home)
 	if !ok {
-		return fmt.Errorf("the home %s is not in the agent's sandbox", l.Sandbox.Home)
+		return nil, fmt.Errorf("the home %s is not in the agent's sandbox", l.Sandbox.Home)
 	}
 	root, err := os.OpenRoot(host) // the agent may have left links
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = root.Close() }() // the folder was only read
+	note := func(name string) {
+		for ; name != "."; name = filepath.Dir(name) {
+			written = append(written, filepath.Join(l.Sandbox.Home, name))
+		}
+	}
 	for _, dir := range []string{"tmp", ".config", ".cache", ".local/share", ".local/state"} {
 		if err := root.MkdirAll(dir, 0o700); err != nil {
-			return err
+			return nil, err
 		}
+		note(dir)
 	}
 	for _, name := range slices.Sorted(maps.Keys(SettingsOf(l.Entry).Files)) {
 		content, ok := fillIn(SettingsOf(l.Entry).Files[name], fill)
@@ -192,15 +203,16 @@ func (l *Launch) writeFiles(fill map[string]string) error {
 			continue
 		}
 		if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			return err
+			return nil, err
 		}
 		// The agent may have replaced the file by a link, or by a named pipe that would block us.
 		if err := root.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+			return nil, err
 		}
 		if err := root.WriteFile(name, []byte(content), 0o600); err != nil {
-			return err
+			return nil, err
 		}
+		note(filepath.Clean(name))
 	}
-	return nil
+	return written, nil
 }

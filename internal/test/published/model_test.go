@@ -29,7 +29,6 @@ var (
 
 // notByOpencode are those of them that opencode cannot solve, with the reasons.
 var notByOpencode = map[string]string{
-	"hello-user":              "its user, agent, may not write to the home that opencode has been given",
 	"hello-multi-step-simple": "each step may take 30 s, in which opencode has hardly started on a busy machine",
 }
 
