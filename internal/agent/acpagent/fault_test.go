@@ -20,7 +20,7 @@ import (
 
 // enough is how long any of the faults below may take: what they wait for are limits of less than a
 // second. It is a safety net for slow machines.
-const enough = 30 * time.Second
+const enough = 2 * time.Minute
 
 // TestAgentsThatMisbehave has an agent for each way to go wrong. Each ends in its category, in
 // time, and nothing is left (which rollout.run checks).
