@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,14 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
+// isolation is how the tasks run: docker, podman, or else image. A Docker daemon is that of DOCKER_HOST, and has the
+// base images. EVALRUN_PUBLISHED_TASKS has the folders of those that are run, for a daemon without the internet, say.
+var isolation = os.Getenv("EVALRUN_PUBLISHED_ISOLATION")
+
 func TestMain(m *testing.M) {
+	if isolation == "" {
+		isolation = "image"
+	}
 	sandbox.InitMain()
 	os.Exit(m.Run())
 }
@@ -80,10 +88,22 @@ func TestPublishedTasks(t *testing.T) {
 // The published tasks run in their images: their own solutions are worth what the table says, doing
 // nothing is never worth 1, and nothing runs on this machine instead.
 func solveByThemselves(t *testing.T, dir, work string) {
-	results := run(t, work, 3, "-j", "2", "--allow-unset", "--agent", "oracle", "--agent", "nop", dir) // some rollouts fault, see above
+	args, code := []string{"-j", "2", "--allow-unset", "--agent", "oracle", "--agent", "nop"}, 3 // some rollouts fault, see above
+	some := strings.Fields(os.Getenv("EVALRUN_PUBLISHED_TASKS"))
+	if len(some) > 0 {
+		code = 0
+	} else {
+		args = append(args, dir)
+	}
+	for _, name := range some {
+		args = append(args, filepath.Join(dir, name))
+	}
+	results := run(t, work, code, args...)
 	want, got := map[string]string{}, map[string]string{}
 	for name, s := range solved {
-		want[name] = s.want
+		if len(some) == 0 || slices.ContainsFunc(results, func(r rollout) bool { return filepath.Base(r.EvaluationName) == name }) {
+			want[name] = s.want
+		}
 	}
 	for _, r := range results {
 		name := filepath.Base(r.EvaluationName) // without the organization
@@ -96,7 +116,7 @@ func solveByThemselves(t *testing.T, dir, work string) {
 		case r.Score == nil || *r.Score >= 1:
 			t.Errorf("%s: doing nothing is worth %s: %+v", name, r.ended(), r.Error)
 		}
-		if never := r.Isolation == "none" && r.Error != nil; !never && (r.Isolation != "image" || r.Environment != "image") {
+		if never := r.Isolation == "none" && r.Error != nil; !never && (r.Isolation != isolation || r.Environment != "image") {
 			t.Errorf("%s of %s ran in %q, environment %q", name, r.Agent, r.Isolation, r.Environment)
 		}
 	}
@@ -115,7 +135,7 @@ func TestOtherCLibraries(t *testing.T) {
 RUN apt-get update && apt-get install -y --no-install-recommends busybox-static musl
 FROM scratch
 COPY --from=packages /bin/busybox /bin/busybox
-COPY --from=packages /lib/ld-musl-*.so.1 /lib/
+COPY --from=packages /usr/lib/ld-musl-*.so.1 /lib/
 RUN ["/bin/busybox", "--install", "-s", "/bin"]
 RUN printf '#!/bin/sh\nexec sh "$@"\n' >/bin/bash && chmod +x /bin/bash
 WORKDIR /app
@@ -144,10 +164,13 @@ func begin(t *testing.T) (dir, work string) {
 	t.Helper()
 	dir = testenv.DataDir(t, "published")
 	testenv.NeedLong(t)
-	testenv.NeedPodman(t)
-	testenv.Need(t, testenv.Bwrap, sandbox.ImageAvailable())
-	if os.Getenv("CONTAINERS_STORAGE_CONF") == "" {
+	switch {
+	case isolation == "docker": // the user's; without it every task faults
+	case os.Getenv("CONTAINERS_STORAGE_CONF") == "":
 		testenv.Need(t, testenv.Podman, errors.New("this needs the base images: CONTAINERS_STORAGE_CONF must name a storage that has what the lab's base.sh and .ci/run make"))
+	default:
+		testenv.NeedPodman(t)
+		testenv.Need(t, testenv.Bwrap, sandbox.ImageAvailable())
 	}
 	work = t.TempDir()
 	if err := testenv.Build(work, testenv.Evalrun); err != nil {
@@ -159,7 +182,7 @@ func begin(t *testing.T) (dir, work string) {
 // run runs evalrun in a folder, which must end with an exit code, and returns its rollouts.
 func run(t *testing.T, work string, code int, args ...string) []rollout {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(work, "evalrun"), append([]string{"run", "--isolation", "image", "-o", "results.json"}, args...)...)
+	cmd := exec.Command(filepath.Join(work, "evalrun"), append([]string{"run", "--isolation", isolation, "-o", "results.json"}, args...)...)
 	cmd.Dir, cmd.Env = work, append([]string{"EVALRUN_IMAGES=" + filepath.Join(work, "images")}, os.Environ()...) // the user's come after, if there are any
 	out, err := cmd.CombinedOutput()
 	t.Logf("evalrun %s:\n%s", strings.Join(args, " "), out)
