@@ -131,9 +131,9 @@ func (b build) unpack(ctx context.Context, given, dir string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }() // if this fails, it is in the way of nobody
-	archive := given
+	archive, from := given, given
 	if _, err := os.Stat(given); err != nil {
-		archive = filepath.Join(tmp, "archive")
+		archive, from = filepath.Join(tmp, "archive"), b.url
 		if err := download(ctx, b.url, archive); err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func (b build) unpack(ctx context.Context, given, dir string) error {
 		return err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != b.sum {
-		return fmt.Errorf("%s has the SHA-256 %s, and not %s", cmp.Or(given, b.url), got, b.sum)
+		return fmt.Errorf("%s has the SHA-256 %s, and not %s", from, got, b.sum)
 	}
 	z, err := zip.NewReader(f, size)
 	if err != nil {
@@ -195,7 +195,7 @@ func writeAll(to string, from io.Reader) error {
 		return err
 	}
 	_, err = io.Copy(out, from)
-	return cmp.Or(err, out.Close())
+	return cmp.Or(err, out.Sync(), out.Close()) // a build is made once, and must be whole after a power cut
 }
 
 // downloadTimeout is how long the download of a build may take.
