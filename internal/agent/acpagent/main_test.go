@@ -121,7 +121,10 @@ func (r *rollout) setenv(name, value string) {
 	r.entry.Env = env
 }
 
-func (r *rollout) marker() string { return "acp-test-" + filepath.Base(r.dir) + "-" + r.t.Name() }
+// marker is of this process alone: what bears it is killed, and the same test may run elsewhere on this machine.
+func (r *rollout) marker() string {
+	return fmt.Sprintf("acp-test-%d-%s-%s", os.Getpid(), filepath.Base(r.dir), r.t.Name())
+}
 
 // segment is the next segment.
 func (r *rollout) segment(prompt string) agent.Segment {

@@ -46,7 +46,7 @@ func newBench(t *testing.T) *bench {
 	if err := os.Mkdir(filepath.Join(b.dir, "app"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	b.seg = agent.Segment{RolloutID: "r", Marker: t.Name(), Number: 1, Input: json.RawMessage(`{}`), Sandbox: &agent.Sandbox{
+	b.seg = agent.Segment{RolloutID: "r", Marker: fmt.Sprint(os.Getpid(), t.Name()), Number: 1, Input: json.RawMessage(`{}`), Sandbox: &agent.Sandbox{
 		Config: sandbox.Config{Isolation: sandbox.IsolationProcess}, Home: b.dir, Cwd: filepath.Join(b.dir, "app"), Executable: self}}
 	return b
 }

@@ -56,7 +56,7 @@ func (p *project) close() {
 // segment is a first segment with a workspace of its own.
 func (p *project) segment(given string) agent.Segment {
 	dir := p.t.TempDir()
-	return agent.Segment{RolloutID: "7d1f2f8a-0000-5000-8000-000000000001", Marker: "store/" + filepath.Base(dir), Number: 1, Attempt: 1,
+	return agent.Segment{RolloutID: "7d1f2f8a-0000-5000-8000-000000000001", Marker: dir, Number: 1, Attempt: 1,
 		Input: json.RawMessage(given), Workspace: testenv.Mkdir(p.t, dir, "workspace"), Dir: testenv.Mkdir(p.t, dir, "segment"), BaseDir: p.dir}
 }
 
