@@ -62,15 +62,10 @@ func (l *Launch) ownNode(ctx context.Context) (string, error) {
 
 // imageHasNode reports whether the image has a Node.js where images have it.
 func (l *Launch) imageHasNode() bool {
-	for _, dir := range []string{"/usr/local/bin", "/usr/bin"} {
-		if l.Sandbox.Has == nil {
-			return true
-		}
-		if has, err := l.Sandbox.Has(dir + "/node"); has && err == nil {
-			return true
-		}
-	}
-	return false
+	return l.Sandbox.Has == nil || slices.ContainsFunc([]string{"/usr/local/bin/node", "/usr/bin/node"}, func(name string) bool {
+		has, err := l.Sandbox.Has(name)
+		return has && err == nil
+	})
 }
 
 // runsInImage reports whether the image has what a program of this machine is loaded by.

@@ -151,17 +151,21 @@ func TestPictures(t *testing.T) {
 		{"compare", at + "/compare?a=nightly-41&b=nightly-42", "light", 1000},
 		{"report", "file://" + w.dir + "/report.html", "dark", 1000},
 	} {
-		var shot []byte
 		b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: one.theme}, {Name: "prefers-reduced-motion", Value: "reduce"}}),
 			chromedp.EmulateViewport(one.width, 900), chromedp.Navigate(one.url), chromedp.WaitReady("html[data-ready]"))
 		b.until(`location.protocol === 'file:' || !document.querySelector('#live') || document.querySelector('#live').textContent.includes('live')`)
 		height := min(ask[float64](b, `Math.max(500, document.documentElement.scrollHeight)`), 1500)
-		b.do(chromedp.EmulateViewport(one.width, int64(height)), chromedp.ActionFunc(func(ctx context.Context) (err error) {
-			shot, err = page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatPng).Do(ctx)
-			return err
-		}))
-		compare(t, one.name, shot)
+		compare(t, one.name, b.shot(one.width, int64(height)))
 	}
+}
+
+// shot is a picture of the page in a window of this size.
+func (b *browser) shot(width, height int64) (picture []byte) {
+	b.do(chromedp.EmulateViewport(width, height), chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		picture, err = page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatPng).Do(ctx)
+		return err
+	}))
+	return picture
 }
 
 // compare compares a picture with the one in docs, and keeps it where they differ.

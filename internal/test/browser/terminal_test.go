@@ -1,7 +1,6 @@
 package browser
 
 import (
-	"context"
 	"encoding/base64"
 	"fmt"
 	"html"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
@@ -52,12 +50,7 @@ func TestTerminalPicture(t *testing.T) {
 	command(0, "resume refunds")
 	terminal := fmt.Sprintf(terminalPage, strings.TrimSpace(shown.String()))
 	b := newBrowser(t)
-	var shot []byte
 	b.do(chromedp.EmulateViewport(1000, 900), chromedp.Navigate("data:text/html;base64,"+base64.StdEncoding.EncodeToString([]byte(terminal))))
 	width, height := ask[float64](b, `document.querySelector('pre').offsetWidth`), ask[float64](b, `document.querySelector('pre').offsetHeight`)
-	b.do(chromedp.EmulateViewport(int64(width), int64(height)), chromedp.ActionFunc(func(ctx context.Context) (err error) {
-		shot, err = page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatPng).Do(ctx)
-		return err
-	}))
-	compare(t, "terminal", shot)
+	compare(t, "terminal", b.shot(int64(width), int64(height)))
 }
