@@ -14,7 +14,6 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/evaluator"
-	"github.com/evalrun/evalrun/eval/pyvalue"
 	"github.com/evalrun/evalrun/eval/usercode"
 	"github.com/evalrun/evalrun/internal/input"
 )
@@ -61,30 +60,9 @@ func command(e *evaluator.Evaluator, c *evaluator.Config) {
 		(len(n.Items) == 0 || len(argv) == len(n.Items) && argv[0] == "") {
 		c.Errorf(n, "expected a program and its arguments")
 	}
-	e.CriteriaOptional = true
-	call := func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
-		deliveries map[string]eval.Delivery) evaluator.Outcome {
-		stdin, err := usercode.Document(s, criteria, deliveries)
-		if err != nil {
-			return evaluator.Outcome{Failure: err}
-		}
-		dir := filepath.Join(s.Dir, filepath.FromSlash(e.Def.Dir))
-		stdout, err := runCommand(ctx, argv, dir, s.Env, stdin)
-		if err != nil {
-			return evaluator.Outcome{Failure: err}
-		}
-		return usercode.Answered(stdout)
-	}
-	e.Score = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
-		return call(ctx, s, criteria, nil)
-	}
-	e.Continue = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
-		deliveries map[string]eval.Delivery) evaluator.Outcome {
-		if err := evaluator.Undelivered(deliveries); err != nil {
-			return evaluator.Outcome{Failure: err}
-		}
-		return call(ctx, s, criteria, deliveries)
-	}
+	usercode.Bind(e, func(ctx context.Context, s eval.Subject, document []byte) ([]byte, error) {
+		return runCommand(ctx, argv, filepath.Join(s.Dir, filepath.FromSlash(e.Def.Dir)), s.Env, document)
+	})
 }
 
 // runCommand runs one command evaluator and returns its stdout.

@@ -12,11 +12,7 @@ import (
 
 func (l *loader) evaluations(n *input.Node, set *eval.Set, legacy bool) {
 	first := map[string]*input.Node{}
-	for _, item := range n.Items {
-		f := l.Object(item)
-		if item.Kind != input.Object {
-			continue
-		}
+	for _, f := range l.Objects(n) {
 		e := l.evaluation(f, set, legacy)
 		f.RefuseLike("thresholds of the set", namesThreshold)
 		f.Done()
@@ -24,7 +20,7 @@ func (l *loader) evaluations(n *input.Node, set *eval.Set, legacy bool) {
 			l.Errorf(f.Get("id"), "duplicate id %q, first in line %d", e.ID, earlier.Line)
 			continue
 		}
-		first[e.ID] = item
+		first[e.ID] = f.Node
 		set.Evaluations = append(set.Evaluations, e)
 	}
 }

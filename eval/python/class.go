@@ -24,7 +24,11 @@ const percent = 100
 func class(e *evaluator.Evaluator, _ *evaluator.Config) {
 	e.CriteriaOptional = true
 	e.Score = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
-		answer, err := evaluate(ctx, e.Def, s, criteria, nil)
+		document, err := usercode.Document(s, criteria, nil)
+		if err != nil {
+			return evaluator.Outcome{Failure: err}
+		}
+		answer, err := evaluate(ctx, e.Def, s, document)
 		if err != nil {
 			return evaluator.Outcome{Failure: err}
 		}

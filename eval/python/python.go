@@ -13,7 +13,6 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/evaluator"
-	"github.com/evalrun/evalrun/eval/pyvalue"
 	"github.com/evalrun/evalrun/eval/usercode"
 	"github.com/evalrun/evalrun/internal/input"
 )
@@ -52,34 +51,13 @@ func function(e *evaluator.Evaluator, c *evaluator.Config) {
 	if n := c.Get("function"); n != nil && name != "" && !place.MatchString(name) {
 		c.Errorf(n, "expected a function as FILE.py:NAME or module:NAME, got %q", name)
 	}
-	e.CriteriaOptional = true
-	call := func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
-		deliveries map[string]eval.Delivery) evaluator.Outcome {
-		answer, err := evaluate(ctx, e.Def, s, criteria, deliveries)
-		if err != nil {
-			return evaluator.Outcome{Failure: err}
-		}
-		return usercode.Answered(answer)
-	}
-	e.Score = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
-		return call(ctx, s, criteria, nil)
-	}
-	e.Continue = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
-		deliveries map[string]eval.Delivery) evaluator.Outcome {
-		if err := evaluator.Undelivered(deliveries); err != nil {
-			return evaluator.Outcome{Failure: err}
-		}
-		return call(ctx, s, criteria, deliveries)
-	}
+	usercode.Bind(e, func(ctx context.Context, s eval.Subject, document []byte) ([]byte, error) {
+		return evaluate(ctx, e.Def, s, document)
+	})
 }
 
 // evaluate asks a worker for the verdict of an evaluator.
-func evaluate(ctx context.Context, def eval.Definition, s eval.Subject, criteria *pyvalue.Object,
-	deliveries map[string]eval.Delivery) (json.RawMessage, error) {
-	document, err := usercode.Document(s, criteria, deliveries)
-	if err != nil {
-		return nil, err
-	}
+func evaluate(ctx context.Context, def eval.Definition, s eval.Subject, document []byte) (json.RawMessage, error) {
 	code := Of(def, s.Dir)
 	return do(ctx, s.Python, code, "evaluate", map[string]any{
 		"evaluator": code.definition, "document": json.RawMessage(document)})

@@ -3,6 +3,7 @@
 package usercode
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 
@@ -39,6 +40,34 @@ type documentEvaluation struct {
 	ExpectedOutput        json.RawMessage            `json:"expectedOutput"`
 	Criteria              map[string]json.RawMessage `json:"criteria"`
 	ExpectedAgentBehavior string                     `json:"expectedAgentBehavior,omitempty"`
+}
+
+// Bind makes e an evaluator that is code of the user: call hands the code the document of a rollout,
+// and returns what it answers. Criteria are optional, and the code may wait.
+func Bind(e *evaluator.Evaluator, call func(ctx context.Context, s eval.Subject, document []byte) ([]byte, error)) {
+	e.CriteriaOptional = true
+	ask := func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
+		deliveries map[string]eval.Delivery) evaluator.Outcome {
+		document, err := Document(s, criteria, deliveries)
+		if err != nil {
+			return evaluator.Outcome{Failure: err}
+		}
+		answer, err := call(ctx, s, document)
+		if err != nil {
+			return evaluator.Outcome{Failure: err}
+		}
+		return Answered(answer)
+	}
+	e.Score = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object) evaluator.Outcome {
+		return ask(ctx, s, criteria, nil)
+	}
+	e.Continue = func(ctx context.Context, s eval.Subject, criteria *pyvalue.Object,
+		deliveries map[string]eval.Delivery) evaluator.Outcome {
+		if err := evaluator.Undelivered(deliveries); err != nil {
+			return evaluator.Outcome{Failure: err}
+		}
+		return ask(ctx, s, criteria, deliveries)
+	}
 }
 
 // Document is what an evaluator that is code of the user gets to know of a rollout: a JSON object.

@@ -2,6 +2,7 @@ package input
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,6 +49,18 @@ func (r *Reader) Object(n *Node) *Fields {
 		r.Errorf(n, "expected an object, got %s", n.Kind)
 	}
 	return f
+}
+
+// Objects starts reading each item of the array n, with its index. An item that is not an object is
+// recorded as a problem and left out.
+func (r *Reader) Objects(n *Node) iter.Seq2[int, *Fields] {
+	return func(yield func(int, *Fields) bool) {
+		for i, item := range n.Items {
+			if f := r.Object(item); item.Kind == Object && !yield(i, f) {
+				return
+			}
+		}
+	}
 }
 
 // Has reports whether the member is there and not null.

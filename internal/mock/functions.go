@@ -35,11 +35,7 @@ func ParseFunctions(r *input.Reader, n *input.Node, place string) *Functions {
 	if list == nil {
 		return out
 	}
-	for _, item := range list.Items {
-		g := r.Object(item)
-		if item.Kind != input.Object {
-			continue
-		}
+	for _, g := range r.Objects(list) {
 		function := g.RequiredString("function")
 		if !slices.Contains(out.Names, function) {
 			out.Names = append(out.Names, function)
@@ -63,16 +59,12 @@ func readThen(r *input.Reader, n *input.Node) {
 	if len(n.Items) == 0 {
 		r.Errorf(n, "expected at least one answer")
 	}
-	for _, item := range n.Items {
-		f := r.Object(item)
-		if item.Kind != input.Object {
-			continue
-		}
+	for _, f := range r.Objects(n) {
 		if f.Required("type", input.String) != nil {
 			f.Enum("type", "", "return", "raise")
 		}
 		if f.Get("value") == nil {
-			r.Errorf(item, `the key "value" is missing`)
+			r.Errorf(f.Node, `the key "value" is missing`)
 		}
 		f.Done()
 	}

@@ -23,11 +23,7 @@ func Parse(r *input.Reader, n *input.Node, place string) (out []Mock) {
 		r.Errorf(n, "expected an array of mocks, got %s", n.Kind)
 		return nil
 	}
-	for i, item := range n.Items {
-		f := r.Object(item)
-		if item.Kind != input.Object {
-			continue
-		}
+	for i, f := range r.Objects(n) {
 		m := Mock{Place: fmt.Sprintf("%s[%d]", place, i)}
 		m.read(r, f)
 		f.Refuse()
@@ -78,13 +74,9 @@ func (m *Mock) read(r *input.Reader, f *input.Fields) {
 	if len(n.Items) == 0 {
 		r.Errorf(n, "expected at least one answer")
 	}
-	for _, item := range n.Items {
-		g := r.Object(item)
-		if item.Kind != input.Object {
-			continue
-		}
+	for _, g := range r.Objects(n) {
 		if given := count(g, kinds); given != 1 {
-			r.Errorf(item, "expected one of result, toolResult, fail, error and model, got %d of them", given)
+			r.Errorf(g.Node, "expected one of result, toolResult, fail, error and model, got %d of them", given)
 		}
 		m.Answers = append(m.Answers, readAnswer(r, g, wait.Duration(g.Duration("after", time.Duration(after)))))
 		g.Refuse()

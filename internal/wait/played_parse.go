@@ -20,11 +20,7 @@ func ParseAnswers(r *input.Reader, n *input.Node, place string) (out []PlayedAns
 		r.Errorf(n, "expected an array of answers, got %s", n.Kind)
 		return nil
 	}
-	for i, item := range n.Items {
-		f := r.Object(item)
-		if item.Kind != input.Object {
-			continue
-		}
+	for i, f := range r.Objects(n) {
 		a := PlayedAnswer{Place: fmt.Sprintf("%s[%d]", place, i)}
 		a.read(r, f)
 		f.Refuse()
@@ -152,13 +148,9 @@ func ParseFixed(r *input.Reader, f *input.Fields) Settings {
 	if len(n.Items) == 0 {
 		r.Errorf(n, "expected at least one result")
 	}
-	for _, item := range n.Items {
-		g := r.Object(item)
-		if item.Kind != input.Object {
-			continue
-		}
+	for _, g := range r.Objects(n) {
 		if (g.Get("result") == nil) == (g.Get("fail") == nil) {
-			r.Errorf(item, "expected either result or fail")
+			r.Errorf(g.Node, "expected either result or fail")
 		}
 		one := parseFixed(r, g, "result", Duration(g.Duration("after", time.Duration(c.After))))
 		c.Sequence = append(c.Sequence, one)

@@ -317,11 +317,7 @@ func parseMessages(r *input.Reader, f *input.Fields) (out []Message) {
 	if f.Has("prompt") {
 		r.Errorf(n, "expected either prompt or messages")
 	}
-	for _, item := range n.Items {
-		o := r.Object(item)
-		if item.Kind != input.Object {
-			continue
-		}
+	for _, o := range r.Objects(n) {
 		m := Message{Role: o.Enum("role", "user", "user", "assistant")}
 		if c := o.Get("content"); c != nil && c.Kind == input.Array {
 			m.Parts = parseParts(r, c)
