@@ -20,7 +20,7 @@ import (
 )
 
 // These are tests of the registry, under its names, with evalrun's executor in the place of a
-// worker. docs/compatibility.md lists those that have no counterpart.
+// worker; those of executors have no counterpart.
 
 func TestUc21Tc01SubmitAndWait(t *testing.T) {
 	t.Parallel()
