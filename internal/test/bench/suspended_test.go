@@ -36,13 +36,18 @@ func BenchmarkExecutorIdle(b *testing.B) {
 	measureExecutor(b, buildProgram(b), suspendedStore(b, external))
 }
 
+// idleTime is how long a process is watched that has nothing to do.
+func idleTime() time.Duration {
+	if n, err := strconv.Atoi(os.Getenv("EVALRUN_IDLE_SECONDS")); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	return time.Duration(testenv.Size(5, 1)) * time.Second
+}
+
 // measureExecutor runs the real executor over a store, and reports what it takes.
 func measureExecutor(b *testing.B, program, dir string) {
 	b.Helper()
-	window := time.Duration(testenv.Size(5, 1)) * time.Second
-	if n, err := strconv.Atoi(os.Getenv("EVALRUN_IDLE_SECONDS")); err == nil {
-		window = time.Duration(n) * time.Second
-	}
+	window := idleTime()
 	for b.Loop() {
 		cmd := exec.Command(program, "executor", "--store", dir)
 		var stderr bytes.Buffer
@@ -116,7 +121,6 @@ func external(int) store.NewTrigger {
 // that waits makes for it.
 func suspendedStore(b *testing.B, waits func(i int) store.NewTrigger) string {
 	b.Helper()
-	ctx := context.Background()
 	dir := filepath.Join(b.TempDir(), ".evalrun")
 	s, err := sqlite.Open(dir, store.Options{})
 	if err != nil {
@@ -127,8 +131,16 @@ func suspendedStore(b *testing.B, waits func(i int) store.NewTrigger) string {
 			b.Fatal(err)
 		}
 	}()
+	suspend(b, s, dir, suspended(), waits)
+	return dir
+}
+
+// suspend makes a run in a store whose rollouts are suspended, each with the trigger that waits makes for it.
+func suspend(b *testing.B, s *sqlite.Store, dir string, rollouts int, waits func(i int) store.NewTrigger) {
+	b.Helper()
+	ctx := context.Background()
 	set := &eval.Set{ID: "bench", Name: "Benchmark", Epochs: 1, Limits: eval.Limits{Suspensions: 100}}
-	for i := range suspended() {
+	for i := range rollouts {
 		set.Evaluations = append(set.Evaluations, eval.Evaluation{ID: fmt.Sprint("e", i), Name: fmt.Sprint("Evaluation ", i), Inputs: json.RawMessage(`{"x":1}`)})
 	}
 	plan, err := plans.New(plans.Request{Set: set, Agents: []agent.Entry{function.FromCommand([]string{"true"})}, BaseDir: dir, WorkDir: dir}, dir)
@@ -139,7 +151,7 @@ func suspendedStore(b *testing.B, waits func(i int) store.NewTrigger) string {
 		b.Fatal(err)
 	}
 	made := 0
-	for left := suspended(); left > 0; {
+	for left := rollouts; left > 0; {
 		claims, err := s.Claim(ctx, plan.RunID, 200)
 		if err != nil {
 			b.Fatal(err)
@@ -160,7 +172,6 @@ func suspendedStore(b *testing.B, waits func(i int) store.NewTrigger) string {
 		}
 		left -= len(claims)
 	}
-	return dir
 }
 
 // cpuTime is what a process has used, from fields 14 and 15 of /proc/<pid>/stat in ticks of 10 ms.

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sys/unix"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
@@ -166,19 +167,27 @@ type loss struct {
 	since time.Time
 }
 
-// hit does something to a worker while it has a rollout whose agent runs.
-func (f *fleet) hit(kind string, w *worker) *loss {
+// hit does something to the first of some workers that has a rollout in a state: its agent runs, or its evaluators do.
+func (f *fleet) hit(kind string, state eval.State, workers ...*worker) *loss {
 	f.t.Helper()
-	l := &loss{kind: kind, at: w, space: w.space()}
-	f.eventually(w.name+" works", func() bool {
-		if len(f.holding(l.space, " AND state = 'running'")) == 0 { // others have got what there was
-			f.jobs++
-			f.service.let(f.jobs)
-			return false
+	holds := func(w *worker) bool { return len(f.holding(w.space(), " AND state = '"+string(state)+"'")) > 0 }
+	var w *worker
+	f.eventually(fmt.Sprint(workers[0].name, " has something ", state), func() bool {
+		for _, w = range workers {
+			if !holds(w) {
+				continue
+			}
+			f.network.must(w.cmd.Process.Signal(syscall.SIGSTOP))
+			if holds(w) {
+				return true
+			}
+			f.network.must(w.cmd.Process.Signal(syscall.SIGCONT))
 		}
-		f.network.must(w.cmd.Process.Signal(syscall.SIGSTOP))
-		return true
+		f.jobs++ // others have got what there was
+		f.service.let(f.jobs)
+		return false
 	})
+	l := &loss{kind: kind, at: w, space: w.space()}
 	switch kind {
 	case isKilled:
 		f.network.must(w.cmd.Process.Kill())
@@ -228,8 +237,8 @@ func (f *fleet) eventually(what string, is func() bool) {
 }
 
 // TestMachines runs workers on machines of their own, which are killed, stopped for longer than their
-// leases, and cut off, while rollouts suspend and go on. No rollout is lost, none finishes twice, and no
-// job is started twice. What comes late is refused.
+// leases, and cut off, while rollouts suspend and go on, and in the third and fourth round while evaluators
+// run. No rollout is lost, none finishes twice, and no job is started twice. What comes late is refused.
 //
 // EVALRUN_SEED, EVALRUN_MACHINES_ROLLOUTS, EVALRUN_MACHINES_ROUNDS and EVALRUN_MACHINES_LEASE (in
 // seconds) change what it does. With EVALRUN_LONG=1 there are 1,000 rollouts and leases of 30 s.
@@ -257,11 +266,14 @@ func TestMachines(t *testing.T) {
 		f.worker(fmt.Sprint("w", i+1))
 	}
 	for round := range rounds {
-		order := r.Perm(len(f.workers))
+		workers := slices.Clone(f.workers)
+		r.Shuffle(len(workers), func(i, j int) { workers[i], workers[j] = workers[j], workers[i] })
 		f.jobs = rollouts * (round + 1) / (rounds + 2) // so that there is something to resume
 		f.service.let(f.jobs)
-		first := f.hit(isKilled, f.workers[order[0]])
-		second := f.hit([...]string{isStopped, isCutOff}[round%2], f.workers[order[1]])
+		state := [...]eval.State{eval.StateRunning, eval.StateEvaluating}[round/2%2]
+		first := f.hit(isKilled, state, workers...)
+		workers = slices.DeleteFunc(workers, func(w *worker) bool { return w == first.at })
+		second := f.hit([...]string{isStopped, isCutOff}[round%2], state, workers...)
 		f.undo(first)
 		f.undo(second)
 	}
@@ -295,7 +307,7 @@ func TestTakeoverIsNeeded(t *testing.T) {
 	f := newFleet(t, "failpoint nolapse", 2*time.Second)
 	f.plan(runID, slices.Repeat([]agentInput{{Millis: 300}}, 12))
 	gone, stays := f.worker("w1"), f.worker("w2")
-	lost := f.hit(isKilled, gone)
+	lost := f.hit(isKilled, eval.StateRunning, gone)
 	f.eventually(stays.name+" does the rest", func() bool {
 		return len(f.query("SELECT rollout_id FROM evalrun.rollouts WHERE finished_at IS NULL")) == len(lost.held)
 	})

@@ -60,6 +60,9 @@ func TestServerless(t *testing.T) {
 	}
 }
 
+// tickTime is how long a tick works. What it has not done then is left to the next one.
+const tickTime = "5s"
+
 // platform starts a process for each call, and kills it after its answer.
 type platform struct {
 	*scenario
@@ -160,11 +163,7 @@ func (p *platform) goesOn() bool {
 		if p.random.IntN(3) == 0 {
 			work = p.tickOverHTTP
 		}
-		maxTime := []string{"2s", "5s"}[p.random.IntN(2)]
-		if p.forgets { // what is still to be scored needs its files
-			maxTime = "50s"
-		}
-		calls.Go(func() { work(maxTime) })
+		calls.Go(work)
 	}
 	if both {
 		p.pairs++
@@ -180,8 +179,8 @@ func (p *platform) goesOn() bool {
 }
 
 // tick has a process of its own do what is due, and kills it after its answer.
-func (p *platform) tick(maxTime string) {
-	cmd, ended := p.process("executor", "--once", "--max-time", maxTime, "-q", "--json")
+func (p *platform) tick() {
+	cmd, ended := p.process("executor", "--once", "--max-time", tickTime, "-q", "--json")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
@@ -203,8 +202,8 @@ func (p *platform) tick(maxTime string) {
 	p.ticksCPU += cpu
 }
 
-func (p *platform) tickOverHTTP(maxTime string) {
-	cpu := p.call("POST", "/v1/tick", `{"maxTime": "`+maxTime+`"}`, nil)
+func (p *platform) tickOverHTTP() {
+	cpu := p.call("POST", "/v1/tick", `{"maxTime": "`+tickTime+`"}`, nil)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ticks++
