@@ -191,7 +191,7 @@ type compressor struct {
 func newCompressor() (*compressor, error) {
 	// The blocks have a checksum of their own.
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
-		zstd.WithEncoderCRC(false))
+		zstd.WithEncoderCRC(false), zstd.WithWindowSize(blockSize), zstd.WithLowerEncoderMem(true))
 	return &compressor{Encoder: z}, err
 }
 

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/store"
@@ -34,7 +36,7 @@ type Shared struct {
 // ErrLost says that blocks of a snapshot are missing or damaged. The error around it names them.
 var ErrLost = errors.New("files of the snapshot are lost")
 
-// So many blocks are stored in one transaction, and so many bytes of them, unless it is a single one.
+// So many blocks are stored or fetched at once, and so many bytes of them, unless it is a single one.
 const (
 	sharedAtOnce = 128
 	mostAtOnce   = 4 * blockSize
@@ -90,7 +92,7 @@ func (s *Store) Share(ctx context.Context, name string, in Blocks) (as Shared, n
 	for part := range slices.Chunk(text, blockSize) {
 		hash := sha256.Sum256(part)
 		sum := hex.EncodeToString(hash[:])
-		as.Manifest, needs, parts[sum] = append(as.Manifest, sum), append(needs, sum), part
+		as.Manifest, needs, parts[sum] = append(as.Manifest, sum), append(needs, sum), c.EncodeAll(part, nil)
 	}
 
 	missing, err := in.Missing(ctx, needs)
@@ -99,35 +101,61 @@ func (s *Store) Share(ctx context.Context, name string, in Blocks) (as Shared, n
 	}
 	packs := &packReader{dir: s.Dir}
 	defer packs.close()
-	var blocks []store.Block
-	size := 0
-	put := func() error {
-		if len(blocks) == 0 {
-			return nil
+	stored := func(sum string) int {
+		if part, ok := parts[sum]; ok {
+			return len(part)
+		}
+		return where[sum].Stored
+	}
+	return as, needs, eachBatch(ctx, missing, stored, func(ctx context.Context, sums []string) error {
+		var blocks []store.Block
+		for _, sum := range sums {
+			data, ok := parts[sum]
+			if !ok {
+				data = make([]byte, where[sum].Stored)
+				if err := packs.readAt(where[sum], data); err != nil {
+					return err
+				}
+			}
+			blocks = append(blocks, store.Block{Sum: sum, Data: data})
 		}
 		err := in.PutBlocks(ctx, blocks)
-		blocks, size = nil, 0
 		failpoint.Hit("snapshot.shared")
 		return err
-	}
-	for _, sum := range missing {
-		var data []byte
-		if part, ok := parts[sum]; ok {
-			data = c.EncodeAll(part, nil)
-		} else {
-			data = make([]byte, where[sum].Stored)
-			if err := packs.readAt(where[sum], data); err != nil {
-				return as, nil, err
-			}
+	})
+}
+
+// eachBatch calls f with all of some sums, as many as are stored or fetched at once, and twice at the same time:
+// more takes more memory. It returns the first error, after which nothing is begun.
+func eachBatch(ctx context.Context, sums []string, size func(sum string) int, f func(context.Context, []string) error) error {
+	var batches [][]string
+	for bytes := 0; len(sums) > 0; bytes = 0 {
+		n := 0
+		for n < len(sums) && n < sharedAtOnce && (n == 0 || bytes+size(sums[n]) <= mostAtOnce) {
+			bytes += size(sums[n])
+			n++
 		}
-		if len(blocks) == sharedAtOnce || size+len(data) > mostAtOnce {
-			if err := put(); err != nil {
-				return as, nil, err
-			}
-		}
-		blocks, size = append(blocks, store.Block{Sum: sum, Data: data}), size+len(data)
+		batches, sums = append(batches, sums[:n]), sums[n:]
 	}
-	return as, needs, put()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var workers sync.WaitGroup
+	var next atomic.Int64
+	for range 2 {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(batches) {
+					return
+				}
+				if err := f(ctx, batches[i]); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	return context.Cause(ctx)
 }
 
 // Fetch makes the snapshot of this name one that was shared, unless it is that already. Only the
@@ -150,10 +178,6 @@ func (s *Store) Fetch(ctx context.Context, name string, as Shared, from Blocks, 
 		}
 	}
 	f := &fetcher{packs: newPacker(s.Dir, s.lastBlocks()), sizes: map[string]int{}}
-	if f.d, err = newDecompressor(); err != nil {
-		return err
-	}
-	defer f.d.Close()
 	var lack []string
 	for _, b := range m.Blocks {
 		sum := hex.EncodeToString(b.Sum)
@@ -214,20 +238,29 @@ func fetchManifest(ctx context.Context, as Shared, from Blocks) (*manifest, erro
 // fetcher puts blocks into packs of this machine.
 type fetcher struct {
 	packs *packer
-	d     *decompressor
 	sizes map[string]int // of the content of each block
 }
 
 func (f *fetcher) all(ctx context.Context, sums []string, from Blocks) error {
-	return twice(func() error {
-		return from.Blocks(ctx, sums, func(b store.Block) error {
-			content, err := f.d.shared(b, f.sizes[b.Sum])
-			if err != nil {
-				return err
-			}
-			hash := sha256.Sum256(content)
-			_, err = f.packs.append(block{Sum: hash[:], Size: len(content)}, b.Data)
+	size := func(sum string) int { return f.sizes[sum] }
+	return eachBatch(ctx, sums, size, func(ctx context.Context, sums []string) error {
+		d, err := newDecompressor()
+		if err != nil {
 			return err
+		}
+		defer d.Close()
+		return twice(func() error {
+			return from.Blocks(ctx, sums, func(b store.Block) error {
+				content, err := d.shared(b, f.sizes[b.Sum])
+				if err != nil {
+					return err
+				}
+				sum, err := hex.DecodeString(b.Sum)
+				if err == nil {
+					_, err = f.packs.append(block{Sum: sum, Size: len(content)}, b.Data)
+				}
+				return err
+			})
 		})
 	})
 }

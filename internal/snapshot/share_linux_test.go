@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,6 +25,7 @@ import (
 
 // blocksInMemory are blocks as a store keeps them.
 type blocksInMemory struct {
+	mu   sync.Mutex
 	data map[string][]byte
 	// puts are the blocks that were stored, calls how often, and mostBytes the most at once.
 	puts, calls, mostBytes int
@@ -34,6 +36,8 @@ type blocksInMemory struct {
 func newBlocks() *blocksInMemory { return &blocksInMemory{data: map[string][]byte{}} }
 
 func (b *blocksInMemory) Missing(_ context.Context, sums []string) (out []string, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, sum := range sums {
 		if b.data[sum] == nil {
 			out = append(out, sum)
@@ -43,6 +47,8 @@ func (b *blocksInMemory) Missing(_ context.Context, sums []string) (out []string
 }
 
 func (b *blocksInMemory) PutBlocks(_ context.Context, blocks []store.Block) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.calls++
 	size := 0
 	for _, block := range blocks {
@@ -55,6 +61,8 @@ func (b *blocksInMemory) PutBlocks(_ context.Context, blocks []store.Block) erro
 }
 
 func (b *blocksInMemory) Blocks(_ context.Context, sums []string, f func(store.Block) error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, sum := range sums {
 		data := b.data[sum]
 		if data != nil && b.damage != nil {

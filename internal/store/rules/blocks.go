@@ -1,10 +1,13 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
@@ -73,15 +76,21 @@ func (s blocks) Blocks(ctx context.Context, sums []string, f func(store.Block) e
 		if err != nil {
 			return s.db.describe(err, "read blocks of files")
 		}
-		for _, b := range some {
-			if b, err = s.fetch(ctx, b); errors.Is(err, blob.ErrMissing) {
-				continue
-			} else if err != nil {
+		for len(some) > 0 {
+			n := together(some)
+			err := s.fetch(ctx, some[:n])
+			if errors.Is(err, blob.ErrMissing) && n > 1 { // some of them may be there
+				n, err = 1, s.fetch(ctx, some[:1])
+			}
+			if err != nil && !errors.Is(err, blob.ErrMissing) {
 				return err
 			}
-			if err := f(b.Block); err != nil {
-				return err
+			for i := 0; err == nil && i < n; i++ {
+				if err := f(some[i].Block); err != nil {
+					return err
+				}
 			}
+			some = some[n:]
 		}
 		sums = sums[n:]
 	}
@@ -102,6 +111,9 @@ func (s blocks) read(ctx context.Context, sums []string) (out []placed, err erro
 		err := r.Scan(&b.Sum, &b.Data, &b.object, &b.at, &b.stored)
 		out = append(out, b)
 		return err
+	})
+	slices.SortFunc(out, func(a, b placed) int {
+		return cmp.Or(strings.Compare(a.object, b.object), cmp.Compare(a.at, b.at))
 	})
 	return out, err
 }

@@ -48,37 +48,53 @@ func (s blocks) putObject(ctx context.Context, all []store.Block) (url string, e
 	if err != nil {
 		return "", err
 	}
-	var data bytes.Buffer
-	for _, b := range all {
-		_, _ = data.Write(b.Data) // a buffer takes everything
+	data := make([][]byte, len(all))
+	for i, b := range all {
+		data[i] = b.Data
 	}
 	name := s.db.ID() + "/" + uuid.NewString()
-	if err := to.Put(ctx, name, data.Bytes()); err != nil {
+	if err := to.Put(ctx, name, bytes.Join(data, nil)); err != nil {
 		return "", unreachable(ctx, fmt.Errorf("store files of a suspended rollout: %w", err))
 	}
 	return s.db.blobs + "/" + name, nil
 }
 
-// fetch gets a block that is outside of the database.
-func (s blocks) fetch(ctx context.Context, b placed) (placed, error) {
+// together is how many of some blocks, at least one, are side by side in one object.
+func together(some []placed) int {
+	n := 1
+	for n < len(some) && some[n].object != "" && some[n].object == some[0].object &&
+		some[n].at == some[n-1].at+some[n-1].stored {
+		n++
+	}
+	return n
+}
+
+// fetch gets blocks that are side by side outside of the database.
+func (s blocks) fetch(ctx context.Context, some []placed) error {
+	b, last := some[0], some[len(some)-1]
 	if b.object == "" {
-		return b, nil
+		return nil
 	}
 	base, name, ok := splitObject(b.object)
 	if !ok {
-		return b, fmt.Errorf("the block %s is said to be in %q, which is no object of a store", b.Sum, b.object)
+		return fmt.Errorf("the block %s is said to be in %q, which is no object of a store", b.Sum, b.object)
 	}
 	from, err := s.db.place(base)
 	if err != nil {
-		return b, err
+		return err
 	}
-	if b.Data, err = from.Get(ctx, name, b.at, b.stored); err != nil {
+	data, err := from.Get(ctx, name, b.at, last.at+last.stored-b.at)
+	if err != nil {
 		err = fmt.Errorf("get files of a suspended rollout: %w", err)
 		if !errors.Is(err, blob.ErrMissing) {
 			err = unreachable(ctx, err)
 		}
+		return err
 	}
-	return b, err
+	for i := range some {
+		some[i].Data, data = data[:some[i].stored], data[some[i].stored:]
+	}
+	return nil
 }
 
 // placeError says that a place for objects does not work. It is a part of the store: no rollout is to blame.
