@@ -66,7 +66,7 @@ func hashOf(text string) string {
 // bodyOf makes the body of a page of the server.
 func bodyOf(name string, page any) (string, error) {
 	var made bytes.Buffer
-	if err := templates().ExecuteTemplate(&made, name, page); err != nil {
+	if err := templates().Execute(&made, name, page); err != nil {
 		return "", err
 	}
 	const first = `<a class="skip"`

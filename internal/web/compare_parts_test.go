@@ -38,7 +38,7 @@ func TestAComparisonOfManyIsShownInParts(t *testing.T) {
 			page := &comparePage{A: "a", B: "b", Margin: "0.1", Parts: map[string]int{key: n}}
 			page.show(doc)
 			var out bytes.Buffer
-			if err := templates().ExecuteTemplate(&out, "compare.html", page); err != nil {
+			if err := templates().Execute(&out, "compare.html", page); err != nil {
 				t.Fatal(err)
 			}
 			text := out.String()

@@ -5,12 +5,12 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/markup"
 )
 
 // The limits of the images of a page: bytes of one and of all, in base64, and the depth of the
@@ -28,7 +28,7 @@ var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 // picture is an image that a tool returned.
 type picture struct {
 	// URL has the image itself. It is made of a known type and of base64 alone.
-	URL   template.URL
+	URL   markup.URL
 	Label string
 	// data is the data of the URL. It tells whether an image comes twice.
 	data string
@@ -116,7 +116,7 @@ func (p *pictures) add(text string) string {
 	}
 	*p.left -= len(text)
 	p.all = append(p.all, picture{
-		URL: template.URL("data:" + kind + ";base64," + //nolint:gosec // as its field says
+		URL: markup.URL("data:" + kind + ";base64," +
 			base64.StdEncoding.EncodeToString(data)),
 		Label: label, data: text,
 	})

@@ -38,7 +38,7 @@ type refusedPage struct {
 // error does not leave half of one.
 func show(w http.ResponseWriter, status int, name string, page any) error {
 	var out bytes.Buffer
-	if err := templates().ExecuteTemplate(&out, name, page); err != nil {
+	if err := templates().Execute(&out, name, page); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

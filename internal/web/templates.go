@@ -2,26 +2,50 @@ package web
 
 import (
 	"embed"
-	"html/template"
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/markup"
 	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 //go:embed templates/*.html
 var templateFiles embed.FS
 
 // templates are the pages, a file each, and the parts that they share in layout.html. No function
-// here returns markup: html/template escapes everything. They are read when a page is first shown,
-// because every command links them and few show a page.
-var templates = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("").Funcs(template.FuncMap{
-		"visible": visible, "plain": plain, "score": formatScore, "pValue": report.PValue, "duration": formatDuration,
-		"ms": formatMs, "counted": counted, "shortID": shortID, "kind": kindOf, "asset": assetURL, "parts": valueParts,
-		"deliverer": deliverer, "utc": func(t time.Time) time.Time { return t.UTC() },
-	}).ParseFS(templateFiles, "templates/*.html"))
+// here returns markup: everything is escaped. They are read when a page is first shown, because
+// every command links them and few show a page.
+var templates = sync.OnceValue(func() *markup.Templates {
+	return markup.New(templateFiles, "templates/*.html", functions(), methods())
 })
+
+// functions are what templates may call by name.
+func functions() map[string]any {
+	return map[string]any{
+		"visible": visible, "plain": plain, "score": formatScore, "pValue": report.PValue, "duration": formatDuration,
+		"ms": formatMs, "counted": counted, "shortID": shortID, "kind": kindOf, "asset": assetURL, "sections": sections,
+		"deliverer": deliverer, "utc": func(t time.Time) time.Time { return t.UTC() },
+	}
+}
+
+// methods are the methods that templates may call.
+func methods() map[string][]any {
+	return map[string][]any{
+		"Asking": {(*inboxPage).Asking}, "At": {interval.At, compareRow.At}, "By": {rolloutRow.By},
+		"Changed": {comparedItem.Changed}, "Checked": {(*runPage).Checked}, "Class": {comparedItem.Class},
+		"Figure": {compareRow.Figure}, "FlakyN": {(*runPage).FlakyN}, "For": {stretch.For},
+		"Format": {time.Time.Format}, "IsZero": {time.Time.IsZero}, "Label": {interval.Label},
+		"Limited": {(*runPage).Limited}, "Lines": {again.Lines}, "Milliseconds": {time.Duration.Milliseconds},
+		"More": {triggerGroup.More}, "MoreA": {comparedItem.MoreA}, "MoreB": {comparedItem.MoreB},
+		"P": {compareRow.P}, "Polled": {sourceRow.Polled}, "Rollouts": {asking.Rollouts},
+		"Says": {cause.Says}, "Signed": {compareRow.Signed, comparedItem.Signed}, "Spans": {textPart.Spans},
+		"Status": {filter.Status}, "String": {(*schemas.TaskSource).String, (*schemas.RefusedConnections).String},
+		"Summary": {node.Summary}, "Text": {interval.Text}, "Undecided": {(*field).Undecided},
+		"UnixMicro": {time.Time.UnixMicro}, "Unpaired": {(*comparePage).Unpaired},
+		"Until": {(*triggersPage).Until}, "Value": {compareRow.Value, comparedItem.Value},
+	}
+}
 
 // frame is the part around every page.
 type frame struct {
@@ -49,8 +73,8 @@ func (f *frame) outer() *frame { return f }
 // section is an entry of the navigation.
 type section struct{ URL, Name string }
 
-// Sections are the entries of the navigation.
-func (frame) Sections() []section {
+// sections are the entries of the navigation.
+func sections() []section {
 	return []section{{"/", "Runs"}, {"/inbox", "Inbox"}, {"/triggers", "Waiting"}, {"/compare", "Compare"}}
 }
 
