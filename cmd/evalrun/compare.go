@@ -66,7 +66,7 @@ comparison, with its intervals drawn.`,
 	fl.StringVar(&f.margin, "margin", "", "call differences of up to `D` equivalent")
 	fl.StringVar(&f.noWorseThan, "no-worse-than", "", "gate: B is not worse than A by more than `D`")
 	fl.StringVar(&f.betterThan, "better-than", "", "gate: B is better than A by more than `D` (0 is allowed)")
-	fl.StringVar(&f.missing, "missing", "pairs", "what has no score: `pairs|zero`: leave the evaluation out, or take 0")
+	fl.StringVar(&f.missing, "missing", "pairs", "count what has no score as `pairs|zero`: leave the evaluation out, or take 0")
 	fl.StringVar(&f.undecided, "undecided", "exit",
 		"what an undecided gate comes to: `fail|pass|exit`, exit being exit code 5")
 	fl.Float64Var(&f.power, "power", stats.DefaultSettings.Power,

@@ -113,7 +113,11 @@ with "reason" and "data" if they are given.`, verb, verb == "approve"),
 				})
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, forceUsage+"; also approve what the agent will ask again")
+	forced := forceUsage
+	if verb == "approve" {
+		forced += "; also approve what the agent will ask again"
+	}
+	cmd.Flags().BoolVar(&force, "force", false, forced)
 	cmd.Flags().StringVar(&reason, "reason", "", "the `REASON`")
 	cmd.Flags().StringVar(&by, "by", "", "`WHO` answers; you by default")
 	cmd.Flags().StringVar(&data, "data", "", "a `FILE` with more data, one JSON document; - is stdin")

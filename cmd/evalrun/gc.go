@@ -13,10 +13,9 @@ func gcCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Remove files of rollouts that no open rollout needs from the store",
-		Long: `Remove the blocks of files of rollouts (EVALRUN_PORTABLE) from the store that no
-open rollout needs, and which nobody has asked for since --older. An executor does that by itself
-every hour. What a suspension that is in progress has stored is younger than a day: give a lesser
-age only if no process works on the store.`,
+		Long: `Remove stored files of rollouts (EVALRUN_PORTABLE) that no open rollout needs and nobody has asked
+for since --older. An executor does that by itself every hour. What a suspension that is in progress
+has stored is younger than a day: give a lesser age only if no process works on the store.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.withStore(cmd, false, func(s *runner.Store) error {

@@ -75,11 +75,11 @@ They do not say how answers are compared, either, which --check does:
 	}
 	f := cmd.Flags()
 	f.StringVarP(&file, "output", "o", "", "the `FILE` to write; by default evalset.json beside the configuration")
-	f.StringVar(&agent, "agent", "", "the `AGENT` that is evaluated instead of prompts and providers: a name of the\n"+
+	f.StringVar(&agent, "agent", "", "the `AGENT` that is evaluated instead of prompts and providers: a name of the "+
 		"registry, or an object as in an eval set")
 	f.StringVar(&o.Path, "path", "", "with --agent: the `PATH` of the text in its output, such as answer")
 	f.StringVar(&of.Model, "model", "", "of samples: the `MODEL` that gets their messages, such as openai/gpt-5-mini")
-	f.StringVar(&of.Check, "check", "", "of samples: `HOW` answers are compared: startsWith, contains or equals; by default\n"+
+	f.StringVar(&of.Check, "check", "", "of samples: `HOW` answers are compared: startsWith, contains or equals; by default "+
 		"as OpenAI evals (startsWith) and Inspect (contains) do by themselves")
 	f.BoolVar(&allowMissing, "allow-missing", false, "exit code 0 also if something has no counterpart")
 	return cmd

@@ -89,7 +89,7 @@ func printProject(cmd *cobra.Command, dir string, p *starter.Project) {
 func templateList() string {
 	var b strings.Builder
 	for _, t := range starter.Templates {
-		fmt.Fprintf(&b, "  %-10s %s\n", t.Name, t.For)
+		fmt.Fprintf(&b, "  %-13s %s\n", t.Name, t.For)
 	}
 	return b.String()
 }

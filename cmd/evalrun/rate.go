@@ -18,7 +18,7 @@ executor is running.`,
 		Example: `  evalrun rate 0197c3a2 0.8 --reason "correct, but long"`,
 		Args:    exactly(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !cmd.Flags().Changed("rater") {
+			if !cmd.Flags().Changed("by") && !cmd.Flags().Changed("rater") {
 				r.Rater = userName()
 			}
 			r.Value = args[1]
@@ -31,7 +31,10 @@ executor is running.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&r.Reason, "reason", "", "the `REASON`, shown in the results")
-	cmd.Flags().StringVar(&r.Rater, "rater", "", "`WHO` rates; you by default")
+	f := cmd.Flags()
+	f.StringVar(&r.Reason, "reason", "", "the `REASON`, shown in the results")
+	f.StringVar(&r.Rater, "by", "", "`WHO` answers; you by default")
+	f.StringVar(&r.Rater, "rater", "", "")
+	_ = f.MarkHidden("rater") // another name of --by, which approve, deny and deliver have
 	return cmd
 }

@@ -46,12 +46,15 @@ Without it the evaluators are those of the run's plan.`,
 	fl.BoolVar(&f.score.Completed, "completed", false, "of a run that is not final, score the rollouts that are completed")
 	fl.BoolVar(&f.score.WithoutWorkspaces, "without-workspaces", false,
 		"ask command evaluators although the workspaces of the agents were not kept")
+	titled(fl, titleWhat)
 	fl.StringVar(&f.score.JudgeModel, "judge-model", "",
 		"ask the model `NAME` if a judge has no model of its own and the agent's model is not known (default: $EVALRUN_JUDGE_MODEL)")
 	fl.BoolVar(&f.score.NoJudgeCache, "no-judge-cache", false, "ask judges again what they were asked before")
+	titled(fl, titleJudges)
 	fl.IntVarP(&f.concurrency, "concurrency", "j", runner.DefaultConcurrency, "score `N` rollouts at once")
-	f.registerVerdict(cmd)
 	f.registerEnv(cmd, "")
+	titled(fl, titleAgents)
+	f.registerVerdict(cmd)
 	return cmd
 }
 

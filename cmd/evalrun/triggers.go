@@ -28,7 +28,7 @@ func triggersCommand(g *globals) *cobra.Command {
 			return g.withStore(cmd, false, func(s *runner.Store) error { return g.triggers(cmd, s, "", all) })
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "also list triggers that are no longer open")
+	cmd.Flags().BoolVar(&all, "all", false, "also list those that are closed")
 	return cmd
 }
 
