@@ -35,17 +35,26 @@ func copyTask(t *testing.T, name, instruction string) (dir string) {
 }
 
 // TestAgents drives each real agent through the task with MCP servers, a permission, a job, and the
-// evaluators of tool calls. Its output is a table of what each did, and of what it does not do by
-// its nature.
+// evaluators of tool calls, several agents beside each other. Its output is a table of what each did,
+// and of what it does not do by its nature.
 func TestAgents(t *testing.T) {
 	var table strings.Builder
 	row := func(cells ...string) {
 		_, _ = fmt.Fprintf(&table, "%-10s | %-8s | %-15s | %-17s | %-10s | %-36s | %s\n", cells[0], cells[1], cells[2], cells[3], cells[4], cells[5], cells[6]) // to memory
 	}
 	row("agent", "MCP task", "asks by default", "permission", "job", "tool calls", "why")
+	var rows [][]string
+	t.Cleanup(func() {
+		for _, cells := range rows {
+			row(cells...)
+		}
+		t.Logf("real agents, as measured now:\n%s", table.String())
+	})
 	for _, name := range []string{"claude", "opencode", "gemini", "codex", "qwen", "kimi", "copilot"} {
 		cells := []string{name, "not run", "not run", "not run", "not run", "not run", nature[name]}
+		rows = append(rows, cells)
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			driven := func(step string, drive func(t *testing.T) []string, at ...int) {
 				t.Run(step, func(t *testing.T) {
 					testenv.Need(t, testenv.Lab, sandbox.Available())
@@ -69,9 +78,7 @@ func TestAgents(t *testing.T) {
 				return []string{"by " + session, strings.Join(scores, ", ")}
 			}, 4, 5)
 		})
-		row(cells...)
 	}
-	t.Logf("real agents, as measured now:\n%s", table.String())
 }
 
 // nature is why an agent does not do something, or does it another way.
@@ -188,7 +195,7 @@ var asking = map[string]struct {
 	"kimi":    {resume: "resume"},
 	"copilot": {resume: "load"},
 
-	"qwen": {resume: "resume"}, // the lab's command has its mode from QWEN_MODE
+	"qwen": {resume: "resume"}, // the lab's command has its mode from QWEN_MODE, see model.asks
 	"opencode": {resume: "resume", more: map[string]any{"env": map[string]string{
 		"OPENCODE_CONFIG_CONTENT": `{"autoupdate":false,"share":"disabled","model":"evalrun/{model}","small_model":"evalrun/{model}","enabled_providers":["evalrun"],"permission":{"notes_submit_answer":"ask"},` +
 			`"provider":{"evalrun":{"npm":"@ai-sdk/openai-compatible","name":"evalrun","options":{"baseURL":"{modelURL}","apiKey":"{modelKey}"},"models":{"{model}":{"name":"{model}","limit":{"context":200000,"output":8192}}}}}}`,
@@ -200,9 +207,9 @@ var asking = map[string]struct {
 // history.
 func drivePermission(t *testing.T, name string) (session string) {
 	call := fmt.Sprintf(`[[CALL submit_answer {"answer":%q}]]`, secretOf("what is in the vault"))
-	t.Setenv("QWEN_MODE", "default")
 	how := asking[name]
 	m := startModel(t)
+	m.asks = true
 	dir := copyTask(t, "mcp", "The codeword is petunia. "+call+" [[SAY first turn over]]")
 	more := map[string]any{"permissions": "suspend"}
 	maps.Copy(more, how.more)

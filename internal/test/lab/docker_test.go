@@ -80,9 +80,9 @@ func (d daemon) containers(t *testing.T) []string {
 // the rollout is suspended, and the tests find what a server has left in the image before that.
 func (d daemon) drive(t *testing.T, name string) {
 	t.Setenv("DOCKER_HOST", d.host)
-	t.Setenv("QWEN_MODE", "default")
 	t.Setenv("EVALRUN_LEASE", "5s")
 	m, j := startModel(t), startJobs(t)
+	m.asks = true
 	submit := fmt.Sprintf(`[[CALL submit_answer {"answer":%q}]]`, secretOf("what is in the vault"))
 	const start = `[[CALL run_process {"process":"invoice","arguments":{"ms":3600000,"info":"none","say":"\u005b\u005bSAY I am done\u005d\u005d"}}]]`
 	dir := copyTask(t, "mcp", "The codeword is petunia. "+submit+" [[SAY first turn over]]")

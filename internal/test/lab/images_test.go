@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/image"
 	"github.com/evalrun/evalrun/internal/testenv"
@@ -60,7 +61,7 @@ func TestAgentsInImagesMove(t *testing.T) {
 	writeTask(t, dir, map[string]string{
 		"task.toml": "[environment]\ndocker_image = \"docker.io/library/python:3.12-slim\"\n",
 		"instruction.md": `The codeword is petunia. [[CALL ^bash$ {"command":"echo once >>/opt/b; echo there >/tmp/t; rm /etc/issue","description":"write"}]] ` +
-			`[[CALL run_process {"process":"invoice","arguments":{"ms":15000,"info":"none","say":"\u005b\u005bSAY I am done\u005d\u005d"}}]] [[SAY first turn over]]`,
+			`[[CALL run_process {"process":"invoice","arguments":{"ms":3600000,"info":"none","say":"\u005b\u005bSAY I am done\u005d\u005d"}}]] [[SAY first turn over]]`,
 		"tests/test.sh": "echo 0 >/logs/verifier/reward.txt; [ \"$(cat /opt/b)\" = once ] && [ $(cat /tmp/t) = there ] && [ ! -e /etc/issue ] && echo 1 >/logs/verifier/reward.txt\n",
 	})
 	args := slices.Concat([]string{"run", "--run-id", "r", "-o", "results.json", "--agent", m.agentEntry(dir, "opencode", nil), "--eval-id", "image"},
@@ -81,9 +82,10 @@ func TestAgentsInImagesMove(t *testing.T) {
 		}
 	}
 	before := len(m.requests())
+	j.passed.Store(int64(time.Hour))
 	b := machine("b")
 	t.Cleanup(func() { _ = workspace.Remove(b) })
-	evalrun(t, dir, 0, "resume", "--wait", "--wait-timeout", "1m", "-o", "results.json", "r")
+	evalrun(t, dir, 0, "resume", "--wait", "--wait-timeout", "5m", "-o", "results.json", "r")
 	r := results(t, dir)
 	if r.Score == nil || *r.Score != 1 || r.Isolation != "image" || j.started() != 1 {
 		t.Errorf("score %v in %s, want 1 in an image, after %d jobs: %+v", r.Score, r.Isolation, j.started(), r)
@@ -148,7 +150,7 @@ func TestAgentsInImagesWait(t *testing.T) {
 			m, j := startModel(t), startJobs(t)
 			dir := copyTask(t, "mcp", fmt.Sprintf(`The codeword is petunia. [[CALL read_note {"name":"vault"}]] [[CALL open_vault {"key":%q}]] [[CALL submit_answer {"answer":%q}]] `+
 				`[[CALL %s {"command":"echo once >>/opt/b; echo there >/tmp/t","description":"write"}]] `+
-				`[[CALL run_process {"process":"invoice","arguments":{"ms":15000,"info":"none","say":"\u005b\u005bSAY I am done\u005d\u005d"}}]] [[SAY first turn over]]`,
+				`[[CALL run_process {"process":"invoice","arguments":{"ms":3600000,"info":"none","say":"\u005b\u005bSAY I am done\u005d\u005d"}}]] [[SAY first turn over]]`,
 				secretOf("key of the vault"), secretOf("what is in the vault"), tool))
 			for file, content := range map[string]string{
 				"mcp/environment/Dockerfile": "FROM docker.io/library/python:3.12-slim\nWORKDIR /app\nCOPY server.py /app/\n",
@@ -163,8 +165,9 @@ func TestAgentsInImagesWait(t *testing.T) {
 			t.Setenv("EVALRUN_LEASE", "5s")
 			evalrun(t, dir, 75, args...)
 			before := len(m.requests())
+			j.passed.Store(int64(time.Hour))
 			killed(t, dir, func() bool { return len(m.requests()) > before }, "executor")
-			evalrun(t, dir, 0, "resume", "--wait", "--wait-timeout", "1m", "-o", "results.json", "r")
+			evalrun(t, dir, 0, "resume", "--wait", "--wait-timeout", "5m", "-o", "results.json", "r")
 			r := results(t, dir)
 			if r.Score == nil || *r.Score != 1 || r.Isolation != "image" {
 				t.Errorf("score %v in %s, want 1 in an image: %+v", r.Score, r.Isolation, r)
@@ -193,7 +196,7 @@ func killed(t *testing.T, dir string, happened func() bool, args ...string) {
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "LAB_MODEL_KEY="+modelKey)
+	cmd.Env = append(os.Environ(), secrets...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {

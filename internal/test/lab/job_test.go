@@ -122,7 +122,6 @@ func (j *jobs) evalSet(dir, prompt, expected string) (args []string) {
 		"limits":      map[string]any{"softWait": "300ms"},
 	})
 	write("mcp.json", map[string]any{"mcpServers": map[string]any{"rpa": map[string]any{"type": "http", "url": j.mcp}}})
-	j.t.Setenv("JOBS_TOKEN", "token-of-the-job-service")
 	return []string{"evalset.json", "--mcp-config", "mcp.json"}
 }
 
@@ -137,11 +136,11 @@ func TestJobFails(t *testing.T) { driveJob(t, "claude", "broken", "the printer b
 func driveJob(t *testing.T, name, process, want string) (session string, scores []string) {
 	m, j := startModel(t), startJobs(t)
 	dir := t.TempDir()
-	// The job takes longer than a slow machine takes to end the agent, or the run would not leave
-	// before it is done. What the model is to say at the end comes back with the result of the job.
-	// The escapes keep it from being read at once.
+	// The job ends when the test says so, or the run might not leave before it is done. What the model
+	// is to say at the end comes back with the result of the job. The escapes keep it from being read
+	// at once.
 	say := `\u005b\u005bSAY I am done\u005d\u005d`
-	prompt := fmt.Sprintf(`The codeword is petunia. [[CALL read_record {"id":"7"}]] [[CALL run_process {"process":%q,"arguments":{"ms":7000,"info":"the printer burns","say":"%s"}}]] [[SAY first turn over]]`, process, say)
+	prompt := fmt.Sprintf(`The codeword is petunia. [[CALL read_record {"id":"7"}]] [[CALL run_process {"process":%q,"arguments":{"ms":3600000,"info":"the printer burns","say":"%s"}}]] [[SAY first turn over]]`, process, say)
 	args := append([]string{"run", "-o", "results.json", "--agent", m.agentEntry(dir, name, nil)}, j.evalSet(dir, prompt, "I am done")...)
 	j.evaluateCalls(dir, recordServer(t), process)
 	evalrun(t, dir, 75, args...)
@@ -156,6 +155,7 @@ func driveJob(t *testing.T, name, process, want string) (session string, scores 
 	}
 	nothingLeft(t, dir, r)
 	before := len(m.requests())
+	j.passed.Store(int64(time.Hour))
 
 	kept, err := filepath.Glob(filepath.Join(dir, ".evalrun/runs/*/results.json"))
 	if err != nil || len(kept) != 1 {
@@ -274,17 +274,26 @@ func (j *jobs) evaluateCalls(dir, records, process string) {
 func TestTaskSuspends(t *testing.T) {
 	for _, c := range []struct{ agent, era string }{{"claude", "legacy"}, {"opencode", "modern"}} {
 		t.Run(c.agent+"/"+c.era, func(t *testing.T) {
-			m := startModel(t)
-			tasks, err := server.New(server.Options{Era: server.Era(c.era), Dir: t.TempDir()})
-			if err != nil {
-				t.Fatal(err)
+			m, state := startModel(t), t.TempDir()
+			// The task is not done before its server is started again on the same folder.
+			var tasks atomic.Pointer[server.Server]
+			start := func(o server.Options) {
+				o.Era, o.Dir = server.Era(c.era), state
+				s, err := server.New(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if before := tasks.Swap(s); before != nil {
+					before.Close()
+				}
 			}
-			web := httptest.NewServer(tasks)
-			t.Cleanup(func() { web.Close(); tasks.Close() })
+			start(server.Options{Never: true})
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { tasks.Load().ServeHTTP(w, r) }))
+			t.Cleanup(func() { tasks.Load().Close(); web.Close() })
 			j := &jobs{t: t, url: "http://127.0.0.1:1/no-job-service", mcp: web.URL + "/mcp"}
 			dir := t.TempDir()
 			args := append([]string{"run", "--detach", "-o", "results.json", "--agent", m.agentEntry(dir, c.agent, nil)},
-				j.evalSet(dir, `The codeword is petunia. [[CALL required_compute {"ms":3000,"text":"\u005b\u005bSAY I am done\u005d\u005d"}]] [[SAY first turn over]]`, "I am done")...)
+				j.evalSet(dir, `The codeword is petunia. [[CALL required_compute {"ms":1,"text":"\u005b\u005bSAY I am done\u005d\u005d"}]] [[SAY first turn over]]`, "I am done")...)
 			evalrun(t, dir, 75, args...)
 			r := results(t, dir)
 			trigger := r.AgentExecutionOutput.Result.Trigger
@@ -293,7 +302,8 @@ func TestTaskSuspends(t *testing.T) {
 			}
 			nothingLeft(t, dir, r)
 			before := len(m.requests())
-			evalrun(t, dir, 0, "resume", "--wait", "--wait-timeout", "1m", "results.json")
+			start(server.Options{})
+			evalrun(t, dir, 0, "resume", "--wait", "--wait-timeout", "5m", "results.json")
 			r = results(t, dir)
 			if r.Score == nil || *r.Score != 1 {
 				t.Errorf("score %v: %+v", r.Score, r)
@@ -353,7 +363,7 @@ func TestEverything(t *testing.T) {
 		}
 		nothingLeft(t, dir, r)
 		before := len(m.requests())
-		evalrun(t, dir, 0, "resume", "--wait", "--wait-timeout", "1m", "results.json")
+		evalrun(t, dir, 0, "resume", "--wait", "--wait-timeout", "5m", "results.json")
 		if r = results(t, dir); r.Score == nil || *r.Score != 1 {
 			t.Errorf("%+v", r)
 		}

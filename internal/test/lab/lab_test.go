@@ -33,6 +33,7 @@ type model struct {
 	t    *testing.T
 	port string
 	log  string
+	asks bool // the agents that it commands ask before they call tools
 }
 
 func startModel(t *testing.T) *model {
@@ -131,6 +132,9 @@ func (m *model) requests() (out []request) {
 // modelKey is what the agents must never see.
 const modelKey = "sk-the-key-of-the-model"
 
+// secrets are what evalrun is given for the entries of agents and the sources of jobs.
+var secrets = []string{"LAB_MODEL_KEY=" + modelKey, "JOBS_TOKEN=token-of-the-job-service"}
+
 // agentEntry writes an entry for an agent of the lab: the registry's, with the lab's program.
 func (m *model) agentEntry(dir, name string, more map[string]any) string {
 	m.t.Helper()
@@ -179,7 +183,11 @@ func (m *model) command(name string) (command []string, path string) {
 	if args := further[name]; args != nil {
 		return append([]string{node(m.t), testenv.LabFile(m.t, args[0])}, args[1:]...), filepath.Dir(node(m.t)) + ":/usr/local/bin:/usr/bin:/bin"
 	}
-	out, err := exec.Command(node(m.t), testenv.LabDir(m.t)+"/agent.mjs", name, "--home", m.t.TempDir(), "--llm", m.port).Output()
+	cmd := exec.Command(node(m.t), testenv.LabDir(m.t)+"/agent.mjs", name, "--home", m.t.TempDir(), "--llm", m.port)
+	if m.asks {
+		cmd.Env = append(os.Environ(), "QWEN_MODE=default")
+	}
+	out, err := cmd.Output()
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
@@ -224,7 +232,7 @@ func evalrunAny(t *testing.T, dir string, args ...string) (string, int) {
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "LAB_MODEL_KEY="+modelKey)
+	cmd.Env = append(os.Environ(), secrets...)
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
