@@ -213,13 +213,13 @@ func TestACheckThatHangs(t *testing.T) {
 	testenv.NeedSlow(t)
 	t.Parallel()
 	o := options(t, "hang:new")
-	o.Timeout, o.Only = 500*time.Millisecond, []string{"http", "resume"}
+	o.Timeout, o.Only = 5*time.Second, []string{"http", "resume"} // in which an agent has to start
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range r.Checks[1:] {
-		if c.Verdict != Failed || !strings.Contains(c.Detail, "session/new") || !strings.Contains(c.Detail, "not done within 500ms") {
+		if c.Verdict != Failed || !strings.Contains(c.Detail, "session/new") || !strings.Contains(c.Detail, "not done within 5s") {
 			t.Errorf("got %+v", c)
 		}
 	}
@@ -234,7 +234,9 @@ func TestAgentsThatCannotBeProbed(t *testing.T) {
 	t.Parallel()
 	for fault, want := range map[string]string{"die:initialize": "stdout", "hang:initialize": "not done within", `answer:initialize={"protocolVersion":7}`: "protocol version 7"} {
 		o := options(t, fault)
-		o.Timeout = 500 * time.Millisecond
+		if fault == "hang:initialize" {
+			o.Timeout = 500 * time.Millisecond
+		}
 		r, err := Run(t.Context(), o)
 		var start *StartError
 		if !errors.As(err, &start) || !strings.Contains(err.Error(), want) || len(r.Checks) != 0 {
