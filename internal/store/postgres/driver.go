@@ -51,6 +51,8 @@ type conn struct {
 	// snapshot says that a transaction is open that sees one moment, and cursors counts its queries.
 	snapshot bool
 	cursors  int
+	// waiting are statements that were run and not yet sent; see pipeline.go.
+	waiting pipeline
 }
 
 // CheckNamedValue implements driver.NamedValueChecker.
@@ -155,12 +157,18 @@ func (s *stmt) Query([]driver.Value) (driver.Rows, error) { return nil, errors.E
 
 // ExecContext implements driver.StmtExecContext.
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	return s.c.ExecContext(ctx, s.text, args)
+	if s.c.connector.reads {
+		return s.c.ExecContext(ctx, s.text, args)
+	}
+	return s.c.later(s.text, args)
 }
 
 // QueryContext implements driver.StmtQueryContext. All rows are read at once, so that another
 // statement may run before the last of them was looked at.
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	if !s.c.connector.reads {
+		return s.c.later(s.text, args)
+	}
 	within, cancel := context.WithTimeout(ctx, s.c.connector.patience)
 	defer cancel()
 	t := translate(s.text, args)

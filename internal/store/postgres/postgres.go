@@ -110,8 +110,10 @@ func Open(url string, opts store.Options) (*rules.Store, error) {
 	d.read.SetMaxOpenConns(5)
 	d.read.SetMaxIdleConns(4)
 	writes := config.Copy()
-	// A process that is stopped in the middle of a transaction has the lock that all others wait for.
-	writes.AfterConnect = setting(fmt.Sprintf("SET search_path TO %s; SET idle_in_transaction_session_timeout = %d",
+	// A process that is stopped in the middle of a transaction has the lock that all others wait for. There is an index
+	// for each statement that it runs, which the server does not take while it knows a new table too little.
+	writes.AfterConnect = setting(fmt.Sprintf(
+		"SET search_path TO %s; SET idle_in_transaction_session_timeout = %d; SET enable_seqscan = off; SET jit = off",
 		quote(d.schema), (d.lease / 2).Milliseconds()))
 	d.write = sql.OpenDB(&connector{Connector: stdlib.GetConnector(*writes), patience: d.lease, closed: d.closed})
 	d.write.SetMaxOpenConns(1)
@@ -168,20 +170,27 @@ func (d *db) Connect(ctx context.Context) (*sql.Conn, error) { return d.write.Co
 // lockKey is the first half of the key of advisory locks; the second is the schema's.
 const lockKey = 0x65766c72 // "evlr"
 
+// Pipelines implements Database.
+func (d *db) Pipelines() bool { return true }
+
 // Begin implements Database. A statement sees what was committed before it began, whatever the
 // server's default is, so the version is read by one after that which waits for the lock.
 func (d *db) Begin(t *rules.Tx, relaxed bool) error {
 	if err := t.Exec("BEGIN ISOLATION LEVEL READ COMMITTED"); err != nil {
 		return err
 	}
-	sync := "on"
-	if relaxed {
-		sync = "off"
+	if err := t.Exec("SELECT pg_advisory_xact_lock(CAST(? AS INTEGER), hashtext(?))", lockKey, d.schema); err != nil {
+		return err
 	}
+	if relaxed {
+		if err := t.Exec("SET LOCAL synchronous_commit TO off"); err != nil {
+			return err
+		}
+	}
+	var version int
 	var now int64
-	if err := t.Row([]any{new(any), &now, new(any)},
-		"SELECT pg_advisory_xact_lock(CAST(? AS INTEGER), hashtext(?)), "+serverMicros+", CASE WHEN ? = 'off' THEN set_config('synchronous_commit', 'off', TRUE) END",
-		lockKey, d.schema, sync); err != nil {
+	if err := t.Row([]any{&version, &now},
+		"SELECT CAST(value AS BIGINT), "+serverMicros+" FROM meta WHERE key = 'schema'"); err != nil {
 		return err
 	}
 	if d.ownClock {
@@ -190,10 +199,6 @@ func (d *db) Begin(t *rules.Tx, relaxed bool) error {
 		d.setClock(now)
 	}
 	t.SetTime(now)
-	var version int
-	if err := t.Row([]any{&version}, "SELECT CAST(value AS BIGINT) FROM meta WHERE key = 'schema'"); err != nil {
-		return err
-	}
 	if version != schemaVersion {
 		return rules.MigratedError(d.name, version, schemaVersion)
 	}

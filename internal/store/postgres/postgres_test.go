@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/evalrun/evalrun/internal/store"
@@ -277,6 +278,59 @@ func TestConnectionsThatAreCut(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// What an operation writes is sent with what others write: when it fails, it fails alone.
+func TestAnOperationOfAGroupThatFails(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, at(t, dir), dir)
+	add := func(id string) func(*rules.Tx) error {
+		return func(tx *rules.Tx) error {
+			return tx.Exec("INSERT INTO holders (holder_id, pid, start_time, boot_id, pid_ns, opened_at) VALUES (?, 1, '', '', '', 0)", id)
+		}
+	}
+	failure := errors.New("failure")
+	errs := s.Together(add("a"), func(tx *rules.Tx) error { return errors.Join(add("lost")(tx), failure) }, add("b"), add("a"), add("c"),
+		func(tx *rules.Tx) error { return tx.Row([]any{new(any)}, "SELECT 1 / 0") }, add("d"))
+	var code *pgconn.PgError
+	if errs[0] != nil || !errors.Is(errs[1], failure) || errs[2] != nil || !errors.As(errs[3], &code) || code.Code != "23505" ||
+		errs[4] != nil || !errors.As(errs[5], &code) || code.Code != "22012" || errs[6] != nil {
+		t.Fatal(errs)
+	}
+	var there string
+	if err := s.Write(t.Context(), "look", func(tx *rules.Tx) error {
+		return tx.Row([]any{&there}, "SELECT string_agg(holder_id, '' ORDER BY holder_id) FROM holders")
+	}); err != nil || there != "abcd" {
+		t.Errorf("%q are there, want abcd: %v", there, err)
+	}
+}
+
+// While a process claims, all others wait for its lock: how long must not grow with the round trips of each rollout.
+func TestAClaimOfManyTakesNoMoreMessagesThanOneOfFew(t *testing.T) {
+	dir := t.TempDir()
+	p, through := startProxy(t, at(t, dir))
+	s := open(t, through, dir)
+	plan := planOfOne()
+	plan.Rollouts = nil
+	for range 60 {
+		plan.Rollouts = append(plan.Rollouts, store.PlannedRollout{ID: uuid.NewString()})
+	}
+	if _, err := s.CreateRun(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+	claim := func(n int) int {
+		before := p.messages.Load()
+		claims, err := s.Claim(t.Context(), "", n)
+		if err != nil || len(claims) != n {
+			t.Fatalf("%d claims of %d, %v", len(claims), n, err)
+		}
+		return int(p.messages.Load() - before)
+	}
+	claim(2) // its statements are prepared
+	few, many := claim(2), claim(50)
+	if many > few+20 {
+		t.Errorf("a claim of 50 takes %d messages, one of 2 takes %d", many, few)
 	}
 }
 

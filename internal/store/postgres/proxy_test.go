@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -14,6 +15,9 @@ type proxy struct {
 	server   string
 	listener net.Listener
 	done     sync.WaitGroup
+
+	// messages counts what clients have sent.
+	messages atomic.Int64
 
 	mu sync.Mutex
 	// left is how many messages of a client are passed on before its connection is cut; negative if
@@ -125,6 +129,7 @@ func (p *proxy) accept() {
 				if err != nil {
 					return
 				}
+				p.messages.Add(1)
 				last := p.count()
 				if last {
 					close(cut)

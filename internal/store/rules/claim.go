@@ -3,6 +3,7 @@ package rules
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
@@ -51,81 +52,122 @@ func notBegun(working string) string {
 	return "rollout_id || ' ' || (fence + 1) NOT IN (SELECT value FROM json_each(" + working + "))"
 }
 
-// claim begins the next segment of a rollout, or repeats the last one, or goes on with its
+// beginning is a claim while it is made.
+type beginning struct {
+	store.Claim
+	before store.Rollout
+	owner  sql.NullString
+	// state, segment, attempt and failures are what the rollout has next.
+	state                      eval.State
+	segment, attempt, failures int
+	// lost says that the answer to an earlier claim was lost.
+	lost bool
+}
+
+// claim begins the next segment of each of some rollouts, or repeats the last one, or goes on with its
 // evaluators.
-func (s segments) claim(id string) (c store.Claim, err error) {
-	var owner sql.NullString
-	stmt, err := s.tx.prepare("SELECT " + rolloutColumns + `, o.owner FROM rollouts o WHERE o.rollout_id = ?`)
-	if err != nil {
-		return c, err
+func (s segments) claim(ids []string) ([]store.Claim, error) {
+	all := make([]*beginning, len(ids))
+	for i, id := range ids {
+		all[i] = &beginning{}
+		all[i].RolloutID = id
 	}
-	before, err := scanRollout(stmt.QueryRowContext(context.Background(), id), &owner)
-	if err != nil {
-		return c, err
+	id := func(i int) []any { return []any{ids[i]} }
+	if err := s.tx.rowOfEach(len(ids), selectClaimed, id, func(i int, r scanner) (err error) {
+		c := all[i]
+		c.before, err = scanRollout(r, &c.owner, (*[]byte)(&c.Evaluation))
+		return err
+	}); err != nil {
+		return nil, err
 	}
-	lost := owner.String == s.tx.db.holder // the answer to an earlier claim
-	c.RolloutID, c.TakenOver = id, owner.Valid && !lost
-	if lost {
+	for _, c := range all {
+		if c.before.ID == "" || c.Evaluation == nil {
+			return nil, fmt.Errorf("rollout %s, or its evaluation: %w", c.RolloutID, store.ErrNotFound)
+		}
+		if err := s.decide(c); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.tx.rowOfEach(len(ids), updateClaimed, func(i int) []any {
+		c := all[i]
+		return []any{s.tx.now, string(c.state), s.tx.db.holder, s.tx.after(s.tx.db.lease), c.segment, c.attempt, c.failures, c.RolloutID}
+	}, func(i int, r scanner) (err error) {
+		all[i].Rollout, err = scanRollout(r, &all[i].Fence, &all[i].Cancelled)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	claims := make([]store.Claim, len(all))
+	for i, c := range all {
+		if err := s.begin(c); err != nil {
+			return nil, fmt.Errorf("rollout %s: %w", c.RolloutID, err)
+		}
+		claims[i] = c.Claim
+	}
+	return claims, nil
+}
+
+const selectClaimed = "SELECT " + rolloutColumns + `, o.owner, (SELECT e.data FROM evaluations e WHERE e.run_id = o.run_id AND e.ordinal = o.evaluation)
+	FROM rollouts o WHERE o.rollout_id = ?`
+
+var updateClaimed = "UPDATE rollouts AS o SET " + stateChange + `, owner = ?3, renewed_at = ?1, lease_until = ?4, fence = fence + 1, runnable_at = NULL,
+	segment = ?5, attempt = ?6, failures = ?7,
+	internal_failures = CASE WHEN segment = ?5 THEN internal_failures ELSE 0 END WHERE rollout_id = ?8 RETURNING ` +
+	strings.ReplaceAll(rolloutColumns, "o.", "") + ", fence, cancel"
+
+// decide says what a rollout is claimed for.
+func (s segments) decide(c *beginning) error {
+	before := c.before
+	c.lost = c.owner.String == s.tx.db.holder
+	c.TakenOver = c.owner.Valid && !c.lost
+	if c.lost {
 		if _, err := s.rollouts.countAs("queued", before, s.tx.now-before.StateSince.UnixMicro()); err != nil {
-			return c, err
+			return err
 		}
 	}
 	if c.TakenOver {
 		if err := s.rollouts.takeOver(before); err != nil {
-			return c, err
+			return err
 		}
 	}
-	state, segment, attempt, failures := eval.StateRunning, before.Segment, before.Attempt+1, before.Failures
+	c.state, c.segment, c.attempt, c.failures = eval.StateRunning, before.Segment, before.Attempt+1, before.Failures
 	switch {
 	case before.State == eval.StateEvaluating, before.State == eval.StateScoring:
-		state, attempt = eval.StateEvaluating, before.Attempt
-	case lost:
-		attempt, c.Repeats = before.Attempt, before.Attempt > 1
+		c.state, c.attempt = eval.StateEvaluating, before.Attempt
+	case c.lost:
+		c.attempt, c.Repeats = before.Attempt, before.Attempt > 1
 	case before.State == eval.StateSuspended, before.Segment == 0:
-		segment, attempt, failures = segment+1, 1, 0
+		c.segment, c.attempt, c.failures = c.segment+1, 1, 0
 	default:
 		c.Repeats = true
 	}
-	update, err := s.tx.prepare(
-		"UPDATE rollouts AS o SET " + stateChange + `, owner = ?3, renewed_at = ?1, lease_until = ?4, fence = fence + 1, runnable_at = NULL,
-		segment = ?5, attempt = ?6, failures = ?7,
-		internal_failures = CASE WHEN segment = ?5 THEN internal_failures ELSE 0 END WHERE rollout_id = ?8 RETURNING ` +
-			strings.ReplaceAll(rolloutColumns, "o.", "") + ", fence, evaluation, cancel")
-	if err != nil {
-		return c, err
+	return nil
+}
+
+// begin adds to a claim what its holder needs, and announces it.
+func (s segments) begin(c *beginning) (err error) {
+	if c.state == eval.StateEvaluating {
+		return s.claimEvaluating(&c.Claim)
 	}
-	var evaluation int
-	if c.Rollout, err = scanRollout(update.QueryRowContext(context.Background(),
-		s.tx.now, string(state), s.tx.db.holder, s.tx.after(s.tx.db.lease),
-		segment, attempt, failures, id), &c.Fence, &evaluation, &c.Cancelled); err != nil {
-		return c, err
-	}
-	if err := s.tx.Row([]any{(*[]byte)(&c.Evaluation)},
-		"SELECT data FROM evaluations WHERE run_id = ? AND ordinal = ?", c.RunID, evaluation); err != nil {
-		return c, err
-	}
-	if state == eval.StateEvaluating {
-		return c, s.claimEvaluating(&c)
-	}
-	if before.State == eval.StateSuspended {
+	if c.before.State == eval.StateSuspended {
 		// A delivery that the agent cannot take stays. The next suspension settles it.
 		if err := s.tx.Exec(
 			`UPDATE triggers SET taken_by = ?1 WHERE rollout_id = ?2 AND evaluator_id = '' AND asked_by = '' AND taken_by = 0 AND (state = 'fired'
 			OR state IN ('faulted', 'expired', 'cancelled') AND (SELECT accepts_faults FROM rollouts WHERE rollout_id = ?2))`,
-			segment, id); err != nil {
-			return c, err
+			c.segment, c.RolloutID); err != nil {
+			return err
 		}
 	}
-	if segment > 1 {
+	if c.segment > 1 {
 		if c.Deliveries, err = s.triggers.list(
-			"WHERE t.rollout_id = ? AND t.taken_by = ? ORDER BY t.id", id, segment); err != nil {
-			return c, err
+			"WHERE t.rollout_id = ? AND t.taken_by = ? ORDER BY t.id", c.RolloutID, c.segment); err != nil {
+			return err
 		}
 	}
-	if lost {
-		return c, s.tx.touch(c.RunID) // it was announced by the claim whose answer was lost
+	if c.lost {
+		return s.tx.touch(c.RunID) // it was announced by the claim whose answer was lost
 	}
-	return c, s.claimedEvent(c)
+	return s.claimedEvent(c.Claim)
 }
 
 // claimEvaluating adds what the evaluators still need to a claim.

@@ -1,12 +1,15 @@
 package rules
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/store"
 )
 
 // maxGroup bounds how many operations share one commit.
@@ -27,6 +30,8 @@ type operation struct {
 	step string
 	run  func(*write) error
 	err  chan error
+	// token is that of the one rollout that the operation changes, if that is all that it changes of rollouts.
+	token *store.Token
 	// relaxed says that a power cut may take the operation back. Nothing may follow from it outside
 	// the store that could not be done again.
 	relaxed bool
@@ -96,12 +101,17 @@ func (c *committer) runGroup(w *write, group []*operation, relaxed bool) {
 	errs := make([]error, len(group))
 	var what Changed
 	var since time.Time // of the first failure
+	w.tx.careful = !c.db.Pipelines()
 	for failures := 0; ; {
 		var err error
 		if what, err = c.try(w, group, relaxed, errs); err == nil {
 			break
 		}
 		w.tx.rollBack()
+		if errors.Is(err, errCareful) {
+			w.tx.careful = true
+			continue
+		}
 		if failures++; failures == 1 {
 			since = time.Now()
 		}
@@ -123,26 +133,44 @@ func (c *committer) runGroup(w *write, group []*operation, relaxed bool) {
 // try runs a group once.
 func (c *committer) try(w *write, group []*operation, relaxed bool, errs []error) (what Changed, err error) {
 	t := w.tx
+	t.forgetRuns()
+	t.failed, t.last = false, nil
+	clear(errs)
 	if err := t.connect(); err != nil {
 		return what, err
 	}
 	if err := c.db.Begin(t, relaxed); err != nil {
 		return what, err
 	}
+	if err := w.rollouts.readAhead(group); err != nil {
+		return what, err
+	}
 	changed := map[string]bool{}
 	for i, op := range group {
 		t.wake, t.changed = false, map[string]bool{}
-		if len(group) == 1 { // it needs no savepoint: nothing else can fail with it
-			if err := op.run(w); err != nil {
-				return what, err
-			}
-		} else if err := w.runInSavepoint(op, &errs[i]); err != nil {
+		switch {
+		case !t.careful:
+			err = w.runAhead(op, len(group) == 1, &errs[i])
+		case len(group) == 1: // it needs no savepoint: nothing else can fail with it
+			err = op.run(w)
+		default:
+			err = w.runInSavepoint(op, &errs[i])
+		}
+		if err != nil {
 			return what, err
 		}
-		what.Dispatchers = what.Dispatchers || t.wake && errs[i] == nil
-		maps.Copy(changed, t.changed)
+		if errs[i] == nil {
+			what.Dispatchers = what.Dispatchers || t.wake
+			maps.Copy(changed, t.changed)
+		}
 	}
 	what.Runs = slices.Collect(maps.Keys(changed))
+	if err := cmp.Or(t.writeRuns(), t.flush()); err != nil {
+		if !t.careful {
+			err = errCareful
+		}
+		return what, err
+	}
 	failpoint.Hit("store.commit")
 	return what, c.db.Commit(t, what)
 }

@@ -27,6 +27,9 @@ type Database interface {
 	Writable() error
 	// Connect returns the connection for transactions that write.
 	Connect(ctx context.Context) (*sql.Conn, error)
+	// Pipelines reports whether a connection that writes may send several statements at once, so that one
+	// that changes something may fail only when another is asked for its answer.
+	Pipelines() bool
 	// Begin begins a transaction that writes, when no other one is in progress anywhere. It sets the
 	// time of the transaction. relaxed says that a power cut may take the transaction back.
 	Begin(t *Tx, relaxed bool) error
@@ -211,6 +214,11 @@ func (d *db) describe(err error, step ...string) error { return d.Describe(err, 
 // the waiting for a turn: an operation that has begun is finished.
 func (d *db) writeOp(ctx context.Context, step string, run func(*write) error) error {
 	return d.enqueue(ctx, &operation{step: step, run: run, err: make(chan error, 1)})
+}
+
+// writeHeld is writeOp for an operation that changes no other rollout than the one of a token.
+func (d *db) writeHeld(ctx context.Context, step string, tok store.Token, run func(*write) error) error {
+	return d.enqueue(ctx, &operation{step: step, run: run, err: make(chan error, 1), token: &tok})
 }
 
 // writeRelaxed runs one operation that survives the end of every process, but perhaps not a power

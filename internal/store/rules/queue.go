@@ -37,12 +37,11 @@ func (s queue) Claim(ctx context.Context, runID string, limit int) (claims []sto
 		if err := w.holders.register(); err != nil {
 			return err
 		}
-		for _, id := range ids {
-			c, err := w.segments.claim(id)
-			if err != nil {
-				return fmt.Errorf("claiming rollout %s: %w", id, err)
-			}
-			claims = append(claims, c)
+		if claims, err = w.segments.claim(ids); err != nil {
+			claims = nil
+			return fmt.Errorf("claiming rollouts: %w", err)
+		}
+		for _, c := range claims {
 			s.db.working.begin(c.RolloutID, c.Fence)
 		}
 		return nil
@@ -149,7 +148,7 @@ func (s queue) CountFailure(ctx context.Context, tok store.Token) (count int, er
 func (s queue) CommitSegment(
 	ctx context.Context, tok store.Token, end store.SegmentEnd,
 ) (done store.Committed, err error) {
-	err = s.db.writeOp(ctx, "commit a segment of rollout "+tok.RolloutID, func(w *write) error {
+	err = s.db.writeHeld(ctx, "commit a segment of rollout "+tok.RolloutID, tok, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateRunning)
 		if err != nil {
 			return err
@@ -166,7 +165,7 @@ func (s queue) CommitSegment(
 
 // RecordResult implements Queue.
 func (s queue) RecordResult(ctx context.Context, tok store.Token, r store.Result) error {
-	return s.db.writeOp(ctx, "record a result of rollout "+tok.RolloutID, func(w *write) error {
+	return s.db.writeHeld(ctx, "record a result of rollout "+tok.RolloutID, tok, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateEvaluating)
 		if err != nil {
 			return err
@@ -180,7 +179,7 @@ func (s queue) RecordResult(ctx context.Context, tok store.Token, r store.Result
 
 // Finish implements Queue.
 func (s queue) Finish(ctx context.Context, tok store.Token, score *float64, last ...store.Result) error {
-	return s.db.writeOp(ctx, "end rollout "+tok.RolloutID, func(w *write) error {
+	return s.db.writeHeld(ctx, "end rollout "+tok.RolloutID, tok, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateEvaluating)
 		if err != nil {
 			return err
@@ -203,7 +202,7 @@ func (s queue) Finish(ctx context.Context, tok store.Token, score *float64, last
 
 // FinishFaulted implements Queue.
 func (s queue) FinishFaulted(ctx context.Context, tok store.Token, fault fault.Fault) error {
-	return s.db.writeOp(ctx, "record the fault of rollout "+tok.RolloutID, func(w *write) error {
+	return s.db.writeHeld(ctx, "record the fault of rollout "+tok.RolloutID, tok, func(w *write) error {
 		o, err := w.rollouts.held(tok, eval.StateEvaluating)
 		if err != nil {
 			return err

@@ -48,29 +48,63 @@ type heldRollout struct {
 	store.Rollout
 	// cancelled says that its holder was told to end it.
 	cancelled bool
+	owner     sql.NullString
+	fence     int64
+}
+
+const selectHeldRollout = "SELECT " + rolloutColumns + ", o.cancel, o.owner, o.fence FROM rollouts o WHERE o.rollout_id = ?"
+
+func (o *heldRollout) scan(r scanner) (err error) {
+	o.Rollout, err = scanRollout(r, &o.cancelled, &o.owner, &o.fence)
+	return err
+}
+
+// readAhead reads the rollouts that a group of operations will ask for, where that is faster than to read each of them
+// when it is asked for.
+func (rows rolloutRows) readAhead(group []*operation) error {
+	t := rows.tx
+	t.ahead = map[string]*heldRollout{}
+	if t.careful {
+		return nil
+	}
+	var ids []string
+	for _, op := range group {
+		if op.token != nil {
+			ids = append(ids, op.token.RolloutID)
+		}
+	}
+	return t.rowOfEach(len(ids), selectHeldRollout, func(i int) []any { return []any{ids[i]} }, func(i int, r scanner) error {
+		o := &heldRollout{}
+		t.ahead[ids[i]] = o
+		return o.scan(r)
+	})
 }
 
 // held checks that the bearer of a token still holds the rollout, and that the rollout is in the
 // state.
 func (rows rolloutRows) held(tok store.Token, state eval.State) (o heldRollout, err error) {
-	stmt, err := rows.tx.prepare(
-		"SELECT " + rolloutColumns + ", o.cancel, o.owner, o.fence FROM rollouts o WHERE o.rollout_id = ?")
-	if err != nil {
-		return o, err
+	if ahead, ok := rows.tx.ahead[tok.RolloutID]; ok {
+		o = *ahead
+		delete(rows.tx.ahead, tok.RolloutID) // what asks for it will change it
+	} else {
+		stmt, err := rows.tx.prepare(selectHeldRollout)
+		if err != nil {
+			return o, err
+		}
+		err = o.scan(stmt.QueryRowContext(context.Background(), tok.RolloutID))
+		if errors.Is(err, sql.ErrNoRows) {
+			return o, fmt.Errorf("rollout %s: %w", tok.RolloutID, store.ErrNotFound)
+		} else if err != nil {
+			rows.tx.failed = true
+			return o, err
+		}
 	}
-	var owner sql.NullString
-	var fence int64
-	o.Rollout, err = scanRollout(stmt.QueryRowContext(context.Background(), tok.RolloutID), &o.cancelled, &owner, &fence)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return o, fmt.Errorf("rollout %s: %w", tok.RolloutID, store.ErrNotFound)
-	case err != nil:
-		return o, err
 	case !checkFence:
 		return o, nil
 	case o.State.IsTerminal():
 		return o, fmt.Errorf("rollout %s is %s already: %w", tok.RolloutID, o.State, store.ErrFenced)
-	case owner.String != rows.tx.db.holder || fence != tok.Fence:
+	case o.owner.String != rows.tx.db.holder || o.fence != tok.Fence:
 		return o, fmt.Errorf("rollout %s was taken over: %w", tok.RolloutID, store.ErrFenced)
 	case o.State != state:
 		return o, fmt.Errorf("rollout %s is %s, not %s", tok.RolloutID, o.State, state)
@@ -187,13 +221,8 @@ func (rows rolloutRows) end(runID, rolloutID string, state eval.State, f *fault.
 			return err
 		}
 	}
-	var seq, open int64
-	if err := rows.tx.Row([]any{&seq, &open},
-		"UPDATE runs SET seq = seq + 1, revision = revision + 1, open = open - 1 WHERE run_id = ? RETURNING seq, open",
-		runID); err != nil {
-		return err
-	}
-	if err := rows.tx.addEvent(runID, seq, rolloutID, store.RolloutFinished, data); err != nil || open > 0 {
+	open, err := rows.tx.endRollout(runID, rolloutID, data)
+	if err != nil || open > 0 {
 		return err
 	}
 	return rows.finishRun(runID)

@@ -1,6 +1,6 @@
 package rules
 
-import "database/sql"
+import "errors"
 
 // write is what an operation works with: the transaction, and a type for each kind of rows that it
 // changes. Each of them knows only those that it is made of in newWrite.
@@ -20,7 +20,7 @@ type write struct {
 }
 
 func newWrite(d *db) *write {
-	t := &Tx{db: d, stmts: map[string]*sql.Stmt{}}
+	t := &Tx{db: d, stmts: map[string]*statement{}, runs: map[string]*runRow{}}
 	w := &write{tx: t, holders: holderRows{t}, rollouts: rolloutRows{t}, calls: callRows{t}}
 	w.triggers = triggerRows{t, w.holders}
 	w.mail = mail{t, w.rollouts, w.triggers}
@@ -37,10 +37,38 @@ func (w *write) runInSavepoint(op *operation, failure *error) error {
 	if err := w.tx.Exec("SAVEPOINT op"); err != nil {
 		return err
 	}
-	if *failure = op.run(w); *failure != nil {
+	if *failure = op.run(w); *failure == nil {
+		*failure = w.tx.writeRuns()
+	}
+	if *failure != nil {
+		w.tx.forgetRuns()
 		if err := w.tx.Exec("ROLLBACK TO op"); err != nil {
 			return err
 		}
 	}
 	return w.tx.Exec("RELEASE op")
+}
+
+// errCareful says that an operation of a group has failed in a way that concerns the others, or may: the group
+// must be run again, carefully.
+var errCareful = errors.New("the group must be run again")
+
+// runAhead runs an operation whose statements may fail later than they are run. failure is the
+// operation's error, if it has left nothing behind. An operation that is alone takes back the transaction.
+func (w *write) runAhead(op *operation, alone bool, failure *error) error {
+	t := w.tx
+	t.wrote, t.wroteRollouts = false, false
+	*failure = op.run(w)
+	switch {
+	case t.failed:
+		return errCareful
+	case *failure != nil && alone:
+		return *failure
+	case *failure != nil && t.wrote:
+		return errCareful
+	}
+	if op.token == nil && t.wroteRollouts {
+		clear(t.ahead) // it may have changed what was read for others
+	}
+	return nil
 }

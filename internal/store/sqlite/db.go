@@ -95,6 +95,9 @@ func (d *db) Reader() *sql.DB { return d.read }
 // Connect implements Database.
 func (d *db) Connect(ctx context.Context) (*sql.Conn, error) { return d.write.Conn(ctx) }
 
+// Pipelines implements Database.
+func (d *db) Pipelines() bool { return false }
+
 // Begin implements Database.
 func (d *db) Begin(t *rules.Tx, relaxed bool) error {
 	mode := "FULL"

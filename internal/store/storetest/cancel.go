@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
@@ -53,6 +54,31 @@ func cancelSpecs(s *suite) {
 			w.claimsNothing(w.another())
 		})
 	}
+
+	s.spec("segments that are committed while their run is cancelled end cancelled, whichever comes first", func(w *world) {
+		runID, rollouts := w.create(20)
+		claims, err := w.a.Claim(w.ctx, "", len(rollouts))
+		w.must(err)
+		var all sync.WaitGroup
+		for i, c := range claims {
+			all.Go(func() {
+				if _, err := w.a.CommitSegment(w.ctx, c.Token, completed); err != nil {
+					w.Error(err)
+				}
+			})
+			if i%7 == 3 { // so that one of them comes among commits of the same group
+				all.Go(func() {
+					if _, err := w.a.Cancel(w.ctx, runID); err != nil {
+						w.Error(err)
+					}
+				})
+			}
+		}
+		all.Wait()
+		run := w.run(runID)
+		equal(w, "cancelled", run.Counts.Cancelled, len(rollouts))
+		equal(w, "final", run.Final(), true)
+	})
 
 	s.spec("a rollout that was cancelled when its holder died is not run again", func(w *world) {
 		_, _ = w.create(1)
