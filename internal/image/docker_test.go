@@ -1,7 +1,6 @@
 package image_test
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,49 +13,23 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// startDocker starts a daemon of Docker without any network, for one test.
-func startDocker(t *testing.T) {
-	t.Helper()
-	program, err := exec.LookPath("dockerd")
-	if err == nil && os.Geteuid() != 0 {
-		err = errors.New("dockerd needs root")
-	}
-	if err != nil {
-		t.Skipf("no daemon of Docker can be started: %v", err)
-	}
-	dir, err := os.MkdirTemp("", "docker-") // the path of a socket is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket := filepath.Join(dir, "s")
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", program, "--iptables=false", "--ip6tables=false", "--bridge=none", "--ip-forward=false",
-		"--data-root", dir+"/data", "--exec-root", dir+"/exec", "--pidfile", dir+"/pid", "--host", "unix://"+socket)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the namespace ends with it
-		_ = cmd.Wait()
-		if err := errors.Join(log.Close(), os.RemoveAll(dir)); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Setenv("DOCKER_HOST", "unix://"+socket)
-	if !testenv.Eventually(func() bool { return exec.Command("docker", "version").Run() == nil }) {
-		t.Fatalf("the daemon does not answer\n%s", testenv.ReadFile(t, log.Name()))
-	}
-}
-
 // Given Docker, then it builds the same as podman, with owners and modes, and its images are pulled
 // by their names; without its daemon the task is not runnable, with the reason.
 func TestDocker(t *testing.T) {
-	startDocker(t)
+	testenv.NeedDocker(t)
+	if _, err := exec.LookPath("docker"); err != nil {
+		testenv.Need(t, testenv.Docker, err)
+	}
+	d, err := testenv.StartDocker(testenv.DockerBare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.End(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv("DOCKER_HOST", d.Host)
 	t.Setenv("EVALRUN_BUILDER", "docker")
 	dir := t.TempDir()
 	context := folder(t, "Dockerfile", "FROM scratch\nCOPY --chown=7:8 a /d/\nCOPY b /d/\nUSER app\nHEALTHCHECK CMD ok\n", "a", "x", "b", "y")

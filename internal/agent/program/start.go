@@ -17,8 +17,12 @@ import (
 // StartFault says why a command could not be started; nil if that is not the command's fault.
 func StartFault(c sandbox.Command, err error) *fault.Fault {
 	var lost *sandbox.LostError
-	if errors.As(err, &lost) {
+	var known *fault.Fault // of what was to be made for the command
+	switch {
+	case errors.As(err, &lost):
 		return fault.New(fault.Interrupted, "the agent could not be ended: "+err.Error())
+	case errors.As(err, &known):
+		return known
 	}
 	for _, ours := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
 		if errors.Is(err, ours) {

@@ -1,6 +1,8 @@
 package images
 
 import (
+	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -11,11 +13,16 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
+	"net/http"
+	"net/http/httputil"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -100,6 +107,42 @@ func TestDaemonOfAContext(t *testing.T) {
 	k.env = []string{"DOCKER_HOST=", "DOCKER_CONTEXT=far", "DOCKER_CONFIG=" + config}
 	k.solves()
 }
+
+// anHourOff is passOn for a daemon whose clock is an hour ahead, as far as its answers say.
+func anHourOff(t *testing.T, l net.Listener) {
+	t.Helper()
+	socket := strings.TrimPrefix(theDaemon(t).Host, "unix://")
+	later := func(at []byte) []byte {
+		made, err := time.Parse(time.RFC3339Nano, string(at))
+		if err != nil || made.IsZero() {
+			return at
+		}
+		return made.Add(time.Hour).AppendFormat(nil, time.RFC3339Nano)
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "docker" },
+		FlushInterval: -1,
+		Transport: &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}},
+		ModifyResponse: func(a *http.Response) error {
+			a.Header.Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+			if a.ContentLength <= 0 || a.Header.Get("Content-Type") != "application/json" {
+				return nil
+			}
+			said, err := io.ReadAll(a.Body)
+			said = instant.ReplaceAllFunc(said, later)
+			a.ContentLength, a.Body = int64(len(said)), io.NopCloser(bytes.NewReader(said))
+			a.Header.Set("Content-Length", strconv.Itoa(len(said)))
+			return err
+		}}}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close(); <-ended })
+}
+
+// instant finds the times in answers of the daemon.
+var instant = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
 // breakable is a listener whose connections can be ended.
 type breakable struct {
@@ -284,7 +327,8 @@ func lookPath(t *testing.T, program string) string {
 	return at
 }
 
-// asMember has evalrun run by somebody without any rights but the group of the daemon's socket.
+// asMember has evalrun run by somebody without any rights but the group of the daemon's socket, and whose clock is not
+// the daemon's.
 func (k *task) asMember() {
 	k.t.Helper()
 	own := filepath.Join(k.t.TempDir(), "s") // the daemon's own socket stays as it is
@@ -298,7 +342,7 @@ func (k *task) asMember() {
 		os.Chmod(programs, 0o755), os.Mkdir(home, 0o700)); err != nil {
 		k.t.Fatal(err)
 	}
-	passOn(k.t, l)
+	anHourOff(k.t, l)
 	k.env = []string{"DOCKER_HOST=unix://" + own, "HOME=" + home, "EVALRUN_IMAGES=" + home + "/images", "XDG_RUNTIME_DIR=" + home}
 	k.as = &syscall.Credential{Uid: nobody, Gid: nobody, Groups: []uint32{group}}
 }

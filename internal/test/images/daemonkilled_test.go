@@ -22,7 +22,7 @@ func TestDaemonKilledAtAnyMoment(t *testing.T) {
 	if kills == 0 {
 		testenv.NeedLong(t)
 	}
-	d, err := testenv.StartDocker() // the other tests need theirs
+	d, err := testenv.StartDocker(testenv.DockerRemote) // the other tests need theirs
 	if err != nil {
 		t.Fatal(err)
 	}

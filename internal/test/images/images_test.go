@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // T2: the tests see all that the agent has left, wherever it is, and nothing runs any more.
@@ -121,6 +123,13 @@ func TestNetworkOverAnImage(t *testing.T) {
 	inAll(t, func(t *testing.T, w way) {
 		const interfaces = "lines=0; while read -r line; do lines=$((lines+1)); done </proc/net/dev"
 		k := newTask(t, w, plain+"[agent]\nnetwork_mode = \"no-network\"\n", "", interfaces+"; echo $lines >/tmp/lines", interfaces+"; [ $(cat /tmp/lines) = 3 ]; [ $lines -ge 3 ]; [ -e /etc/resolv.conf ]")
+		if w.bare() {
+			k.evalrun(3, "run", "--isolation", k.isolation, "-o", "results.json", "--agent", "oracle", "task")
+			if r := k.results(); r.Error == nil || r.Error.Category != string(fault.NotRunnable) || !strings.Contains(r.Error.Message, "no network of its own (bridge)") {
+				t.Errorf("%+v", r.Error)
+			}
+			return
+		}
 		k.passes()
 	})
 }
@@ -139,7 +148,11 @@ func TestSeparateVerifierOverAnImage(t *testing.T) {
 // tests see. When the run is removed nothing of it is left.
 func TestSuspendedOverAnImage(t *testing.T) {
 	inAll(t, func(t *testing.T, w way) {
-		k := newTask(t, w, plain, "WORKDIR /app\nRUN [\"/bin/bash\", \"-c\", \"mkdir -p /made/again /made/empty; echo x >/made/again/old; echo x >/made/empty/old\"]\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ];
+		config := plain
+		if w.bare() {
+			config += "[agent]\nnetwork_mode = \"no-network\"\n[verifier]\nnetwork_mode = \"no-network\"\n"
+		}
+		k := newTask(t, w, config, "WORKDIR /app\nRUN [\"/bin/bash\", \"-c\", \"mkdir -p /made/again /made/empty; echo x >/made/again/old; echo x >/made/empty/old\"]\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ];
 [ $(stat -c %a /made/empty) = 750 ]; [ ! -e /made/empty/old ]; [ $(stat -c %a /made/again) = 700 ]; [ ! -e /made/again/old ]; [ $(cat /made/again/new) = y ]; [ ! -e /home/evalrun/secret ]; [ ! -e /run/evalrun/host ]
 [ $(stat -c %a /opt/closed) = 0 ]; [ $(stat -c %a /opt/kept) = 555 ]; chmod 700 /opt/closed /opt/closed/in; [ "$(cat /opt/closed/in/f)" = x ]
 mkdir -p /opt/left/in; echo y >/opt/left/in/f; chmod 0 /opt/left/in /opt/left`)

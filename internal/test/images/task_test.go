@@ -56,6 +56,12 @@ func (w way) isolation() string {
 	return string(w)
 }
 
+// bare reports whether the tests were told to take a daemon without a network of its own, in which a container cannot
+// change between networks, nor have both one and a way to evalrun.
+func (w way) bare() bool {
+	return w == asDocker && testenv.AnyDocker(testenv.DockerRemote) == testenv.DockerBare
+}
+
 // task is a task directory whose image is a small root and some lines of a Dockerfile.
 type task struct {
 	t   *testing.T

@@ -60,6 +60,21 @@ COPY --from=0 /made /all
 	})
 }
 
+// An image without /tmp, whose folders nobody may write to, whose user is a number that no file of it knows, and
+// which was made by what its base says for such images, has an agent all the same.
+func TestStrangeImageInADaemon(t *testing.T) {
+	t.Parallel()
+	k := agentTask(t, "", "", `[[RUN [ ! -e /tmp ] && [ $(id -u) = 4321 ] && ! echo x 2>/dev/null >/app/x && echo $(id -g) >/logs/agent/id; echo x >$HOME/own]] [[SAY done]]`,
+		`[ $(cat /logs/agent/id) = 4322 ]; [ $(cat /onbuilt) = onbuilt ]; [ $(id -u) = 4321 ]; [ ! -e /tmp ]`)
+	k.write("environment/Dockerfile", strings.NewReplacer("FROM scratch\n", "FROM scratch AS base\n", "WORKDIR /app\n", `ONBUILD RUN ["/bin/bash", "-c", "echo onbuilt >/onbuilt"]
+FROM base
+RUN ["/bin/bash", "-c", "rm -r /tmp; chmod 555 /app /opt /home"]
+WORKDIR /app
+USER 4321:4322
+`).Replace(testenv.ReadFile(t, k.path("environment/Dockerfile"))))
+	k.solves()
+}
+
 // A here-document in a Dockerfile is what the builder makes of it: older ones do not know it, and say
 // so.
 func TestHereDocumentInADockerfile(t *testing.T) {

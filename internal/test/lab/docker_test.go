@@ -45,7 +45,7 @@ func daemonWithBase(t *testing.T) daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	remote, err := testenv.StartDocker()
+	remote, err := testenv.StartDocker(testenv.DockerRemote)
 	if err != nil {
 		t.Fatal(err)
 	}

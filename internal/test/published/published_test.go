@@ -16,8 +16,8 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// isolation is how the tasks run: docker, podman, or else image. A Docker daemon is that of DOCKER_HOST, and has the
-// base images. EVALRUN_PUBLISHED_TASKS has the folders of those that are run, for a daemon without the internet, say.
+// isolation is how the tasks run: docker, podman, or else image. EVALRUN_PUBLISHED_TASKS has the folders of those that
+// are run.
 var isolation = os.Getenv("EVALRUN_PUBLISHED_ISOLATION")
 
 func TestMain(m *testing.M) {
@@ -165,7 +165,9 @@ func begin(t *testing.T) (dir, work string) {
 	dir = testenv.DataDir(t, "published")
 	testenv.NeedLong(t)
 	switch {
-	case isolation == "docker": // the user's; without it every task faults
+	case isolation == "docker" && os.Getenv("DOCKER_HOST") == "": // otherwise that daemon has the base images
+		startDaemon(t)
+	case isolation == "docker":
 	case os.Getenv("CONTAINERS_STORAGE_CONF") == "":
 		testenv.Need(t, testenv.Podman, errors.New("this needs the base images: CONTAINERS_STORAGE_CONF must name a storage that has what the lab's base.sh and .ci/run make"))
 	default:
@@ -177,6 +179,27 @@ func begin(t *testing.T) (dir, work string) {
 		t.Fatal(err)
 	}
 	return dir, work
+}
+
+// startDaemon starts a Docker daemon whose containers reach the internet, with the base images.
+func startDaemon(t *testing.T) {
+	t.Helper()
+	testenv.NeedDocker(t)
+	d, err := testenv.StartDocker(testenv.AnyDocker(testenv.DockerOnline))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.End(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, base := range []string{"localhost/evalrun-lab:python", "docker.io/library/debian:bullseye-slim"} {
+		if err := d.Load(t.Context(), base); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("DOCKER_HOST", d.Host)
 }
 
 // run runs evalrun in a folder, which must end with an exit code, and returns its rollouts.
