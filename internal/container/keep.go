@@ -47,7 +47,7 @@ func (r *Remote) Keep(to string) error {
 	if errors.Is(err, docker.ErrTooLarge) {
 		err = fault.Newf(fault.DiskLimit, "the container has changed more than %d MB, and is not kept", maxOut>>20)
 	}
-	return errors.Join(err, r.daemon.Kill(ctx, r.id))
+	return errors.Join(r.daemon.fault(err), r.daemon.Kill(ctx, r.id))
 }
 
 func (r *Remote) keep(ctx context.Context, to string) error {

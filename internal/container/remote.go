@@ -255,7 +255,7 @@ func (r *Remote) Enter(cfg *sandbox.Config) (sandbox.RemoteProgram, error) {
 	ctx, cancel := withinTime()
 	defer cancel()
 	if err := r.enter(ctx, cfg); err != nil {
-		return sandbox.RemoteProgram{}, errors.Join(err, r.closeBridge())
+		return sandbox.RemoteProgram{}, errors.Join(r.daemon.fault(err), r.closeBridge())
 	}
 	at, err := json.Marshal(r.daemon.Endpoint())
 	if err != nil {
@@ -411,7 +411,17 @@ func (r *Remote) Put(source, at string, public bool) error {
 	if err := r.create(ctx, r.daemon.network(public)); err != nil {
 		return err
 	}
-	return r.put(ctx, source, at, docker.Root)
+	return r.daemon.fault(r.put(ctx, source, at, docker.Root))
+}
+
+// fault is a fault of the environment if the daemon has no space for what was to be put there, otherwise the error.
+func (d *Daemon) fault(err error) error {
+	if err != nil && !errors.Is(err, syscall.ENOSPC) { // which is of this machine
+		if full := d.IfFull(err.Error()); full != "" {
+			return fault.Newf(fault.Setup, "%v%s", err, full)
+		}
+	}
+	return err
 }
 
 func (r *Remote) put(ctx context.Context, source, at string, owner docker.Owner) error {

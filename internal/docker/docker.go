@@ -137,6 +137,14 @@ func IsStatus(err error, status int) bool {
 // IsMissing reports whether the daemon has said that what was asked for does not exist.
 func IsMissing(err error) bool { return IsStatus(err, http.StatusNotFound) }
 
+// IfFull says what to do if something has failed because the disk of the daemon is full.
+func (c *Client) IfFull(said string) string {
+	if !strings.Contains(strings.ToLower(said), "no space left on device") {
+		return ""
+	}
+	return "\nthe disk of the Docker daemon at " + c.Host() + " is full: docker system df says what takes it"
+}
+
 // request sends a request. The caller closes the body of the answer, whose status is below 400.
 func (c *Client) request(ctx context.Context, method, path string, query url.Values, body io.Reader, kind string) (*http.Response, error) {
 	at := "http://docker" + c.version + path

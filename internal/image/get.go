@@ -148,7 +148,7 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, p
 	}
 	m, err := im.makeWith(ctx, b, s, tmp, log, progress)
 	if err != nil {
-		return failed(s, err, log, im.dir)
+		return failed(s, err, log, im.dir.ifFull)
 	}
 	if err := os.RemoveAll(tmp); err != nil { // before the image is found, because then nobody looks here
 		return err
@@ -230,8 +230,8 @@ func (d directory) ifFull(said string) string {
 		d)
 }
 
-// failed is the fault of an image that could not be made.
-func failed(s Spec, err error, log *buildLog, d directory) error {
+// failed is the fault of an image that could not be made. ifFull says what to do if the disk is full.
+func failed(s Spec, err error, log *buildLog, ifFull func(said string) string) error {
 	if f := (*fault.Fault)(nil); errors.As(err, &f) {
 		return err
 	}
@@ -249,5 +249,5 @@ func failed(s Spec, err error, log *buildLog, d directory) error {
 	if tail := log.tail(); tail != "" {
 		message += "\n" + tail
 	}
-	return fault.New(fault.Image, message+d.ifFull(message)+"\nthe whole log: "+log.path)
+	return fault.New(fault.Image, message+ifFull(message)+"\nthe whole log: "+log.path)
 }

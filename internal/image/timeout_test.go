@@ -78,7 +78,7 @@ func TestTheLimitIsForTheBuildAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err = im.makeWith(t.Context(), b, s, tmp, log, func(string) {}); err != nil {
-			err = failed(s, err, log, im.dir)
+			err = failed(s, err, log, im.dir.ifFull)
 		}
 		return err
 	}
