@@ -41,7 +41,7 @@ func (r *Remote) Keep(to string) error {
 	ctx, cancel := withinTime()
 	defer cancel()
 	if err := r.daemon.Start(ctx, r.id); err != nil {
-		return fmt.Errorf("start the container to keep its files: %w", err)
+		return r.daemon.fault(fmt.Errorf("start the container to keep its files: %w", err))
 	}
 	err := r.keep(ctx, to)
 	if errors.Is(err, docker.ErrTooLarge) {

@@ -17,7 +17,7 @@ func TestStartFault(t *testing.T) {
 	c := sandbox.Command{Path: "agent", Dir: "/app"}
 	for err, want := range map[error]string{
 		fmt.Errorf("enter: %w", fault.New(fault.NotRunnable, "no network of its own")): "not-runnable: no network of its own",
-		&sandbox.LostError{Err: fmt.Errorf("killed")}:                                   "interrupted: the agent could not be ended: killed",
+		&sandbox.LostError{Err: fmt.Errorf("killed")}:                                  "interrupted: the agent could not be ended: killed",
 		fs.ErrPermission: "start: cannot start agent in /app: permission denied",
 	} {
 		if got := program.StartFault(c, err); got == nil || got.Error() != want {
