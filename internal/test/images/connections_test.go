@@ -327,9 +327,8 @@ func lookPath(t *testing.T, program string) string {
 	return at
 }
 
-// asMember has evalrun run by somebody without any rights but the group of the daemon's socket, and whose clock is not
-// the daemon's.
-func (k *task) asMember() {
+// asMember has evalrun run by somebody without any rights but the group of the daemon's socket, to which pass passes on.
+func (k *task) asMember(pass func(*testing.T, net.Listener)) {
 	k.t.Helper()
 	own := filepath.Join(k.t.TempDir(), "s") // the daemon's own socket stays as it is
 	l, err := net.Listen("unix", own)
@@ -342,7 +341,7 @@ func (k *task) asMember() {
 		os.Chmod(programs, 0o755), os.Mkdir(home, 0o700)); err != nil {
 		k.t.Fatal(err)
 	}
-	anHourOff(k.t, l)
+	pass(k.t, l)
 	k.env = []string{"DOCKER_HOST=unix://" + own, "HOME=" + home, "EVALRUN_IMAGES=" + home + "/images", "XDG_RUNTIME_DIR=" + home}
 	k.as = &syscall.Credential{Uid: nobody, Gid: nobody, Groups: []uint32{group}}
 }
@@ -352,7 +351,7 @@ func (k *task) asMember() {
 func TestMemberOfTheDockerGroup(t *testing.T) {
 	t.Parallel()
 	k := agentTask(t, "", "", `[[RUN echo x >>/opt/x]] [[ASK execute go {"n":1}]] [[SAY done]]`, `[ "$(cat /opt/x)" = x ]`)
-	k.asMember()
+	k.asMember(passOn)
 	k.evalrun(75, "run", "--run-id", "r", "-o", "results.json", "--isolation", k.isolation, "--agent", "agent.json", "task")
 	k.evalrun(0, "approve", k.trigger("r"))
 	k.evalrun(0, "resume", "-o", "results.json", "r")

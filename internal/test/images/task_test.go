@@ -110,7 +110,7 @@ func newTask(t *testing.T, w way, config, dockerfile, solution, test string) *ta
 		k.write(name, content)
 	}
 	if w == asDocker && os.Getenv("EVALRUN_DOCKER_MEMBER") != "" { // the tests that run in every way do it by hand
-		k.asMember()
+		k.asMember(anHourOff)
 	}
 	return k
 }

@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 }
 
 // solved is what the tasks say of their own solutions, by their names: the score, or the category
-// of the fault. Where that is not 1 the reason is not evalrun's.
+// of the fault. Where that is not 1 the reason is not evalrun's. It holds for image, as CI shows; for docker that shares
+// nothing with this machine, tried on 28 November 2026, all but the timed one, for which the machine was too busy.
 var solved = map[string]struct{ want, reason string }{
 	"devteam":                       {"1", ""},
 	"hello-healthcheck":             {"1", ""},
