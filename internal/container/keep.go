@@ -31,7 +31,7 @@ var notKept = []string{"/proc", "/sys", "/dev", "/run/evalrun", "/.dockerenv", "
 // Keep leaves in a folder of this machine what the processes of the container have changed in its
 // image and its volumes, except for the places of what was brought there. Another container of the
 // image that has the folder as its [RemoteSpec].From begins with that. No process may run in the
-// container.
+// container, which waits for the next one then.
 func (r *Remote) Keep(to string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,11 +47,11 @@ func (r *Remote) Keep(to string) error {
 	if errors.Is(err, docker.ErrTooLarge) {
 		err = fault.Newf(fault.DiskLimit, "the container has changed more than %d MB, and is not kept", maxOut>>20)
 	}
-	return errors.Join(r.daemon.fault(err), r.daemon.Kill(ctx, r.id))
+	return r.daemon.fault(err)
 }
 
 func (r *Remote) keep(ctx context.Context, to string) error {
-	if err := errors.Join(r.clear(ctx), r.equip(ctx)); err != nil {
+	if err := errors.Join(r.equipped(), r.clear(ctx)); err != nil {
 		return err
 	}
 	changes, err := r.daemon.Changes(ctx, r.id)
@@ -108,7 +108,7 @@ func (r *Remote) restore(ctx context.Context) error {
 		err = r.daemon.Start(ctx, r.id)
 	}
 	if err == nil {
-		err = r.equip(ctx)
+		err = r.equipped()
 	}
 	if err != nil {
 		return err
@@ -127,8 +127,8 @@ func (r *Remote) restore(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = archive.Close() }() // only read
-	if err := r.daemon.Put(ctx, r.id, archive); err != nil {
+	if err := r.daemon.Put(ctx, r.id, "/", archive); err != nil {
 		return fmt.Errorf("put into the container what an earlier one has changed: %w", err)
 	}
-	return r.daemon.Kill(ctx, r.id)
+	return nil
 }

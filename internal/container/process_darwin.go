@@ -2,6 +2,8 @@ package container
 
 import (
 	"fmt"
+	"io/fs"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,4 +34,10 @@ func startOf(pid int) string {
 func machineID() string {
 	id, _ := unix.Sysctl("kern.uuid")
 	return id
+}
+
+// changeOf tells of a file what differs after every change of it.
+func changeOf(info fs.FileInfo) string {
+	is := info.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // of macOS
+	return fmt.Sprint(is.Ino, is.Ctimespec)
 }

@@ -3,8 +3,10 @@ package container
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // bootID distinguishes this start of the machine from every other; empty if that is not known.
@@ -37,4 +39,10 @@ func startOf(pid int) string {
 func machineID() string {
 	id, _ := os.ReadFile("/etc/machine-id")
 	return string(bytes.TrimSpace(id))
+}
+
+// changeOf tells of a file what differs after every change of it.
+func changeOf(info fs.FileInfo) string {
+	is := info.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // of Linux
+	return fmt.Sprint(is.Ino, is.Ctim)
 }

@@ -34,6 +34,8 @@ type Daemon struct {
 	*docker.Client
 	// bridged says that the daemon has its usual network.
 	bridged bool
+	// filling is held by who looks for a volume of programs, or fills one; the others find it then.
+	filling sync.Mutex
 }
 
 var openedDaemon struct {
@@ -68,8 +70,8 @@ func OpenDaemon(ctx context.Context) (*Daemon, error) {
 	return d, nil
 }
 
-// Sweep removes the containers whose evalrun is gone, and the volumes that a daemon which ended has left of
-// such. It returns how many containers these were.
+// Sweep removes the containers whose evalrun is gone, the volumes that a daemon which ended has left of
+// such, and those that such an evalrun has not filled. It returns how many containers these were.
 func (d *Daemon) Sweep(ctx context.Context) (removed int, err error) {
 	containers, err := d.List(ctx, labelOwner)
 	if err != nil {
@@ -97,7 +99,7 @@ func (d *Daemon) Sweep(ctx context.Context) (removed int, err error) {
 			err = errors.Join(err, fmt.Errorf("remove the volume %s, which a killed evalrun has left: %w", name, failed))
 		}
 	}
-	return removed, err
+	return removed, errors.Join(err, d.sweepPrograms(ctx))
 }
 
 // isLeft reports whether labels are those of a container that a dead process of this machine has
@@ -144,9 +146,11 @@ type Remote struct {
 	id      string // empty while there is none
 	network string
 	places  []sandbox.Bind
-	// equipped says that evalrun's program is in the container.
-	equipped bool
-	bridge   *bridge // nil while there is none
+	// programs are the places of what its volume of programs has.
+	programs []string
+	// used says that the container has more than its image.
+	used   bool
+	bridge *bridge // nil while there is none
 }
 
 // NewRemote describes a container that is yet to be made.
@@ -180,23 +184,37 @@ func (d *Daemon) network(public bool) string {
 // Switches reports whether a container can be kept off the network for some of its processes alone.
 func (d *Daemon) Switches() bool { return d.bridged }
 
-// create makes the container if there is none.
-func (r *Remote) create(ctx context.Context, network string) error {
+// create makes the container if there is none, with programs of this machine. One that was only looked into is
+// made anew if it has none of them.
+func (r *Remote) create(ctx context.Context, network string, programs ...sandbox.Bind) error {
 	if r.id != "" {
-		return nil
+		if !slices.ContainsFunc(programs, func(b sandbox.Bind) bool { return !slices.Contains(r.programs, b.Inside) }) {
+			return nil
+		}
+		if r.used {
+			return fault.New(fault.Setup, "the agent has another installation than when the container was made; run the rollout again")
+		}
+		if err := r.remove(ctx); err != nil {
+			return err
+		}
+	}
+	if own, err := ownPrograms.find(r.spec.Executable, r.daemon.Platform); err == nil {
+		programs = append([]sandbox.Bind{{Host: own, Inside: sandbox.InsideExecutable}}, programs...)
 	}
 	name := containerName(r.spec.Rollout + r.spec.Part)
 	spec := docker.Spec{Image: r.spec.Image, User: "0:0", WorkingDir: r.spec.Workdir,
 		// It reaps what the processes leave behind. kill -1 ends its sleep, but not itself.
 		Entrypoint: []string{"/bin/sh", "-c", "while :; do sleep 3600 & wait; done"},
-		Labels:     map[string]string{labelMachine: machine()},
-		HostConfig: r.spec.Limits.hostConfig()}
-	for _, l := range labels(r.spec.Rollout) {
-		key, value, _ := strings.Cut(l, "=")
-		spec.Labels[key] = value
-	}
+		Labels:     ownLabels(r.spec.Rollout), HostConfig: r.spec.Limits.hostConfig()}
 	spec.Healthcheck.Test = []string{"NONE"}
 	spec.HostConfig.NetworkMode = network
+	if len(programs) > 0 {
+		m, err := r.daemon.programs(ctx, r.spec.Image, programs)
+		if err != nil {
+			return err
+		}
+		spec.HostConfig.Mounts = append(spec.HostConfig.Mounts, m)
+	}
 	for _, at := range r.spec.Volumes {
 		m := docker.Mount{Type: "volume", Target: at}
 		m.VolumeOptions.Labels = spec.Labels
@@ -212,7 +230,19 @@ func (r *Remote) create(ctx context.Context, network string) error {
 	if err != nil {
 		return fmt.Errorf("create a container: %w", err)
 	}
-	r.id, r.network = id, network
+	r.id, r.network, r.used, r.programs = id, network, false, nil
+	for _, b := range programs {
+		r.programs = append(r.programs, b.Inside)
+	}
+	return nil
+}
+
+// begin makes the container if there is none, with all that it begins with.
+func (r *Remote) begin(ctx context.Context, network string, programs ...sandbox.Bind) error {
+	if err := r.create(ctx, network, programs...); err != nil || r.used {
+		return err
+	}
+	r.used = true
 	if r.spec.From == "" {
 		return nil
 	}
@@ -220,6 +250,16 @@ func (r *Remote) create(ctx context.Context, network string) error {
 		return errors.Join(err, r.remove(ctx))
 	}
 	return nil
+}
+
+// ownLabels are the labels of what a rollout has in a daemon.
+func ownLabels(rollout string) map[string]string {
+	own := map[string]string{labelMachine: machine()}
+	for _, l := range labels(rollout) {
+		key, value, _ := strings.Cut(l, "=")
+		own[key] = value
+	}
+	return own
 }
 
 // takeName removes the container of an earlier holder of the rollout. The caller holds the rollout,
@@ -273,10 +313,26 @@ func (r *Remote) enter(ctx context.Context, cfg *sandbox.Config) error {
 		return fault.New(fault.NotRunnable,
 			"the Docker daemon has no network of its own (bridge), so a container with a network has no loopback of its own, on which the agent could reach evalrun; start the daemon with its bridge, or give the task no network")
 	}
-	if err := r.create(ctx, network); err != nil {
+	var programs, others []sandbox.Bind
+	for _, b := range cfg.Binds {
+		if isProgram(b) {
+			programs = append(programs, b)
+		} else {
+			others = append(others, b)
+		}
+	}
+	if err := r.begin(ctx, network, programs...); err != nil {
 		return err
 	}
+	if needs {
+		if err := r.equipped(); err != nil {
+			return err
+		}
+	}
 	if r.network != network {
+		if err := r.daemon.Kill(ctx, r.id); err != nil { // Keep has left it running
+			return fmt.Errorf("end the container to change its network: %w", err)
+		}
 		if err := r.daemon.Move(ctx, r.id, r.network, network); err != nil {
 			return fmt.Errorf("change the network of the container: %w", err)
 		}
@@ -288,45 +344,38 @@ func (r *Remote) enter(ctx context.Context, cfg *sandbox.Config) error {
 	if err := r.clear(ctx); err != nil {
 		return err
 	}
-	if needs {
-		if err := r.equip(ctx); err != nil {
-			return err
-		}
-	}
 	owner, err := r.ownerOf(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	for _, b := range cfg.Binds {
-		own := docker.Root
-		if slices.Contains(cfg.Own, b.Inside) {
-			own = owner
+	r.places = others
+	err = r.put(ctx, func(a *tar.Writer) error {
+		for _, b := range others {
+			own := docker.Root
+			if slices.Contains(cfg.Own, b.Inside) {
+				own = owner
+			}
+			if err := docker.AddTree(a, b.Host, inArchive(b.Inside), own); err != nil {
+				return fmt.Errorf("%s: %w", b.Inside, err)
+			}
 		}
-		if err := r.put(ctx, b.Host, b.Inside, own); err != nil {
-			return err
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	r.places = slices.Clone(cfg.Binds)
 	if len(cfg.Forwards) > 0 {
 		r.bridge, err = r.openBridge(ctx, cfg.Forwards)
 	}
 	return err
 }
 
-// equip puts evalrun's program for containers into the container, where it opens ways to this machine.
-func (r *Remote) equip(ctx context.Context) error {
-	if r.equipped {
+// equipped returns why the container has not evalrun's program for containers, which opens ways to this machine.
+func (r *Remote) equipped() error {
+	if slices.Contains(r.programs, sandbox.InsideExecutable) {
 		return nil
 	}
-	program, err := ownPrograms.find(r.spec.Executable, r.daemon.Platform)
-	if err != nil {
-		return fault.New(fault.NotRunnable, err.Error())
-	}
-	if err := r.put(ctx, program, sandbox.InsideExecutable, docker.Root); err != nil {
-		return err
-	}
-	r.equipped = true
-	return nil
+	return fault.Newf(fault.NotRunnable, "%v", r.daemon.CanEquip(r.spec.Executable))
 }
 
 // CanEquip returns why the daemon's containers cannot have evalrun's program, so that agents which
@@ -381,13 +430,7 @@ func (r *Remote) clear(ctx context.Context) error {
 	}
 	args := []string{"/bin/rm", "-rf", "--"}
 	for _, b := range r.places {
-		at := path.Clean(b.Inside)
-		for _, own := range []string{sandbox.InsideHost, sandbox.InsidePrograms} { // with the folders above
-			if strings.HasPrefix(at, own+"/") {
-				at = own
-			}
-		}
-		args = append(args, at)
+		args = append(args, path.Clean(b.Inside))
 	}
 	var said beginning
 	status, err := r.daemon.Run(ctx, r.id, docker.Exec{Cmd: args, User: "0:0", WorkingDir: "/"}, docker.Streams{Out: &said, Err: &said})
@@ -408,10 +451,10 @@ func (r *Remote) Put(source, at string, public bool) error {
 	defer r.mu.Unlock()
 	ctx, cancel := withinTime()
 	defer cancel()
-	if err := r.create(ctx, r.daemon.network(public)); err != nil {
+	if err := r.begin(ctx, r.daemon.network(public)); err != nil {
 		return err
 	}
-	return r.daemon.fault(r.put(ctx, source, at, docker.Root))
+	return r.daemon.fault(r.put(ctx, func(a *tar.Writer) error { return docker.AddTree(a, source, inArchive(at), docker.Root) }))
 }
 
 // fault is a fault of the environment if the daemon has no space for what was to be put there, otherwise the error.
@@ -424,22 +467,30 @@ func (d *Daemon) fault(err error) error {
 	return err
 }
 
-func (r *Remote) put(ctx context.Context, source, at string, owner docker.Owner) error {
+func (r *Remote) put(ctx context.Context, what func(*tar.Writer) error) error {
+	return r.daemon.putTrees(ctx, r.id, "/", what)
+}
+
+// inArchive is a path of a container as a name in an archive.
+func inArchive(at string) string { return strings.TrimPrefix(path.Clean(at), "/") }
+
+// putTrees puts into a folder of a container what a function adds to an archive.
+func (d *Daemon) putTrees(ctx context.Context, id, folder string, what func(*tar.Writer) error) error {
 	in, out := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
 		a := tar.NewWriter(out)
-		err := errors.Join(docker.AddTree(a, source, strings.TrimPrefix(path.Clean(at), "/"), owner), a.Close())
+		err := errors.Join(what(a), a.Close())
 		out.CloseWithError(err)
 		written <- err
 	}()
-	err := r.daemon.Put(ctx, r.id, in)
+	err := d.Put(ctx, id, folder, in)
 	_ = in.CloseWithError(io.ErrClosedPipe)
 	if failed := <-written; failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
 		err = failed
 	}
 	if err != nil {
-		return fmt.Errorf("put %s into the container: %w", at, err)
+		return fmt.Errorf("put files into the container: %w", err)
 	}
 	return nil
 }
@@ -457,10 +508,39 @@ func (r *Remote) Get(at, to string) error {
 	}
 	ctx, cancel := withinTime()
 	defer cancel()
-	if err := r.create(ctx, r.daemon.network(r.spec.Public)); err != nil {
+	if err := r.begin(ctx, r.daemon.network(r.spec.Public)); err != nil {
 		return err
 	}
 	return r.get(ctx, at, to)
+}
+
+// inImages remembers what images have, by their digests and the paths.
+var inImages sync.Map
+
+// Has reports whether the image has a file or folder.
+func (r *Remote) Has(at string) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := r.spec.Image + " " + at
+	if has, ok := inImages.Load(key); ok {
+		return has.(bool), nil //nolint:forcetypeassert // stored below
+	}
+	ctx, cancel := withinTime()
+	defer cancel()
+	if err := r.create(ctx, r.daemon.network(r.spec.Public)); err != nil {
+		return false, err
+	}
+	archive, err := r.daemon.Get(ctx, r.id, at)
+	if err == nil {
+		err = archive.Close()
+	} else if !docker.IsMissing(err) {
+		return false, fmt.Errorf("look for %s in the image: %w", at, err)
+	}
+	has := err == nil
+	if !r.used { // it is still as the image is
+		inImages.Store(key, has)
+	}
+	return has, nil
 }
 
 func (r *Remote) get(ctx context.Context, at, to string) error {
@@ -501,7 +581,6 @@ func (r *Remote) Leave() error {
 	ctx, cancel := withinTime()
 	defer cancel()
 	err := r.closeBridge()
-	r.equipped = false // its root may have put another program in the place of ours
 	is, failed := r.daemon.Inspect(ctx, r.id)
 	if failed == nil && isKilled(is.State) {
 		failed = errors.New("somebody else has ended it and all its processes, as docker kill does, docker stop, and a daemon that starts anew")
@@ -555,7 +634,7 @@ func (r *Remote) Remove(ctx context.Context) error {
 func (r *Remote) remove(ctx context.Context) error {
 	err := errors.Join(r.closeBridge(), r.daemon.Remove(ctx, r.id))
 	if err == nil {
-		r.id, r.places, r.equipped = "", nil, false
+		r.id, r.places, r.programs = "", nil, nil
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -33,11 +34,16 @@ type HostConfig struct {
 	Mounts         []Mount         `json:",omitempty"`
 }
 
-// Mount is a volume without a name, which goes with its container. Its labels find it where the daemon ended
-// between the two.
+// Mount is a volume. One without a name, its Source, goes with its container; its labels find it where the daemon
+// ended between the two. NoCopy keeps what the image has at Target out of it.
 type Mount struct {
 	Type, Target  string
-	VolumeOptions struct{ Labels map[string]string }
+	Source        string `json:",omitempty"`
+	ReadOnly      bool
+	VolumeOptions struct {
+		NoCopy bool
+		Labels map[string]string
+	}
 }
 
 // DeviceRequest asks for GPUs.
@@ -63,8 +69,8 @@ func container(id string) string { return "/containers/" + url.PathEscape(id) }
 
 // Create makes a container with a name and returns its id.
 func (c *Client) Create(ctx context.Context, name string, s Spec) (string, error) {
-	if c.podman { // it has no labels for these
-		s.HostConfig.Mounts = nil
+	if c.podman { // it has no labels for those without a name
+		s.HostConfig.Mounts = slices.DeleteFunc(s.HostConfig.Mounts, func(m Mount) bool { return m.Source == "" })
 	}
 	var made struct{ ID string }
 	err := c.call(ctx, http.MethodPost, "/containers/create", url.Values{"name": {name}}, s, &made)
@@ -143,6 +149,14 @@ func (c *Client) ListVolumes(ctx context.Context, label string) (map[string]map[
 	return out, err
 }
 
+// CreateVolume makes a volume with a name and labels. If there is one of the name, it stays as it is. It returns
+// the labels of what is there.
+func (c *Client) CreateVolume(ctx context.Context, name string, labels map[string]string) (map[string]string, error) {
+	var made struct{ Labels map[string]string }
+	err := c.call(ctx, http.MethodPost, "/volumes/create", nil, map[string]any{"Name": name, "Labels": labels}, &made)
+	return made.Labels, err
+}
+
 // RemoveVolume removes a volume. It is no error if it is missing, nor if a container still has it: it
 // goes with that container.
 func (c *Client) RemoveVolume(ctx context.Context, name string) error {
@@ -172,9 +186,9 @@ func (c *Client) Move(ctx context.Context, id, from, to string) error {
 	return err
 }
 
-// Put unpacks an archive over the root of a container.
-func (c *Client) Put(ctx context.Context, id string, archive io.Reader) error {
-	answer, err := c.request(ctx, http.MethodPut, container(id)+"/archive", url.Values{"path": {"/"}}, archive, "application/x-tar")
+// Put unpacks an archive into a folder of a container.
+func (c *Client) Put(ctx context.Context, id, folder string, archive io.Reader) error {
+	answer, err := c.request(ctx, http.MethodPut, container(id)+"/archive", url.Values{"path": {folder}}, archive, "application/x-tar")
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ type Client struct {
 
 	endpoint Endpoint
 	dial     dial
-	version  string // of the API, such as v1.41
+	version  string // of the API, such as /v1.41
 	podman   bool   // it is podman, which has the same API
 	http     *http.Client
 }
@@ -49,8 +49,12 @@ type Client struct {
 // Host returns the daemon's address, as in DOCKER_HOST.
 func (c *Client) Host() string { return c.endpoint.Host }
 
-// Endpoint says how the daemon is reached.
-func (c *Client) Endpoint() Endpoint { return c.endpoint }
+// Endpoint says how the daemon is reached, and by which version of its API.
+func (c *Client) Endpoint() Endpoint {
+	e := c.endpoint
+	e.API, e.Podman = c.version, c.podman
+	return e
+}
 
 // Open asks the daemon that the environment names whether it is there. The error says what to do.
 func Open(ctx context.Context) (*Client, error) {
@@ -61,7 +65,8 @@ func Open(ctx context.Context) (*Client, error) {
 	return OpenAt(ctx, e)
 }
 
-// OpenAt is Open for the daemon at an endpoint.
+// OpenAt is Open for the daemon at an endpoint. One with an API is not asked, and the client has no Platform and
+// no Version.
 func OpenAt(ctx context.Context, e Endpoint) (*Client, error) {
 	c := &Client{endpoint: e}
 	var err error
@@ -71,6 +76,9 @@ func OpenAt(ctx context.Context, e Endpoint) (*Client, error) {
 	// Proxies of the environment are not for the daemon.
 	c.http = &http.Client{Transport: &http.Transport{DisableCompression: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) }}}
+	if c.version, c.podman = e.API, e.Podman; c.version != "" {
+		return c, nil
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("it has not answered within %v", openTimeout))
 	defer cancel()
 	var is struct {

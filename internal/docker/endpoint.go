@@ -24,6 +24,10 @@ type Endpoint struct {
 	Certificates string `json:"certificates,omitempty"`
 	// SkipVerify accepts whatever certificate the daemon has.
 	SkipVerify bool `json:"skipVerify,omitempty"`
+	// API is the version of the API that a client has agreed on, so that the next one need not ask.
+	API string `json:"api,omitempty"`
+	// Podman says that the daemon is podman.
+	Podman bool `json:"podman,omitempty"`
 }
 
 // Environment finds the daemon that the environment names, as the docker command does: DOCKER_HOST comes

@@ -276,6 +276,9 @@ func (s *sandboxSpec) programEnviron(cfg *sandbox.Config, home string) []string 
 
 // has reports whether the image, with what was changed in it, has a path. No process of the rollout may run meanwhile.
 func (s *sandboxSpec) has(inside string) (bool, error) {
+	if below, _ := s.folders.Locate(inside); below == "" && s.remote != nil {
+		return s.remote.Has(inside)
+	}
 	below, rel, done, err := s.at(inside)
 	if err != nil {
 		return false, err

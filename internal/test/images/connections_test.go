@@ -391,4 +391,8 @@ func TestSocketOfPodman(t *testing.T) {
 	if left, err := exec.Command("podman", "ps", "--all", "--quiet", "--filter", "label=test="+t.Name()).Output(); err != nil || len(left) > 0 {
 		t.Errorf("containers are left: %s, %v", left, err)
 	}
+	// What stays is removed as the docs say.
+	if out, err := exec.Command("podman", "volume", "prune", "--force", "--filter", "label=dev.evalrun.programs").CombinedOutput(); err != nil || len(out) == 0 {
+		t.Errorf("the volumes of programs: %v, %s", err, out)
+	}
 }

@@ -317,10 +317,31 @@ func TestContainersOfOthers(t *testing.T) {
 			}
 		})
 	}
+	// A volume of programs that another machine fills, or that somebody names like that.
+	for name, labels := range map[string]map[string]string{
+		"evalrun-programs-of-others": {"dev.evalrun.programs": "x", "dev.evalrun.machine": "another", "dev.evalrun.filler": "boot:1:1:1"},
+		"evalrun-programs-0-x":       nil,
+	} {
+		if _, err := d.CreateVolume(ctx, name, labels); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			there, err := d.CreateVolume(context.WithoutCancel(ctx), name, map[string]string{"was": "removed"})
+			if err != nil || there["was"] != "" {
+				t.Errorf("the volume %s of others: %v, %v", name, there, err)
+			}
+			if err := d.RemoveVolume(context.WithoutCancel(ctx), name); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	if _, err := d.Sweep(ctx); err != nil {
 		t.Error(err)
 	}
-	r := d.NewRemote(container.RemoteSpec{Rollout: rollout, Image: image, Workdir: "/"})
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	r := d.NewRemote(container.RemoteSpec{Rollout: rollout, Image: image, Workdir: "/", Executable: filepath.Join(programs, "evalrun")})
 	if err := r.Put(testenv.SmallRoot(t)+"/etc/passwd", "/passwd", false); err == nil || !strings.Contains(err.Error(), "that is not evalrun's") {
 		t.Errorf("a container of this name: %v", err)
 	}

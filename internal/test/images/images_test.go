@@ -153,7 +153,7 @@ func TestSuspendedOverAnImage(t *testing.T) {
 			config += "[agent]\nnetwork_mode = \"no-network\"\n[verifier]\nnetwork_mode = \"no-network\"\n"
 		}
 		k := newTask(t, w, config, "WORKDIR /app\nRUN [\"/bin/bash\", \"-c\", \"mkdir -p /made/again /made/empty; echo x >/made/again/old; echo x >/made/empty/old\"]\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ];
-[ $(stat -c %a /made/empty) = 750 ]; [ ! -e /made/empty/old ]; [ $(stat -c %a /made/again) = 700 ]; [ ! -e /made/again/old ]; [ $(cat /made/again/new) = y ]; [ ! -e /home/evalrun/secret ]; [ ! -e /run/evalrun/host ]
+[ $(stat -c %a /made/empty) = 750 ]; [ ! -e /made/empty/old ]; [ $(stat -c %a /made/again) = 700 ]; [ ! -e /made/again/old ]; [ $(cat /made/again/new) = y ]; [ ! -e /home/evalrun/secret ]; `+hidden[w]+`
 [ $(stat -c %a /opt/closed) = 0 ]; [ $(stat -c %a /opt/kept) = 555 ]; chmod 700 /opt/closed /opt/closed/in; [ "$(cat /opt/closed/in/f)" = x ]
 mkdir -p /opt/left/in; echo y >/opt/left/in/f; chmod 0 /opt/left/in /opt/left`)
 		k.write("instruction.md", `[[RUN echo once >>/opt/b; rm -r /bin/whoami /made/again /made/empty; mkdir -m 700 /made/again; mkdir -m 750 /made/empty; echo y >/made/again/new; echo $HOME >/tmp/home; echo s >$HOME/secret; mkdir -p /opt/kept/in /opt/closed/in; echo x >/opt/closed/in/f; chmod 0 /opt/closed/in/f /opt/closed/in /opt/closed; chmod 555 /opt/kept/in /opt/kept]]
@@ -174,6 +174,10 @@ mkdir -p /opt/left/in; echo y >/opt/left/in/f; chmod 0 /opt/left/in /opt/left`)
 		}
 	})
 }
+
+// hidden are the commands that show that an agent's installation is not there for the tests, or cannot be changed.
+var hidden = map[way]string{asImage: "[ ! -e /run/evalrun/host ]", asPodman: "[ ! -e /run/evalrun/host ]", asUser: "[ ! -e /run/evalrun/host ]",
+	asDocker: "! echo x 2>/dev/null >/run/evalrun/host/x"}
 
 // trigger is the only one that a run waits for.
 func (k *task) trigger(run string) string {

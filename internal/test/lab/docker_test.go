@@ -88,10 +88,10 @@ func (d daemon) drive(t *testing.T, name string) {
 	dir := copyTask(t, "mcp", "The codeword is petunia. "+submit+" [[SAY first turn over]]")
 	config := testenv.ReadFile(t, dir, "mcp", "task.toml")
 	for file, content := range map[string]string{
-		"task.toml":              strings.Replace(config, "timeout_sec = 300", "timeout_sec = 3000", 1), // each process is copied into its container
+		"task.toml":              strings.Replace(config, "timeout_sec = 300", "timeout_sec = 3000", 1), // which begins with a copy of the agent
 		"environment/Dockerfile": "FROM " + baseOfDaemon + "\nWORKDIR /app\nCOPY server.py /app/\n",
 		"tests/test.sh": "echo 0 >/logs/verifier/reward.txt; grep -q " + secretOf("what is in the vault") +
-			" /app/answer.txt && [ -s /logs/artifacts/notes.jsonl ] && [ ! -e /run/evalrun/host ] && echo 1 >/logs/verifier/reward.txt\n",
+			" /app/answer.txt && [ -s /logs/artifacts/notes.jsonl ] && ! echo x >/run/evalrun/host/x && echo 1 >/logs/verifier/reward.txt\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, "mcp", file), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
