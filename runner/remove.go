@@ -53,6 +53,10 @@ func (s *Store) CheckFiles(ctx context.Context) (place string, err error) {
 	return s.st.CheckBlobs(ctx)
 }
 
+// About returns what a server says of itself that has the store: its version, standbys, what is wrong with its clock
+// and its leases. It is empty for a store in a folder.
+func (s *Store) About(ctx context.Context) (string, error) { return s.st.About(ctx) }
+
 // Old says which runs are old enough to be removed.
 type Old struct {
 	// Before, if not zero, is the time before which a run must have become final.

@@ -92,7 +92,11 @@ func (g *globals) examineStore(cmd *cobra.Command, dir string) (found string, er
 	}
 	err = g.withStore(cmd, false, func(s *runner.Store) error {
 		runs, err := s.Runs(cmd.Context())
-		found = fmt.Sprintf("%s, %d runs", s.Name(), len(runs))
+		if err != nil {
+			return err
+		}
+		about, err := s.About(cmd.Context())
+		found = strings.TrimSuffix(s.Name()+", "+counted(len(runs), "run")+": "+about, ": ")
 		return err
 	})
 	if errors.Is(err, runner.ErrNoStore) && !backend.IsFolder(dir) {
@@ -122,15 +126,15 @@ func (g *globals) examineWorkers(cmd *cobra.Command, dir string) (found string, 
 	}
 	for _, q := range force.Queues {
 		if slices.ContainsFunc(force.Unmet, func(tags []string) bool { return slices.Equal(tags, q.Tags) }) {
-			lacks = append(lacks, fmt.Sprintf("no worker has the tags %s, for which %d rollouts wait",
-				strings.Join(q.Tags, ","), q.Ready+q.Limited))
+			lacks = append(lacks, fmt.Sprintf("no worker has the tags %s, for which %s wait",
+				strings.Join(q.Tags, ","), counted(q.Ready+q.Limited, "rollout")))
 		}
 	}
 	if found = "none; each run is worked on by its own process"; len(workers) > 0 {
-		found = fmt.Sprintf("%d: %s", len(workers), strings.Join(workers, "; "))
+		found = counted(len(workers), "worker") + ": " + strings.Join(workers, "; ")
 	}
 	if len(lacks) > 0 {
-		return "", fmt.Errorf("%s. %s", strings.Join(lacks, ". "), "There are: "+found)
+		return "", fmt.Errorf("%s. There are: %s", strings.Join(lacks, ". "), found)
 	}
 	return found, nil
 }

@@ -18,8 +18,7 @@ const maxLacks = 5
 // announce tells the store, until it is stopped, that this process looks after all runs. Nothing depends
 // on that but what people are told.
 func (r *Runner) announce(ctx context.Context) (stop func()) {
-	host, _ := os.Hostname() // without one its number tells it apart
-	name := fmt.Sprintf("%s/%d", host, os.Getpid())
+	name := fmt.Sprintf("%s/%d", store.ThisMachine().Name, os.Getpid())
 	ctx = context.WithoutCancel(ctx)
 	tell := func() {
 		r.mu.Lock()
