@@ -26,6 +26,8 @@ type LogOptions struct {
 	All bool
 	// Follow goes on with additions until the rollouts or the context have ended.
 	Follow bool
+	// Notice, if not nil, is told which files are on other machines.
+	Notice func(text string)
 }
 
 // followEvery is how often a followed log is read again: nobody reports an agent's output.
@@ -34,6 +36,16 @@ const followEvery = 200 * time.Millisecond
 // Logs writes the output of the agents, the setup and the verifiers of rollouts of a run, segment
 // by segment, each file under its name.
 func (s *Store) Logs(ctx context.Context, w io.Writer, runID string, rolloutIDs []string, o LogOptions) error {
+	for _, id := range rolloutIDs {
+		kept, err := s.st.Kept(ctx, id)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		if machine := kept.Elsewhere(s.st.Files()); machine != "" && o.Notice != nil {
+			o.Notice(fmt.Sprintf("the last files of rollout %s are on the machine %s, and not in %s: look there, or share that folder",
+				id, machine, s.st.Dir()))
+		}
+	}
 	l := logs{w: w, dir: files.Of(s), all: o.All, read: map[string]int64{}}
 	var tick <-chan time.Time
 	if o.Follow {

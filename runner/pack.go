@@ -251,7 +251,7 @@ func (s *Store) noteFilesElsewhere(ctx context.Context, runs []Run, notice func(
 			case errors.Is(err, store.ErrNotFound):
 			case err != nil:
 				return err
-			case kept.Machine != "" && kept.Place != s.st.Files() && (run.Final || kept.Files == nil):
+			case kept.Elsewhere(s.st.Files()) != "" && (run.Final || kept.Files == nil):
 				left[kept.Machine]++
 			}
 		}

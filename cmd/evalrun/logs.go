@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -42,6 +43,7 @@ its verifier have printed, segment by segment. With --all it prints every file o
 				}
 				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 				defer stop()
+				o.Notice = func(text string) { printf(cmd.ErrOrStderr(), "evalrun: %s\n", redact.Line(text)) }
 				return s.Logs(ctx, stdout(cmd), run.ID, ids, o)
 			})
 		},

@@ -270,7 +270,7 @@ func (p portable) getEnd(ctx context.Context) error {
 
 // cameFromElsewhere reports whether another machine has left the files with which evaluators begin.
 func (h *held) cameFromElsewhere() bool {
-	return h.kept.Machine != "" && h.kept.Place != h.host.Store.Files()
+	return h.kept.Elsewhere(h.host.Store.Files()) != ""
 }
 
 // fetch gets files, and gives the snapshot of the agent's folders this name.

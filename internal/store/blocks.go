@@ -32,6 +32,15 @@ type Kept struct {
 	Blocks []string
 }
 
+// Elsewhere returns the machine that has the files; empty if they are in the place here, which is a
+// Place.Files, or in the folder of the store.
+func (k Kept) Elsewhere(here string) string {
+	if k.Place == here {
+		return ""
+	}
+	return k.Machine
+}
+
 // Blocks keeps files of rollouts that are suspended or to be scored, in blocks. What no rollout needs is removed by
 // PruneBlocks alone.
 type Blocks interface {
