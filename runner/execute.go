@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -19,13 +20,32 @@ type ExecuteOptions struct {
 
 // Execute looks after all runs of the store: it watches the sources of their triggers, resumes
 // rollouts that can go on, and keeps their results documents up to date. It goes on until its
-// context ends or Drain is closed. It costs next to nothing while nothing is due.
+// context ends or Drain is closed. It costs next to nothing while nothing is due. When the server of
+// a database is away for longer than a lease, others take over what this process has worked on;
+// it says so, and goes on when the server answers again.
 func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 	if o.Once {
 		return s.execute(ctx, o.Options, engine.UntilIdle, true)
 	}
-	return s.execute(ctx, o.Options, engine.UntilStopped, false)
+	for {
+		err := s.execute(ctx, o.Options, engine.UntilStopped, false)
+		if !store.IsAway(err) {
+			return err
+		}
+		o.notice("%v; this process goes on when it can be written to again, and others may take over what it worked on", err)
+		select {
+		case <-time.After(awayPause):
+		case <-o.Drain:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
+
+// awayPause is how long a process waits before it tries again to work on a store whose server is
+// away, beyond the lease for which it has tried already.
+const awayPause = 5 * time.Second
 
 // execute looks after all runs of the store. With askFirst it asks every source at once.
 func (s *Store) execute(ctx context.Context, o Options, until engine.Until, askFirst bool) error {

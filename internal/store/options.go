@@ -70,3 +70,10 @@ func IsBroken(err error) bool {
 	var e interface{ Broken() bool }
 	return errors.As(err, &e) && e.Broken()
 }
+
+// IsAway reports whether an error says that the store's server does not work at the moment, and may
+// do so later, without anything having been done to the store.
+func IsAway(err error) bool {
+	var e interface{ Away() bool }
+	return errors.As(err, &e) && e.Away()
+}

@@ -148,6 +148,12 @@ func (e *databaseError) Unwrap() error { return e.err }
 // Broken implements the method that [store.IsBroken] asks for.
 func (e *databaseError) Broken() bool { return e.broken }
 
+// Away implements the method that [store.IsAway] asks for: the server does not answer, or has no room.
+func (e *databaseError) Away() bool {
+	var answer *pgconn.PgError
+	return e.broken && (!errors.As(e.err, &answer) || passes(answer) || strings.HasPrefix(answer.Code, "53"))
+}
+
 // Describe implements Database.
 func (d *db) Describe(err error, step ...string) error {
 	located := err
