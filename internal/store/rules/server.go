@@ -15,5 +15,5 @@ func (s *Store) About(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	about, err := server.About(ctx)
-	return about, s.db.describe(err, "look at the server")
+	return about, s.describe(err, "look at the server")
 }
