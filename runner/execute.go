@@ -32,7 +32,7 @@ func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 		if !store.IsAway(err) {
 			return err
 		}
-		o.notice("%v; this process goes on when it can be written to again, and others may take over what it worked on", err)
+		o.notice("%v; this process goes on when the store can be written to again; others may take over what it worked on", err)
 		select {
 		case <-time.After(awayPause):
 		case <-o.Drain:

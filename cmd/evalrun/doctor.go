@@ -96,7 +96,9 @@ func (g *globals) examineStore(cmd *cobra.Command, dir string) (found string, er
 			return err
 		}
 		about, err := s.About(cmd.Context())
-		found = strings.TrimSuffix(s.Name()+", "+counted(len(runs), "run")+": "+about, ": ")
+		if found = s.Name() + ", " + counted(len(runs), "run"); about != "" {
+			found += ": " + about
+		}
 		return err
 	})
 	if errors.Is(err, runner.ErrNoStore) && !backend.IsFolder(dir) {

@@ -71,8 +71,8 @@ func IsBroken(err error) bool {
 	return errors.As(err, &e) && e.Broken()
 }
 
-// IsAway reports whether an error says that the store's server does not work at the moment, and may
-// do so later, without anything having been done to the store.
+// IsAway reports whether an error says that the store's server does not work now, and may work again
+// if it is tried later.
 func IsAway(err error) bool {
 	var e interface{ Away() bool }
 	return errors.As(err, &e) && e.Away()
