@@ -18,7 +18,7 @@ import (
 // works again when the database answers, in the same process.
 func TestServerThatIsAway(t *testing.T) {
 	server := testenv.StartPostgres(t)
-	s := emptyScenario(t, "")
+	s := emptyScenario(t, "failpoint") // which knows EVALRUN_LEASE
 	s.store = server.URL
 	s.make()
 	w := newWire(t, server.URL)
