@@ -164,3 +164,11 @@ func NameOf(command []string) string {
 	}
 	return filepath.Base(command[0])
 }
+
+// SettingsOf returns the settings of an entry; empty ones if it is of a type with others.
+func SettingsOf[T any](e Entry) *T {
+	if s, ok := e.Settings.(*T); ok {
+		return s
+	}
+	return new(T)
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/httpcall"
@@ -40,6 +41,45 @@ func (o Options) Lookup(name string) (string, bool) {
 	return value, unknown == ""
 }
 
+// The pauses between two looks at work within a segment.
+const (
+	firstLook = 100 * time.Millisecond
+	lastLook  = 2 * time.Second
+)
+
+// Watched looks at the work of a service until it has ended, or until softWait is over. It returns what the
+// work has come to, and whether it still goes on.
+func Watched[T any](ctx context.Context, pause func(context.Context, time.Duration), softWait wait.Duration,
+	work T, goesOn func(T) bool, look func() (T, error)) (now T, unfinished bool, err error) {
+	for waited, looks := time.Duration(0), 0; goesOn(work); looks++ {
+		if waited >= time.Duration(softWait) {
+			return work, true, nil
+		}
+		d := retry.Backoff(firstLook, lastLook, looks)
+		pause(ctx, d)
+		waited += d
+		if work, err = look(); err != nil {
+			return work, false, err
+		}
+	}
+	return work, false, nil
+}
+
+// AtWork is the outcome of a segment whose work goes on at a service. watch says how its source finds it,
+// and shown what people see of it.
+func AtWork(id, key, source string, watch any, shown map[string]string) (Outcome, error) {
+	w, err := jsonobj.Marshal(watch)
+	if err != nil {
+		return Outcome{}, err
+	}
+	payload, err := jsonobj.Marshal(shown)
+	if err != nil {
+		return Outcome{}, err
+	}
+	return Outcome{Interrupts: []wait.Interrupt{{ID: id, Specs: []wait.Spec{{Type: wait.TypeJob,
+		Name: string(wait.TypeJob), ItemKey: key, Payload: payload, Source: source, Watch: w}}}}}, nil
+}
+
 // Caller sends requests to an agent that is a service; client may be nil.
 func (o Options) Caller(client *http.Client) httpcall.Caller {
 	now := o.Now
@@ -48,6 +88,9 @@ func (o Options) Caller(client *http.Client) httpcall.Caller {
 	}
 	return httpcall.Caller{Env: wait.Env{HTTP: httpcall.Client(client), Now: now, Rand: rand.Float64, Resolve: o.Lookup}}
 }
+
+// cancelTime is how long a service has to take that its work is not wanted any more.
+const cancelTime = 10 * time.Second
 
 // Ended is the outcome of a segment of an agent that is a service. An error of a request is the fault that it is.
 // giveUp tells the service that its work is not wanted any more.
@@ -58,6 +101,8 @@ func (o Options) Ended(ctx context.Context, agent string, out Outcome, err error
 	case ctx.Err() != nil:
 		f = CauseFault(ctx)
 		if f.Category != fault.Interrupted { // else another attempt goes on with the work
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
+			defer cancel()
 			giveUp(ctx)
 		}
 	case errors.As(err, &f):

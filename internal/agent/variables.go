@@ -3,9 +3,12 @@ package agent
 import (
 	"cmp"
 	"maps"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
+
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // variable matches ${NAME} or, with a default for a variable that is not set, ${NAME:-default}.
@@ -63,6 +66,19 @@ func VariablesIn(value string) (names []string) {
 		names = append(names, m[1])
 	}
 	return names
+}
+
+// CheckEndpoint records what is wrong with the key and the URL of a model's endpoint, which f has under
+// the names "key" and urlName.
+func CheckEndpoint(r *input.Reader, f *input.Fields, key, urlName, address string) {
+	if key != "" && len(VariablesIn(key)) == 0 {
+		r.Errorf(f.Get("key"),
+			"expected the name of a variable as in ${OPENAI_API_KEY}; a key itself would be stored with the run")
+	}
+	if u, err := url.Parse(address); len(VariablesIn(address)) == 0 &&
+		(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		r.Errorf(f.Get(urlName), "expected a URL such as https://api.openai.com/v1, got %q", address)
+	}
 }
 
 // BaseURLs returns the variables in the URL of the agent's model.

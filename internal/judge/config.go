@@ -3,7 +3,6 @@ package judge
 import (
 	"cmp"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -120,14 +119,7 @@ func parseProvider(r *input.Reader, n *input.Node) Provider {
 	p.BaseURL = f.String("baseUrl", model.DefaultURL[p.API])
 	p.Concurrency = f.Int("concurrency", defaultConcurrency, 1, 1000)
 	p.RequestsPerMinute = f.Int("requestsPerMinute", 0, 1, 1_000_000)
-	if p.Key != "" && len(agent.VariablesIn(p.Key)) == 0 {
-		r.Errorf(f.Get("key"),
-			"expected the name of a variable as in ${OPENAI_API_KEY}; a key itself would be stored with the run")
-	}
-	if u, err := url.Parse(p.BaseURL); len(agent.VariablesIn(p.BaseURL)) == 0 &&
-		(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		r.Errorf(f.Get("baseUrl"), "expected a URL such as https://api.openai.com/v1, got %q", p.BaseURL)
-	}
+	agent.CheckEndpoint(r, f, p.Key, "baseUrl", p.BaseURL)
 	f.Done()
 	return p
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/record"
-	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/a2a"
 	"github.com/evalrun/evalrun/internal/wait/httpcall"
@@ -35,17 +34,8 @@ const (
 	authorID = "a2a-auth-"
 )
 
-// The pauses between two looks at a task within a segment.
-const (
-	firstLook = 100 * time.Millisecond
-	lastLook  = 2 * time.Second
-)
-
 // longest is how long one request may take if nothing else limits it.
 const longest = 24 * time.Hour
-
-// cancelTime is how long the agent has to take that its task is not wanted any more.
-const cancelTime = 10 * time.Second
 
 // a2aAgent sends the messages of segments.
 type a2aAgent struct {
@@ -59,7 +49,7 @@ type a2aAgent struct {
 
 // New makes an agent from an entry of type a2a.
 func New(e agent.Entry, opts agent.Options) agent.Agent {
-	s := settingsOf(e)
+	s := agent.SettingsOf[Settings](e)
 	// An agent that does its work within a request may take long for it.
 	client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone(), Timeout: longest}
 	g := &a2aAgent{entry: e, settings: s, opts: opts, pause: agent.Pause}
@@ -251,20 +241,18 @@ func (t *turn) settle(ctx context.Context, task a2a.Task) (agent.Outcome, error)
 	if err := t.note.write(t.seg.Dir); err != nil {
 		return agent.Outcome{}, err
 	}
-	for waited, looks := time.Duration(0), 0; task.GoesOn(t.note.Answers); looks++ {
-		if waited >= time.Duration(t.settings.SoftWait) {
-			return t.suspend(ctx, task)
-		}
-		d := retry.Backoff(firstLook, lastLook, looks)
-		t.pause(ctx, d)
-		waited += d
+	goesOn := func(task a2a.Task) bool { return task.GoesOn(t.note.Answers) }
+	task, unfinished, err := agent.Watched(ctx, t.pause, t.settings.SoftWait, task, goesOn, func() (a2a.Task, error) {
 		if err := t.meet(ctx); err != nil {
-			return agent.Outcome{}, err
+			return a2a.Task{}, err
 		}
-		var err error
-		if task, err = t.get(ctx, task.ID); err != nil {
-			return agent.Outcome{}, err
-		}
+		return t.get(ctx, task.ID)
+	})
+	switch {
+	case err != nil:
+		return agent.Outcome{}, err
+	case unfinished:
+		return t.suspend(ctx, task)
 	}
 	var parts []a2a.Part
 	if m := task.Status.Message; m != nil {
@@ -301,18 +289,10 @@ func (t *turn) suspend(ctx context.Context, task a2a.Task) (agent.Outcome, error
 	if err := t.meet(ctx); err != nil {
 		return agent.Outcome{}, err
 	}
-	watch, err := jsonobj.Marshal(a2a.Watch{URL: t.settings.URL, Headers: t.settings.Headers, Interface: t.card.Interface,
-		Answered: t.note.Answers, Interval: t.settings.Interval})
-	if err != nil {
-		return agent.Outcome{}, err
-	}
-	payload, err := jsonobj.Marshal(map[string]string{"what": "task", "title": t.entry.Name + " is at work", "task": task.ID})
-	if err != nil {
-		return agent.Outcome{}, err
-	}
-	return agent.Outcome{Interrupts: []wait.Interrupt{{ID: workID, Specs: []wait.Spec{{
-		Type: wait.TypeJob, Name: string(wait.TypeJob), ItemKey: task.ID, Payload: payload, Source: wait.SourceA2A, Watch: watch,
-	}}}}}, nil
+	watch := a2a.Watch{URL: t.settings.URL, Headers: t.settings.Headers, Interface: t.card.Interface,
+		Answered: t.note.Answers, Interval: t.settings.Interval}
+	return agent.AtWork(workID, task.ID, wait.SourceA2A, watch,
+		map[string]string{"what": "task", "title": t.entry.Name + " is at work", "task": task.ID})
 }
 
 // ask makes a question to a person of what a task asks.
@@ -374,7 +354,5 @@ func (t *turn) giveUp(ctx context.Context) {
 	if t.note.TaskID == "" || t.card == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
-	defer cancel()
 	_ = t.peer.Cancel(ctx, t.card.Interface, t.note.TaskID) // nobody waits for it any more
 }

@@ -1,8 +1,6 @@
 package a2aagent
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
@@ -18,8 +16,8 @@ const Name = "a2a"
 var Type = agent.Type{
 	Name: Name, Parse: parse, Settings: func() any { return new(Settings) }, New: New,
 	Texts: func(e agent.Entry) []string {
-		s := settingsOf(e)
-		return append(slices.Collect(maps.Values(s.Headers)), s.URL)
+		s := agent.SettingsOf[Settings](e)
+		return httpagent.Texts(s.URL, s.Headers)
 	},
 }
 
@@ -37,13 +35,6 @@ type Settings struct {
 	Interval wait.Duration `json:"interval,omitzero"`
 	// SoftWait is how long a segment waits for a task before the rollout is suspended.
 	SoftWait wait.Duration `json:"softWait,omitempty"`
-}
-
-func settingsOf(e agent.Entry) *Settings {
-	if s, ok := e.Settings.(*Settings); ok {
-		return s
-	}
-	return &Settings{}
 }
 
 func parse(r *input.Reader, f *input.Fields) agent.Entry {

@@ -24,7 +24,6 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/record"
-	"github.com/evalrun/evalrun/internal/retry"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/httpcall"
 	"github.com/evalrun/evalrun/internal/wait/langgraph"
@@ -39,15 +38,6 @@ const (
 	fileThread = "thread"
 )
 
-// The pauses between two looks at a run within a segment.
-const (
-	firstLook = 100 * time.Millisecond
-	lastLook  = 2 * time.Second
-)
-
-// cancelTime is how long the server has to take that a run is not wanted any more.
-const cancelTime = 10 * time.Second
-
 // graphAgent starts the runs of segments.
 type graphAgent struct {
 	entry    agent.Entry
@@ -60,7 +50,7 @@ type graphAgent struct {
 
 // New makes an agent from an entry of type langgraph-server.
 func New(e agent.Entry, opts agent.Options) agent.Agent {
-	s := settingsOf(e)
+	s := agent.SettingsOf[Settings](e)
 	g := &graphAgent{entry: e, settings: s, opts: opts, pause: agent.Pause}
 	g.server = langgraph.Server{URL: s.URL, Headers: s.Headers, Caller: opts.Caller(nil)}
 	return g
@@ -115,16 +105,15 @@ func (t *turn) run(ctx context.Context) (agent.Outcome, error) {
 		return agent.Outcome{}, err
 	}
 	t.running = run.ID
-	for waited, looks := time.Duration(0), 0; run.GoesOn(); looks++ {
-		if waited >= time.Duration(t.settings.SoftWait) {
-			return t.suspend(run)
-		}
-		d := retry.Backoff(firstLook, lastLook, looks)
-		t.pause(ctx, d)
-		waited += d
-		if run, err = agent.Tried(ctx, t.pause, func() (langgraph.Run, error) { return t.server.Get(ctx, t.thread, run.ID) }); err != nil {
-			return agent.Outcome{}, err
-		}
+	run, unfinished, err := agent.Watched(ctx, t.pause, t.settings.SoftWait, run, langgraph.Run.GoesOn,
+		func() (langgraph.Run, error) {
+			return agent.Tried(ctx, t.pause, func() (langgraph.Run, error) { return t.server.Get(ctx, t.thread, t.running) })
+		})
+	switch {
+	case err != nil:
+		return agent.Outcome{}, err
+	case unfinished:
+		return t.suspend(run)
 	}
 	return t.finish(ctx, run)
 }
@@ -208,18 +197,9 @@ func inputOf(given json.RawMessage) any {
 
 // suspend makes an interrupt of a run that goes on.
 func (t *turn) suspend(run langgraph.Run) (agent.Outcome, error) {
-	watch, err := jsonobj.Marshal(langgraph.Watch{URL: t.settings.URL, Headers: t.settings.Headers, Thread: t.thread,
-		Interval: t.settings.Interval})
-	if err != nil {
-		return agent.Outcome{}, err
-	}
-	payload, err := jsonobj.Marshal(map[string]string{"what": "run", "title": t.entry.Name + " is at work", "thread": t.thread,
-		"run": run.ID})
-	if err != nil {
-		return agent.Outcome{}, err
-	}
-	return agent.Outcome{Interrupts: []wait.Interrupt{{ID: workID, Specs: []wait.Spec{{Type: wait.TypeJob,
-		Name: string(wait.TypeJob), ItemKey: run.ID, Payload: payload, Source: wait.SourceLangGraph, Watch: watch}}}}}, nil
+	watch := langgraph.Watch{URL: t.settings.URL, Headers: t.settings.Headers, Thread: t.thread, Interval: t.settings.Interval}
+	return agent.AtWork(workID, run.ID, wait.SourceLangGraph, watch,
+		map[string]string{"what": "run", "title": t.entry.Name + " is at work", "thread": t.thread, "run": run.ID})
 }
 
 // finish makes the outcome of what the thread has come to with a run that has ended.
@@ -317,7 +297,5 @@ func (t *turn) giveUp(ctx context.Context) {
 	if t.running == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
-	defer cancel()
 	_ = t.server.Cancel(ctx, t.thread, t.running) // nobody waits for it any more
 }

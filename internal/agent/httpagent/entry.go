@@ -22,8 +22,8 @@ const Name = "http"
 var Type = agent.Type{
 	Name: Name, Parse: parse, Settings: func() any { return new(Settings) }, New: New,
 	Texts: func(e agent.Entry) []string {
-		s := SettingsOf(e)
-		return append(slices.Collect(maps.Values(s.Headers)), s.URL)
+		s := agent.SettingsOf[Settings](e)
+		return Texts(s.URL, s.Headers)
 	},
 }
 
@@ -38,12 +38,9 @@ type Settings struct {
 	Interval wait.Duration `json:"interval,omitzero"`
 }
 
-// SettingsOf returns the settings of an entry of this type.
-func SettingsOf(e agent.Entry) *Settings {
-	if s, ok := e.Settings.(*Settings); ok {
-		return s
-	}
-	return &Settings{}
+// Texts are the texts of a service's settings that may hold ${VAR}.
+func Texts(address string, headers map[string]string) []string {
+	return append(slices.Collect(maps.Values(headers)), address)
 }
 
 // ours are the headers that evalrun sets itself.

@@ -44,7 +44,7 @@ type httpAgent struct {
 
 // New makes an agent from an entry of type http.
 func New(e agent.Entry, opts agent.Options) agent.Agent {
-	h := &httpAgent{entry: e, settings: SettingsOf(e), opts: opts, pause: agent.Pause}
+	h := &httpAgent{entry: e, settings: agent.SettingsOf[Settings](e), opts: opts, pause: agent.Pause}
 	h.client.Transport = http.DefaultTransport.(*http.Transport).Clone()
 	// A POST that is sent again is another request, and its headers are for nobody else.
 	h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

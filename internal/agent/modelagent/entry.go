@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"path"
 	"path/filepath"
 	"slices"
@@ -273,14 +272,7 @@ func parseModel(r *input.Reader, f *input.Fields) *agent.Model {
 		API: o.Enum("api", string(model.APIChat), apis...), Key: o.String("key", ""), Name: o.RequiredString("name"),
 	}
 	m.URL = o.String("url", model.DefaultURL[model.API(m.API)])
-	if m.Key != "" && len(agent.VariablesIn(m.Key)) == 0 {
-		r.Errorf(o.Get("key"),
-			"expected the name of a variable as in ${OPENAI_API_KEY}; a key itself would be stored with the run")
-	}
-	if u, err := url.Parse(m.URL); len(agent.VariablesIn(m.URL)) == 0 &&
-		(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		r.Errorf(o.Get("url"), "expected a URL such as https://api.openai.com/v1, got %q", m.URL)
-	}
+	agent.CheckEndpoint(r, o, m.Key, "url", m.URL)
 	o.Done()
 	return m
 }
