@@ -7,6 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // Digest returns a SHA-256 over a task directory: the names of its files, whether they are
@@ -64,4 +68,64 @@ func digestFile(sum io.Writer, tree fs.FS, name string) error {
 	}
 	_, err = fmt.Fprintf(sum, "%s %q %x\n", kind, name, content.Sum(nil))
 	return err
+}
+
+// CheckDigest compares a task directory with its digest in a registry: Harbor's content hash of a
+// package, or evalrun's own [Digest].
+func CheckDigest(dir, want string) error {
+	own, err := Digest(dir)
+	if err != nil || own == want {
+		return err
+	}
+	if isFile(filepath.Join(dir, ".gitignore")) {
+		return fmt.Errorf("its digest is %s and not %s; the digest of a package with a .gitignore is not known here",
+			own, want)
+	}
+	harbor, err := contentHash(dir)
+	if err == nil && harbor != want {
+		err = fmt.Errorf("its content has the digest %s, and the registry says %s", harbor, want)
+	}
+	return err
+}
+
+// contentHash is Harbor's hash of the published files of a task (harbor.publisher.packager, 0.24).
+func contentHash(dir string) (string, error) {
+	var names []string
+	for _, name := range []string{configFile, instructionFile, "README.md", "trajectory.json"} {
+		if isFile(filepath.Join(dir, name)) {
+			names = append(names, name)
+		}
+	}
+	tree := os.DirFS(dir)
+	for _, part := range []string{"environment", "tests", "solution", "steps"} {
+		if !isFolder(filepath.Join(dir, part)) {
+			continue
+		}
+		err := fs.WalkDir(tree, part, func(name string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() && isFile(filepath.Join(dir, filepath.FromSlash(name))) && !unpublished(name) {
+				names = append(names, name)
+			}
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	slices.Sort(names)
+	sum := sha256.New()
+	for _, name := range names {
+		data, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return "", err
+		}
+		_, _ = fmt.Fprintf(sum, "%s\x00%x\n", name, sha256.Sum256(data)) // a hash takes everything
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// unpublished reports whether Harbor leaves a file out of a package.
+func unpublished(name string) bool {
+	base := path.Base(name)
+	return base == ".DS_Store" || slices.Contains(strings.Split(path.Dir(name), "/"), "__pycache__") ||
+		strings.HasSuffix(base, "~") || slices.Contains([]string{".pyc", ".swp", ".swo"}, path.Ext(base))
 }

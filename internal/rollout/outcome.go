@@ -2,13 +2,19 @@ package rollout
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/retry"
@@ -109,4 +115,86 @@ func retryable(on []string, category fault.Category) bool {
 		}
 	}
 	return false
+}
+
+// keepFiles makes the files of the segment durable and returns their digests.
+func (h *held) keepFiles(names []string) ([]store.File, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	dir := h.segmentDir()
+	files := make([]store.File, len(names))
+	var paths []string
+	for i, name := range names {
+		var err error
+		if files[i], err = digest(dir, name); err != nil {
+			return nil, err
+		}
+		path := filepath.Join(dir, name)
+		for paths = append(paths, path); filepath.Dir(path) != dir; path = filepath.Dir(path) {
+			paths = append(paths, filepath.Dir(path)) // the file is in the folder of a step
+		}
+	}
+	// The folders from the attempt's up to that of the run's rollouts may all be new.
+	for range 4 {
+		paths = append(paths, dir)
+		dir = filepath.Dir(dir)
+	}
+	return files, h.host.Syncer.Sync(paths...)
+}
+
+// buffers holds the buffers into which files are read for their digests.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
+
+func digest(dir, name string) (store.File, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return store.File{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	size, err := io.CopyBuffer(h, struct{ io.Reader }{f}, *buf) // not *os.File, which would bring a buffer of its own
+	return store.File{Name: name, Size: size, SHA256: hex.EncodeToString(h.Sum(nil))}, err
+}
+
+// joinTrajectory joins the trajectories of all segments into one in the rollout's folder. It always
+// starts from the segments, so nothing is lost if a process ends before.
+func (h *held) joinTrajectory(ctx context.Context) error {
+	segments, err := h.host.Store.Segments(ctx, h.claim.RolloutID)
+	if err != nil {
+		return err
+	}
+	var parts []string
+	for i, g := range segments {
+		if g.Outcome == store.OutcomeInterrupted || i+1 < len(segments) && segments[i+1].Number == g.Number {
+			continue // the segment was repeated
+		}
+		for _, f := range g.Files {
+			if filepath.Base(f.Name) == record.FileTrajectory {
+				parts = append(parts, filepath.Join(h.attemptDir(g.Number, g.Attempt), filepath.FromSlash(f.Name)))
+			}
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	to := filepath.Join(h.dir(), record.FileTrajectory)
+	return durable.WriteFile(to, 0o600, func(out io.Writer) error {
+		for _, part := range parts {
+			in, err := os.Open(part)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			_, err = io.Copy(out, in)
+			_ = in.Close() // only read
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -201,3 +201,37 @@ func isMap(o jsonvalue.Object) bool {
 	}
 	return keys || models
 }
+
+// Names returns what people know a wait by, the best first: the process, the title of the question,
+// the application that asks. It returns none if the payload says nothing of the kind.
+func Names(payload json.RawMessage) (out []string) {
+	var asked struct {
+		Process string `json:"process_name"`
+		Title   string `json:"title"`
+		App     string `json:"app_name"`
+		Name    string `json:"name"`
+	}
+	_ = json.Unmarshal(payload, &asked) // it may be anything
+	for _, name := range []string{asked.Process, asked.Title, asked.App, asked.Name} {
+		if name = strings.TrimSpace(name); name != "" {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// WithoutEffect is the member of a payload that says that nothing follows from an approval: what is
+// approved cannot be told from other calls. "note" says why.
+const WithoutEffect = "withoutEffect"
+
+// ApprovalNote says what is wrong with approving what a payload asks; empty if nothing is.
+func ApprovalNote(payload json.RawMessage) string {
+	var asked struct {
+		WithoutEffect bool   `json:"withoutEffect"`
+		Note          string `json:"note"`
+	}
+	if json.Unmarshal(payload, &asked) != nil || !asked.WithoutEffect {
+		return "" // it may be anything
+	}
+	return fmt.Sprintf("an approval lets nothing through, because %s; it will ask again", asked.Note)
+}

@@ -6,8 +6,14 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"os"
+	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/input"
@@ -76,3 +82,82 @@ func (o *observer) Refused(r gateway.Refused) {
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func cut(text string) string { return text[:min(len(text), longestLogged)] }
+
+// metrics are the numbers at /metrics.
+type metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	refused  *prometheus.CounterVec
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "evalrun_gateway_requests_total", Help: "MCP requests that have been answered.",
+		}, []string{"endpoint", "method", "outcome"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "evalrun_gateway_request_duration_seconds", Help: "How long MCP requests took to answer.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
+		}, []string{"endpoint", "method"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "evalrun_gateway_refused_total", Help: "HTTP requests that were refused: for their token, host or endpoint.",
+		}, []string{"reason"}),
+	}
+	m.registry.MustRegister(m.requests, m.seconds, m.refused, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// of adds the numbers of an access, and of the tasks that run there.
+func (m *metrics) of(a *gateway.Access, running func() int) {
+	m.registry.MustRegister(sessionCollector{a}, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "evalrun_gateway_running_tasks", Help: "MCP tasks that have not ended.",
+	}, func() float64 { return float64(running()) }))
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+func (m *metrics) served(s gateway.Served) {
+	method := methodLabel(s.Method)
+	m.requests.WithLabelValues(s.Endpoint, method, s.Outcome).Inc()
+	m.seconds.WithLabelValues(s.Endpoint, method).Observe(s.Took.Seconds())
+}
+
+// methodLabel returns a method as a label. Clients may invent methods, and each must not have a
+// series.
+func methodLabel(method string) string {
+	switch method {
+	case "initialize", "server/discover", "ping", "tools/list", "tools/call",
+		"prompts/list", "prompts/get", "resources/list", "resources/templates/list",
+		"resources/read", "resources/subscribe", "resources/unsubscribe",
+		"completion/complete", "logging/setLevel", "subscriptions/listen":
+		return method
+	}
+	if task, ok := strings.CutPrefix(method, "tasks/"); ok {
+		switch task {
+		case "get", "list", "result", "cancel", "update":
+			return method
+		}
+	}
+	return "other"
+}
+
+// sessionCollector counts the sessions of each endpoint.
+type sessionCollector struct{ access *gateway.Access }
+
+var sessionsDesc = prometheus.NewDesc("evalrun_gateway_sessions",
+	"Open sessions of clients from before 2026-07-28.", []string{"endpoint"}, nil)
+
+// Describe implements prometheus.Collector.
+func (sessionCollector) Describe(c chan<- *prometheus.Desc) { c <- sessionsDesc }
+
+// Collect implements prometheus.Collector.
+func (s sessionCollector) Collect(c chan<- prometheus.Metric) {
+	for endpoint, n := range s.access.Sessions() {
+		c <- prometheus.MustNewConstMetric(sessionsDesc, prometheus.GaugeValue, float64(n), endpoint)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
+	"github.com/evalrun/evalrun/internal/wake"
 )
 
 const (
@@ -233,4 +235,25 @@ func (s *source) Cancel(_ context.Context, j wait.Job) error {
 		return os.NewSyscallError("kill", err)
 	}
 	return nil
+}
+
+// endWord begins the message of a job that is done. The id of its trigger follows.
+const endWord = "job"
+
+// Listen calls done with the id of the trigger of each job that ends on this machine, until stop is
+// called. A job whose message is lost is found when it is asked for.
+func Listen(storeDir string, done func(triggerID string)) (stop func() error, err error) {
+	socket, err := wake.Listen(files.Store(storeDir).JobsWake(), func(message string) {
+		if words := strings.Fields(message); len(words) == 2 && words[0] == endWord {
+			done(words[1])
+		}
+	})
+	return socket.Close, err
+}
+
+// tellEnd tells those who listen that the job is done.
+func (s jobSpec) tellEnd() {
+	if s.Wake != "" {
+		wake.Tell(s.Wake, endWord+" "+s.TriggerID+"\n")
+	}
 }

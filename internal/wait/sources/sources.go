@@ -12,13 +12,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/wait/a2a"
 	"github.com/evalrun/evalrun/internal/wait/exec"
 	waithttp "github.com/evalrun/evalrun/internal/wait/http"
+	"github.com/evalrun/evalrun/internal/wait/http"
 	"github.com/evalrun/evalrun/internal/wait/httpcall"
 	"github.com/evalrun/evalrun/internal/wait/langgraph"
 	"github.com/evalrun/evalrun/internal/wait/mesh"
+	"github.com/evalrun/evalrun/internal/wait/uipath"
 )
 
 // Set chooses the source of a trigger. It is safe for concurrent use.
@@ -174,3 +177,69 @@ func Listen(storeDir string, done func(triggerID string)) (stop func() error, er
 
 // Close closes idle connections. Sources may be used again after it.
 func (s *Set) Close() { s.env.HTTP.CloseIdleConnections() }
+
+// fixed plays a person or a job: what arrives, and when, is known from the start.
+type fixed struct {
+	wait.Begun
+	now    func() time.Time
+	played wait.Played
+}
+
+func (f fixed) Check(_ context.Context, j wait.Job) (wait.Status, error) {
+	if left := j.Since.Add(time.Duration(f.played.After)).Sub(f.now()); left > 0 {
+		return wait.Status{After: left}, nil
+	}
+	if f.played.Fail != "" {
+		return wait.Status{Done: true, Fault: fault.New(fault.Job, f.played.Fail)}, nil
+	}
+	return wait.Status{Done: true, Payload: f.played.Result}, nil
+}
+
+func (fixed) Cancel(context.Context, wait.Job) error { return nil }
+
+// external waits for a delivery: only that can tell.
+type external struct{ wait.Begun }
+
+func (external) Check(context.Context, wait.Job) (wait.Status, error) { return wait.Status{}, nil }
+
+func (external) Cancel(context.Context, wait.Job) error { return nil }
+
+// timer waits for a time.
+type timer struct {
+	wait.Begun
+	now func() time.Time
+}
+
+func (t timer) Check(_ context.Context, j wait.Job) (wait.Status, error) {
+	if j.Spec.ResumeAt == nil {
+		return wait.Status{Done: true, Fault: fault.New(fault.Job, "the timer has no time to wait for")}, nil
+	}
+	if left := j.Spec.ResumeAt.Sub(t.now()); left > 0 {
+		return wait.Status{After: left}, nil
+	}
+	payload, err := json.Marshal(map[string]string{"resumeTime": j.Spec.ResumeAt.UTC().Format(time.RFC3339Nano)})
+	return wait.Status{Done: true, Payload: payload}, err
+}
+
+func (timer) Cancel(context.Context, wait.Job) error { return nil }
+
+// A program that imports this package can read entries of these kinds, and make their sources.
+func init() {
+	wait.Register(externalKind, exec.Kind, http.Kind, uipath.Kind, mesh.Kind, mcpKind, fixedKind)
+}
+
+// externalKind is for jobs that somebody else starts and delivers.
+var externalKind = wait.Kind{Name: wait.SourceExternal}
+
+// mcpKind is for jobs that are asked for at the MCP server whose tool has started them.
+var mcpKind = wait.Kind{
+	Name: wait.SourceMCP, Handle: true, Polled: true,
+	Serves: func(_ wait.JobConfig, spec wait.Spec) bool { return spec.CallID != "" },
+	New:    func(_ wait.JobConfig, e wait.Env) (wait.Source, error) { return e.MCP, nil },
+}
+
+// fixedKind is for jobs that are played. Their triggers have what arrives.
+var fixedKind = wait.Kind{
+	Name: wait.SourceFixed, Parse: wait.ParseFixed, Settings: func() wait.Settings { return new(wait.FixedConfig) },
+	Serves: func(_ wait.JobConfig, spec wait.Spec) bool { return spec.CallID == "" },
+}

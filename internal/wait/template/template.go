@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 )
 
@@ -292,4 +293,14 @@ func fill(v any, replace func(string) (any, error)) (out any, err error) {
 		}
 	}
 	return v, nil
+}
+
+// CheckText checks the ${VAR}s of a string; other values have none.
+func CheckText(r *input.Reader, n *input.Node) {
+	if n.Kind != input.String {
+		return
+	}
+	if err := Check(n.Text); err != nil {
+		r.Errorf(n, "%s", err)
+	}
 }
