@@ -17,7 +17,6 @@ import (
 	"github.com/evalrun/evalrun/internal/wait/a2a"
 	"github.com/evalrun/evalrun/internal/wait/exec"
 	waithttp "github.com/evalrun/evalrun/internal/wait/http"
-	"github.com/evalrun/evalrun/internal/wait/http"
 	"github.com/evalrun/evalrun/internal/wait/httpcall"
 	"github.com/evalrun/evalrun/internal/wait/langgraph"
 	"github.com/evalrun/evalrun/internal/wait/mesh"
@@ -225,7 +224,7 @@ func (timer) Cancel(context.Context, wait.Job) error { return nil }
 
 // A program that imports this package can read entries of these kinds, and make their sources.
 func init() {
-	wait.Register(externalKind, exec.Kind, http.Kind, uipath.Kind, mesh.Kind, mcpKind, fixedKind)
+	wait.Register(externalKind, exec.Kind, waithttp.Kind, uipath.Kind, mesh.Kind, mcpKind, fixedKind)
 }
 
 // externalKind is for jobs that somebody else starts and delivers.
