@@ -173,13 +173,8 @@ func (s *source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
 
 func (s *source) check(ctx context.Context, j wait.Job) (wait.Status, error) {
 	a, err := s.Do(ctx, httpcall.Call{Request: s.config.Status.Request, Job: j})
-	switch {
-	case err != nil:
-		return wait.Status{}, s.Retry(j, a, err)
-	case a.Status == http.StatusNotFound || a.Status == http.StatusGone:
-		return wait.Status{}, fault.New(fault.JobLost, "the job is lost: "+a.Err().Error())
-	case !a.OK():
-		return wait.Status{}, s.Retry(j, a, a.Err())
+	if err := s.CheckErr(j, a, err); err != nil {
+		return wait.Status{}, err
 	}
 	reading := context.WithoutCancel(ctx) // as after a start
 	failed, err := truth(reading, s.failed, a, false)
@@ -241,12 +236,7 @@ func (s *source) Cancel(ctx context.Context, j wait.Job) error {
 	if s.config.Cancel == nil || !j.HasKey() {
 		return nil
 	}
-	a, err := s.Do(ctx, httpcall.Call{Request: *s.config.Cancel, Job: j})
-	if err != nil || a.OK() || a.Status == http.StatusNotFound || a.Status == http.StatusConflict ||
-		a.Status == http.StatusGone {
-		return err
-	}
-	return a.Err()
+	return httpcall.CancelErr(s.Do(ctx, httpcall.Call{Request: *s.config.Cancel, Job: j}))
 }
 
 // truth evaluates a condition; otherwise is for one that is not configured.

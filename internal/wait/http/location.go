@@ -87,7 +87,7 @@ func (s answer) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
 		return wait.Status{}, s.Retry(j, a, err)
 	case a.Status == http.StatusAccepted:
 		return wait.Status{After: s.After(j, a)}, nil
-	case a.Status == http.StatusNotFound || a.Status == http.StatusGone:
+	case a.IsGone():
 		return wait.Status{Done: true, Fault: fault.New(fault.JobLost, a.Err().Error())}, nil
 	case retry.Temporary(a.Status):
 		return wait.Status{}, s.Retry(j, a, a.Err())

@@ -101,6 +101,31 @@ type Answer struct {
 // OK tells whether the status is one of success.
 func (a Answer) OK() bool { return a.Status >= 200 && a.Status < 300 }
 
+// IsGone tells whether the server does not know what was asked for, or not any more.
+func (a Answer) IsGone() bool { return a.Status == http.StatusNotFound || a.Status == http.StatusGone }
+
+// CancelErr is the error of a request that cancels a job. It is nil for a job that has ended before.
+func CancelErr(a Answer, err error) error {
+	if err != nil || a.OK() || a.IsGone() || a.Status == http.StatusConflict {
+		return err
+	}
+	return a.Err()
+}
+
+// CheckErr is the error of a request that asks for a job: a fault if the job is lost, and else one after
+// which it is asked again.
+func (c Caller) CheckErr(j wait.Job, a Answer, err error) error {
+	switch {
+	case err != nil:
+		return c.Retry(j, a, err)
+	case a.IsGone():
+		return fault.New(fault.JobLost, "the job is lost: "+a.Err().Error())
+	case !a.OK(): // a token may be replaced and a right be given: neither ends a wait of days
+		return c.Retry(j, a, a.Err())
+	}
+	return nil
+}
+
 // Value is the body as JSON.
 func (a Answer) Value() json.RawMessage { return jsonvalue.FromOutput(a.Body) }
 

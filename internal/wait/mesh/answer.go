@@ -48,7 +48,7 @@ func (s *source) Answer(ctx context.Context, j wait.Job, answer wait.Answer) err
 		return s.Retry(j, a, err)
 	case a.OK():
 		return nil
-	case a.Status == http.StatusNotFound || a.Status == http.StatusGone:
+	case a.IsGone():
 		return fault.New(fault.JobLost, "the job is lost: "+a.Err().Error())
 	case a.Status == http.StatusBadRequest, a.Status == http.StatusConflict, a.Status == http.StatusUnprocessableEntity:
 		return fmt.Errorf("%w: %w", wait.ErrNotTaken, a.Err())
@@ -61,13 +61,8 @@ func (s *source) told(ctx context.Context, j wait.Job, typ, id string) (bool, er
 	for after := int64(0); ; {
 		path := fmt.Sprintf("/jobs/{itemKey}/events?types=%s&after=%d&limit=500", url.QueryEscape(typ), after)
 		a, err := s.Do(ctx, s.call(j, http.MethodGet, path, nil))
-		switch {
-		case err != nil:
-			return false, s.Retry(j, a, err)
-		case a.Status == http.StatusNotFound || a.Status == http.StatusGone:
-			return false, fault.New(fault.JobLost, "the job is lost: "+a.Err().Error())
-		case !a.OK():
-			return false, s.Retry(j, a, a.Err())
+		if err := s.CheckErr(j, a, err); err != nil {
+			return false, err
 		}
 		var page struct {
 			Events []event `json:"events"`

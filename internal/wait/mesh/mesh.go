@@ -177,13 +177,8 @@ func (s *source) Cancel(ctx context.Context, j wait.Job) error {
 	if !j.HasKey() {
 		return nil
 	}
-	a, err := s.Do(ctx, s.call(j, http.MethodPost, "/jobs/{itemKey}/cancel",
-		json.RawMessage(`{"reason":"nobody waits for it any more"}`)))
-	if err != nil || a.OK() || a.Status == http.StatusConflict || a.Status == http.StatusNotFound ||
-		a.Status == http.StatusGone {
-		return err
-	}
-	return a.Err()
+	return httpcall.CancelErr(s.Do(ctx, s.call(j, http.MethodPost, "/jobs/{itemKey}/cancel",
+		json.RawMessage(`{"reason":"nobody waits for it any more"}`))))
 }
 
 // call returns a request to a path of the registry, which is a template.

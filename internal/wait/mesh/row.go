@@ -30,13 +30,8 @@ type row struct {
 // there will not come back.
 func (s *source) row(ctx context.Context, j wait.Job) (r row, a httpcall.Answer, err error) {
 	a, err = s.Do(ctx, s.call(j, http.MethodGet, "/jobs/{itemKey}", nil))
-	switch {
-	case err != nil:
-		return r, a, s.Retry(j, a, err)
-	case a.Status == http.StatusNotFound || a.Status == http.StatusGone:
-		return r, a, fault.New(fault.JobLost, "the job is lost: "+a.Err().Error())
-	case !a.OK(): // a token may be replaced and a right be given: neither ends a wait of days
-		return r, a, s.Retry(j, a, a.Err())
+	if err := s.CheckErr(j, a, err); err != nil {
+		return r, a, err
 	}
 	if err := json.Unmarshal(a.Body, &r); err != nil || r.Status == "" {
 		return r, a, s.Retry(j, a, fmt.Errorf(

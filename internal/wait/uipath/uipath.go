@@ -154,7 +154,7 @@ func (s *source) job(ctx context.Context, j wait.Job) (jsonvalue.Object, httpcal
 	switch {
 	case err != nil:
 		return nil, a, err
-	case a.Status == http.StatusNotFound || a.Status == http.StatusGone:
+	case a.IsGone():
 		return nil, a, fault.New(fault.JobLost, "the job is lost: "+a.Err().Error())
 	case a.Status == http.StatusBadRequest: // a key that is no UUID, or no folder
 		return nil, a, fault.New(fault.Job, "the job cannot be watched: "+a.Err().Error())
@@ -177,7 +177,7 @@ func (s *source) Cancel(ctx context.Context, j wait.Job) error {
 	}
 	job, a, err := s.job(ctx, j)
 	switch {
-	case a.Status == http.StatusNotFound || a.Status == http.StatusGone:
+	case a.IsGone():
 		return nil
 	case err != nil:
 		return err
@@ -190,8 +190,7 @@ func (s *source) Cancel(ctx context.Context, j wait.Job) error {
 	}
 	a, err = s.ask(ctx, j, http.MethodPost, jobsPath+"("+id+")/"+namespace+"StopJob",
 		json.RawMessage(`{"strategy":"SoftStop"}`))
-	if err != nil || a.OK() || a.Status == http.StatusNotFound || a.Status == http.StatusConflict ||
-		a.Status == http.StatusGone {
+	if err != nil || a.OK() || a.IsGone() || a.Status == http.StatusConflict {
 		return err
 	}
 	return explained(a)
