@@ -21,7 +21,7 @@ func TestAgentReadsAndWritesOnlyInTheWorkspace(t *testing.T) {
 	if err := os.Mkdir(cwd, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	files, err := NewFiles(FilesOptions{Roots: Folders(cwd)})
+	files, err := NewFiles(FilesOptions{Roots: folders(cwd)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestAgentRunsCommandsInTerminals(t *testing.T) {
 	if err := os.Mkdir(cwd, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	terminals, err := NewTerminals(TerminalsOptions{Roots: Folders(cwd), Start: startCommand})
+	terminals, err := NewTerminals(TerminalsOptions{Roots: folders(cwd), Start: startCommand})
 	if err != nil {
 		t.Fatal(err)
 	}

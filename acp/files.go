@@ -147,15 +147,6 @@ type Root struct {
 	Path, Host string
 }
 
-// Folders returns roots whose paths are the same for the agent and on this machine.
-func Folders(paths ...string) []Root {
-	var out []Root
-	for _, path := range paths {
-		out = append(out, Root{Path: path})
-	}
-	return out
-}
-
 // roots are the folders in which an agent may do something.
 type roots []root
 

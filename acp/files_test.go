@@ -67,7 +67,7 @@ func TestNothingOutsideIsReadOrWritten(t *testing.T) {
 	if err := os.Symlink("inside", filepath.Join(in, "harmless")); err != nil {
 		t.Fatal(err)
 	}
-	f := openFiles(t, FilesOptions{Roots: Folders(in)})
+	f := openFiles(t, FilesOptions{Roots: folders(in)})
 	for path, want := range map[string]int{
 		secret:                  CodeInvalidParams,
 		in + "/file":            CodeInvalidParams,
@@ -119,7 +119,7 @@ func TestRootsMayBeLinksAndSeveral(t *testing.T) {
 	if err := os.Symlink(in, link); err != nil {
 		t.Fatal(err)
 	}
-	f := openFiles(t, FilesOptions{Roots: Folders(link, out)})
+	f := openFiles(t, FilesOptions{Roots: folders(link, out)})
 	for _, path := range []string{link + "/a", in + "/a", out + "/secret"} { // an agent may know a folder by its real name
 		if _, err := f.write(t.Context(), writeFile{path, path}); err != nil {
 			t.Errorf("write: %v", err)
@@ -129,7 +129,7 @@ func TestRootsMayBeLinksAndSeveral(t *testing.T) {
 		}
 	}
 	for _, roots := range [][]string{{"relative"}, {in, filepath.Join(in, "missing")}} {
-		if f, err := NewFiles(FilesOptions{Roots: Folders(roots...)}); err == nil || f != nil {
+		if f, err := NewFiles(FilesOptions{Roots: folders(roots...)}); err == nil || f != nil {
 			t.Errorf("%q is accepted", roots)
 		}
 	}
@@ -139,7 +139,7 @@ func TestLinesOfAFile(t *testing.T) {
 	in, _ := inAndOut(t)
 	path := filepath.Join(in, "f")
 	write(t, path, "one\ntwo\nthree")
-	f := openFiles(t, FilesOptions{Roots: Folders(in), MaxSize: 16})
+	f := openFiles(t, FilesOptions{Roots: folders(in), MaxSize: 16})
 	limit := func(n int) *int { return &n }
 	for _, v := range []struct {
 		line  int
@@ -178,7 +178,7 @@ func TestLinesOfAFile(t *testing.T) {
 
 func TestReadOnlyFilesCannotBeWritten(t *testing.T) {
 	in, _ := inAndOut(t)
-	c, p := dial(t, &client{}, Options{Files: openFiles(t, FilesOptions{Roots: Folders(in), ReadOnly: true})})
+	c, p := dial(t, &client{}, Options{Files: openFiles(t, FilesOptions{Roots: folders(in), ReadOnly: true})})
 	go func() { _, _ = c.Initialize(t.Context(), Implementation{}) }() // it is not answered
 	if m := p.expect("initialize"); !strings.Contains(string(m.Params), `"fs":{"readTextFile":true,"writeTextFile":false}`) {
 		t.Errorf("advertised %s", m.Params)
@@ -206,4 +206,13 @@ func TestRootsElsewhere(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
+}
+
+// folders returns roots whose paths are the same for the agent and on this machine.
+func folders(paths ...string) []Root {
+	var out []Root
+	for _, path := range paths {
+		out = append(out, Root{Path: path})
+	}
+	return out
 }

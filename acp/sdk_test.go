@@ -156,7 +156,7 @@ func TestInteropWithAnAgentOfCodersSDK(t *testing.T) {
 	agent.conn = sdk.NewAgentSideConnection(agent, theirOut, theirIn)
 	agent.conn.SetLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	cl := &client{}
-	c := NewConn(ourOut, ourIn, cl, Options{Files: openFiles(t, FilesOptions{Roots: Folders(in)}), Terminals: openTerminals(t, TerminalsOptions{Roots: Folders(in), Start: startCommand})})
+	c := NewConn(ourOut, ourIn, cl, Options{Files: openFiles(t, FilesOptions{Roots: folders(in)}), Terminals: openTerminals(t, TerminalsOptions{Roots: folders(in), Start: startCommand})})
 	t.Cleanup(func() {
 		c.Close()
 		<-agent.conn.Done()

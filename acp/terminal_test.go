@@ -65,7 +65,7 @@ func openTerminals(t *testing.T, o TerminalsOptions) *Terminals {
 
 func TestTerminalKeepsTheEndOfItsOutput(t *testing.T) {
 	in, _ := inAndOut(t)
-	ts := openTerminals(t, TerminalsOptions{Roots: Folders(in), MaxOutput: 1000})
+	ts := openTerminals(t, TerminalsOptions{Roots: folders(in), MaxOutput: 1000})
 	limit := func(n int) *int { return &n }
 	for _, v := range []struct {
 		script string
@@ -93,7 +93,7 @@ func TestTerminalKeepsTheEndOfItsOutput(t *testing.T) {
 
 func TestTerminalEnds(t *testing.T) {
 	in, _ := inAndOut(t)
-	ts := openTerminals(t, TerminalsOptions{Roots: Folders(in)})
+	ts := openTerminals(t, TerminalsOptions{Roots: folders(in)})
 	id := shellIn(t, ts, "sleep 600", nil)
 	if s := ts.state(t, id); s.Exit != nil {
 		t.Fatalf("got %+v", s)
@@ -124,7 +124,7 @@ func TestTerminalEnds(t *testing.T) {
 func TestCloseEndsEveryTerminal(t *testing.T) {
 	in, _ := inAndOut(t)
 	var started []commandProcess
-	ts := openTerminals(t, TerminalsOptions{Roots: Folders(in), Start: func(c TerminalCommand) (TerminalProcess, error) {
+	ts := openTerminals(t, TerminalsOptions{Roots: folders(in), Start: func(c TerminalCommand) (TerminalProcess, error) {
 		p, err := startCommand(c)
 		started = append(started, p.(commandProcess))
 		return p, err
@@ -180,7 +180,7 @@ func TestTerminalsStartWhereTheyMay(t *testing.T) {
 	}
 	var started []TerminalCommand
 	refuse := errors.New("no such program")
-	ts := openTerminals(t, TerminalsOptions{Roots: Folders(in), Start: func(c TerminalCommand) (TerminalProcess, error) {
+	ts := openTerminals(t, TerminalsOptions{Roots: folders(in), Start: func(c TerminalCommand) (TerminalProcess, error) {
 		started = append(started, c)
 		return nil, refuse
 	}})
@@ -208,7 +208,7 @@ func TestTerminalsStartWhereTheyMay(t *testing.T) {
 
 func TestTerminalsAreFew(t *testing.T) {
 	in, _ := inAndOut(t)
-	ts := openTerminals(t, TerminalsOptions{Roots: Folders(in), Start: func(TerminalCommand) (TerminalProcess, error) { return endedProcess{}, nil }})
+	ts := openTerminals(t, TerminalsOptions{Roots: folders(in), Start: func(TerminalCommand) (TerminalProcess, error) { return endedProcess{}, nil }})
 	var id terminalID
 	for range maxTerminals {
 		id = shellIn(t, ts, "", nil)

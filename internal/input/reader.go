@@ -69,6 +69,16 @@ func (f *Fields) Has(name string) bool {
 	return n != nil && n.Kind != Null
 }
 
+// Count returns how many of the members are there, whatever their kinds.
+func (f *Fields) Count(names ...string) (given int) {
+	for _, name := range names {
+		if f.Get(name) != nil {
+			given++
+		}
+	}
+	return given
+}
+
 // Get returns the member's value whatever its kind, or nil if it is absent.
 func (f *Fields) Get(name string) *Node {
 	if !slices.Contains(f.known, name) {

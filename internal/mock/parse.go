@@ -40,7 +40,7 @@ func (m *Mock) read(r *input.Reader, f *input.Fields) {
 	if n := f.Required("match", input.Object); n != nil {
 		m.Match = readMatch(r, n)
 	}
-	if given := count(f, append([]string{"sequence", "real", "refuse"}, kinds...)); given != 1 {
+	if given := f.Count(append([]string{"sequence", "real", "refuse"}, kinds...)...); given != 1 {
 		r.Errorf(f.Node, "expected one of result, toolResult, fail, error, model, sequence, real and refuse, got %d of them", given)
 	}
 	if refuse := f.Get("refuse"); refuse != nil {
@@ -75,21 +75,12 @@ func (m *Mock) read(r *input.Reader, f *input.Fields) {
 		r.Errorf(n, "expected at least one answer")
 	}
 	for _, g := range r.Objects(n) {
-		if given := count(g, kinds); given != 1 {
+		if given := g.Count(kinds...); given != 1 {
 			r.Errorf(g.Node, "expected one of result, toolResult, fail, error and model, got %d of them", given)
 		}
 		m.Answers = append(m.Answers, readAnswer(r, g, wait.Duration(g.Duration("after", time.Duration(after)))))
 		g.Refuse()
 	}
-}
-
-func count(f *input.Fields, keys []string) (given int) {
-	for _, key := range keys {
-		if f.Get(key) != nil {
-			given++
-		}
-	}
-	return given
 }
 
 func readMatch(r *input.Reader, n *input.Node) Match {

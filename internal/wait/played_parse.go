@@ -34,13 +34,7 @@ func (a *PlayedAnswer) read(r *input.Reader, f *input.Fields) {
 	if n := f.Required("match", input.Object); n != nil {
 		a.Match = parseMatch(r, n)
 	}
-	given := 0
-	for _, key := range []string{"approve", "deny", "payload", "fail"} {
-		if f.Get(key) != nil {
-			given++
-		}
-	}
-	if given != 1 {
+	if given := f.Count("approve", "deny", "payload", "fail"); given != 1 {
 		r.Errorf(f.Node, "expected one of approve, deny, payload and fail, got %d of them", given)
 	}
 	a.After = Duration(f.Duration("after", 0))
@@ -131,13 +125,7 @@ func pattern(r *input.Reader, f *input.Fields, name string) string {
 // ParseFixed reads a job that is played.
 func ParseFixed(r *input.Reader, f *input.Fields) Settings {
 	c := &FixedConfig{}
-	given := 0
-	for _, key := range []string{"result", "fail", "sequence"} {
-		if f.Get(key) != nil {
-			given++
-		}
-	}
-	if given != 1 {
+	if given := f.Count("result", "fail", "sequence"); given != 1 {
 		r.Errorf(f.Node, "expected one of result, fail and sequence, got %d of them", given)
 	}
 	c.FixedResult = parseFixed(r, f, "result", Duration(f.Duration("after", 0)))
