@@ -53,7 +53,7 @@ func (r *Runner) dispatch(ctx context.Context, until Until) error {
 			if err := r.checkEnded(ctx); err != nil {
 				return err
 			}
-			if runs := r.takeTold(); len(runs) > 0 {
+			if runs := r.takeChangedRuns(); len(runs) > 0 {
 				if err := r.changedElsewhere(ctx, store.WakeUp{Runs: runs}); err != nil {
 					return err
 				}

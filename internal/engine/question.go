@@ -54,12 +54,12 @@ func (q questions) settle(ctx context.Context, now *wait.Question, next time.Dur
 	}
 	last := asked[len(asked)-1]
 	same := q.digestOf(last) == n.Digest
-	switch told := !last.StartedAt.IsZero(); {
-	case told && same && q.h.o.Now().Sub(last.StartedAt) < askAgain:
+	switch reported := !last.StartedAt.IsZero(); {
+	case reported && same && q.h.o.Now().Sub(last.StartedAt) < askAgain:
 		return false, nil
 	case same && last.State.IsOpen() && last.Source == wait.SourceFixed:
 		return true, q.play(commit, last)
-	case told || last.State.IsOpen():
+	case reported || last.State.IsOpen():
 		return true, q.h.o.Store.Ask(commit, q.c.TriggerToken, n, next)
 	case !same:
 		if err := q.end(commit, asked); err != nil {

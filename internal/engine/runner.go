@@ -115,8 +115,8 @@ type Runner struct {
 	lacks []string
 	// postponed holds the rollouts that this process has put back because it cannot run them.
 	postponed map[string]bool
-	// told holds the runs that this process has changed without this runner; see Tell.
-	told map[string]bool
+	// changedRuns holds the runs that this process has changed without this runner; see Tell.
+	changedRuns map[string]bool
 	// ended holds the triggers of local jobs that have said that they are done.
 	ended []string
 	// staying says that the reason for staying has been logged.
@@ -143,7 +143,7 @@ func New(options Options) *Runner {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), lacking: make(chan struct{}, 1), slots: newSlots(o.Concurrency),
-		postponed: map[string]bool{}, told: map[string]bool{}}
+		postponed: map[string]bool{}, changedRuns: map[string]bool{}}
 	r.runs = newRunCache(o)
 	r.guard = &guard{o: o, runs: r.runs, stop: r.stop, pause: firstRetry}
 	r.events = newEventLog(o, r.runs, r.failFast)
@@ -219,20 +219,20 @@ func (r *Runner) Tell(runID string) {
 		return
 	}
 	r.mu.Lock()
-	r.told[runID] = true
+	r.changedRuns[runID] = true
 	r.mu.Unlock()
 	r.events.watch(runID)
 	r.wakeUp()
 }
 
-// takeTold returns the runs that Tell has named since the last call.
-func (r *Runner) takeTold() (runs []string) {
+// takeChangedRuns returns the runs that Tell has named since the last call.
+func (r *Runner) takeChangedRuns() (runs []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id := range r.told {
+	for id := range r.changedRuns {
 		runs = append(runs, id)
 	}
-	clear(r.told)
+	clear(r.changedRuns)
 	return runs
 }
 

@@ -98,13 +98,13 @@ func (r rolloutImages) spec(i *tasks.Image) image.Spec {
 // get gets an image: on this machine, or in the daemon whose containers run the rollout.
 func (r rolloutImages) get(ctx context.Context, all *image.Images, i *tasks.Image) (*image.Image, error) {
 	if !r.remote() {
-		return all.Get(ctx, r.spec(i), r.told)
+		return all.Get(ctx, r.spec(i), r.logStep)
 	}
 	daemon, err := openDaemon(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return all.GetIn(ctx, daemon.Client, r.spec(i), r.told)
+	return all.GetIn(ctx, daemon.Client, r.spec(i), r.logStep)
 }
 
 // reopen returns an image that was got before; nil if it is gone.
@@ -129,8 +129,8 @@ func (r rolloutImages) layers(i *image.Image) []string {
 	return i.Lower
 }
 
-// told logs a step that takes time.
-func (r rolloutImages) told(what string) {
+// logStep logs a step that takes time.
+func (r rolloutImages) logStep(what string) {
 	r.held.host.Logger.Info(what, "rollout", r.held.claim.RolloutID)
 }
 

@@ -31,7 +31,7 @@ func (s *sandboxSpec) startServices(ctx context.Context, h *held) error {
 			return err
 		}
 		h.services = services // this is set even if some of them cannot be started
-		rolloutImages{h}.told("starting the services of " + container.ComposeFile)
+		rolloutImages{h}.logStep("starting the services of " + container.ComposeFile)
 		if err := services.Up(ctx); err != nil {
 			if ctx.Err() != nil {
 				return causeOf(ctx)

@@ -32,8 +32,8 @@ type takenOutputs struct {
 	// programs are the sums of the agents' programs when the first rollout asked for them. A worker may
 	// have been started from those.
 	programs map[string]string
-	// told are the agents of which was said that their programs change.
-	told map[string]bool
+	// warned are the agents of which has been said that their programs change.
+	warned map[string]bool
 }
 
 // newTakenOutputs returns nil if the run takes none.
@@ -43,7 +43,7 @@ func newTakenOutputs(plan plans.Plan, dir, storeDir string, o agent.Options) *ta
 	}
 	t := &takenOutputs{cache: outputs.New(OutputsOf(storeDir, plan.Cache.Session)), plan: *plan.Cache, dir: dir,
 		leave: map[string]bool{storeDir: true}, resolve: o.Resolve, programs: map[string]string{},
-		told: map[string]bool{}}
+		warned: map[string]bool{}}
 	if t.resolve == nil {
 		t.resolve = os.LookupEnv
 	}
@@ -148,9 +148,9 @@ func (t *takenOutputs) programOnce(e agent.Entry) (string, error) {
 func (t *takenOutputs) tellOnce(agent string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	told := t.told[agent]
-	t.told[agent] = true
-	return !told
+	warned := t.warned[agent]
+	t.warned[agent] = true
+	return !warned
 }
 
 // takeOutput returns the outcome of an earlier rollout that was asked the same; nil if the agent has to

@@ -114,12 +114,12 @@ func (c *conversation) suspend(waits []request) agent.Outcome {
 		}
 		interrupts = append(interrupts, in)
 	}
-	var told []map[string]string
+	var pending []map[string]string
 	for _, a := range c.record.Pending {
-		told = append(told, map[string]string{"interrupt": a.Interrupt, "what": a.What, "title": a.Title, "kind": a.Kind,
+		pending = append(pending, map[string]string{"interrupt": a.Interrupt, "what": a.What, "title": a.Title, "kind": a.Kind,
 			"toolCallId": a.ToolCallID})
 	}
-	c.trail.Add(record.EventSuspended, c.record.SessionID, "", told)
+	c.trail.Add(record.EventSuspended, c.record.SessionID, "", pending)
 	return agent.Outcome{Interrupts: interrupts}
 }
 

@@ -91,7 +91,7 @@ func (r *resumption) tellDecision(a request, d agent.Delivery) string {
 func (r *resumption) recordResult(a request, result json.RawMessage) string {
 	w := *a.work
 	w.Arguments = r.conversation.withoutSecrets(w.Arguments)
-	told, text, failed := tellResult(&w, result)
+	prompt, text, failed := tellResult(&w, result)
 	call := record.Call{
 		ID: cmp.Or(a.ToolCallID, a.Interrupt), Name: w.Tool, Server: w.Server, Status: "completed", Input: w.Arguments,
 		StartedAt: r.now().UTC(),
@@ -104,7 +104,7 @@ func (r *resumption) recordResult(a request, result json.RawMessage) string {
 		"content": map[string]string{"type": "text", "text": text}}})
 	r.conversation.trail.Call(r.conversation.record.SessionID, call)
 	r.calls.resultArrived(a, call)
-	return told
+	return prompt
 }
 
 // result returns the result of pending work, as a result of its tool. again says that there is no
@@ -197,7 +197,7 @@ func retell(e record.Event) string {
 const maxTold = 100 << 10
 
 // tellResult returns the part of the next prompt that tells a result, and the text of the result.
-func tellResult(w *wait.Work, result json.RawMessage) (told, text string, failed bool) {
+func tellResult(w *wait.Work, result json.RawMessage) (prompt, text string, failed bool) {
 	text, failed = toolserver.ResultText(result)
 	if len(text) > maxTold {
 		text = strings.ToValidUTF8(text[:maxTold], "") + "\n[… left out …]"

@@ -72,14 +72,14 @@ func (l *loop) leaveOut(n int, summary string) error {
 
 // cut leaves out the oldest answers. A message says so in their place.
 func (l *loop) cut(n int, summary string) {
-	if !l.told {
+	if !l.recorded {
 		l.info.AnswersLeftOut += n
-		told := object{"answersLeftOut": n}
+		update := object{"answersLeftOut": n}
 		if summary != "" {
 			l.info.Summaries++
-			told["summary"] = summary
+			update["summary"] = summary
 		}
-		l.trail.Add(record.EventUpdate, "", "", told)
+		l.trail.Add(record.EventUpdate, "", "", update)
 	}
 	l.left += n
 	l.full, l.asked, l.summarising = false, false, 0 // the next request is another one now

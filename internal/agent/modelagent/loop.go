@@ -68,8 +68,8 @@ type loop struct {
 	ended *fault.Fault
 	// full says that the next request would be longer than contextTokens.
 	full bool
-	// told says that an earlier segment has told of what is read from the journal.
-	told bool
+	// recorded says that the trajectory of an earlier segment has what is read from the journal.
+	recorded bool
 	// counted says that an earlier attempt has counted what the user says in the journal.
 	counted bool
 	// asks counts the answers that were asked for in batches. asked says that the next one is among them.
@@ -194,7 +194,7 @@ func (l *loop) replay(ctx context.Context, steps []step) error {
 	}
 	open := -1 // the call that may have been run
 	for i, one := range steps {
-		l.told, l.counted = i <= earlier, i <= max(earlier, counted)
+		l.recorded, l.counted = i <= earlier, i <= max(earlier, counted)
 		switch one.Step {
 		case stepBegin:
 			l.question.system, l.question.items, l.question.tools = one.System, one.Items, one.Tools
@@ -207,7 +207,7 @@ func (l *loop) replay(ctx context.Context, steps []step) error {
 			open = one.Call
 		case stepWait:
 			open = -1
-			one.Wait.fresh = !l.told
+			one.Wait.fresh = !l.recorded
 			l.waiting[one.Call] = one.Wait
 		case stepApproved:
 			l.approve(one.Call)
@@ -221,7 +221,7 @@ func (l *loop) replay(ctx context.Context, steps []step) error {
 			l.ended = one.Limit
 		case stepResult:
 			open = -1
-			if t := l.tool(l.answer.Calls[one.Call].Name); t != nil && one.Result.Mock != "" && !l.told {
+			if t := l.tool(l.answer.Calls[one.Call].Name); t != nil && one.Result.Mock != "" && !l.recorded {
 				l.seg.Mocks.Repeat(t.Server, t.Tool, one.Result.Mock)
 			}
 			if err := l.settle(context.WithoutCancel(ctx), one.Call, one.Result); err != nil {
@@ -229,7 +229,7 @@ func (l *loop) replay(ctx context.Context, steps []step) error {
 			}
 		}
 	}
-	l.told, l.counted = false, false
+	l.recorded, l.counted = false, false
 	if open < 0 || l.tool(l.answer.Calls[open].Name) != nil {
 		return nil // the ledger says what becomes of the call of a server's tool
 	}
@@ -366,7 +366,7 @@ func (l *loop) take(a *answered, items []json.RawMessage) {
 		l.user.hear(model.API(l.a.settings.User.Model.API), a.Text)
 	}
 	if a.Text != "" {
-		if l.last = a.Text; !l.told {
+		if l.last = a.Text; !l.recorded {
 			l.trail.Add(record.EventMessage, "", a.Text, nil)
 		}
 	}
@@ -375,7 +375,7 @@ func (l *loop) take(a *answered, items []json.RawMessage) {
 // settle adds the result of a call. When all calls of the answer have one, they are added to the
 // conversation together.
 func (l *loop) settle(ctx context.Context, n int, r *result) error {
-	if l.ran = l.ran || !r.Wrong; !l.told {
+	if l.ran = l.ran || !r.Wrong; !l.recorded {
 		l.tell(n, r)
 		if err := l.servers.ended(ctx, r.CallID); err != nil {
 			return err

@@ -235,7 +235,7 @@ func (l *loop) hearUser(one step) {
 	if c.over != "" {
 		return
 	}
-	if !l.told {
+	if !l.recorded {
 		l.trail.Add(record.EventPrompt, "", one.User.Message, object{"role": "user", "simulated": true})
 	}
 	item, _ := jsonobj.Marshal(wires[l.a.api].message(Message{Role: "user", Content: one.User.Message}))

@@ -15,9 +15,10 @@ import (
 var (
 	// imports matches the import of a library whose agents are run as they are, or of our own types.
 	imports = regexp.MustCompile(`(?m)from\s+["'](?:@langchain/langgraph(?:/[\w/]+)?|langchain|ai|evalrun)["']`)
-	// exported matches an exported constant with what it is made of, and a function that is told what has arrived.
-	exported = regexp.MustCompile(`(?ms)^export const (\w+)[^=\n]*=\s*(.*?);[ \t]*$`)
-	told     = regexp.MustCompile(`(?m)^export (?:async )?function (\w+)\([^)]*\bContext\b[^)]*\)`)
+	// exported matches an exported constant with what it is made of, and takesContext a function that gets what
+	// has arrived.
+	exported     = regexp.MustCompile(`(?ms)^export const (\w+)[^=\n]*=\s*(.*?);[ \t]*$`)
+	takesContext = regexp.MustCompile(`(?m)^export (?:async )?function (\w+)\([^)]*\bContext\b[^)]*\)`)
 	// makes matches what makes an agent.
 	makes = regexp.MustCompile(`\.compile\(|\bcreateAgent\(|\bcreateReactAgent\(|\bnew (?:ToolLoopAgent|Experimental_Agent|Agent)\(`)
 )
@@ -82,7 +83,7 @@ func exports(path string) (names []string) {
 			names = append(names, string(m[1]))
 		}
 	}
-	for _, m := range told.FindAllSubmatch(data, -1) {
+	for _, m := range takesContext.FindAllSubmatch(data, -1) {
 		names = append(names, string(m[1]))
 	}
 	return names

@@ -169,11 +169,11 @@ func (s *policy) callTool(ctx context.Context, l *gateway.Upstream,
 // broken is the result of a call whose server has gone, for the model to read. Errors of the server
 // itself are passed on unchanged.
 func (s *policy) broken(l *gateway.Upstream, err error) (json.RawMessage, error) {
-	told := l.ClientError(err)
+	clientErr := l.ClientError(err)
 	if errors.Is(err, mcp.ErrClosed) || errors.Is(err, gateway.ErrTimeout) {
-		return TextResult(asError(told).Message, true), nil
+		return TextResult(asError(clientErr).Message, true), nil
 	}
-	return nil, told
+	return nil, clientErr
 }
 
 // callStarting makes a call that may start something, or joins the equal one that runs.

@@ -245,12 +245,12 @@ func (t *task) await(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	limit := t.s.k.o.MaxTTL
 	late := time.NewTimer(limit)
 	defer late.Stop()
-	told := ""
+	lastMessage := ""
 	for n := 1; ; n++ {
 		rec, changed := t.record()
-		if t.token != nil && rec.Message != "" && rec.Message != told && !rec.Ended() {
-			told = rec.Message
-			_ = c.r.Notify(mcp.NoteProgress, gateway.ProgressOf(t.token, n, told)) // a client that has gone ends ctx
+		if t.token != nil && rec.Message != "" && rec.Message != lastMessage && !rec.Ended() {
+			lastMessage = rec.Message
+			_ = c.r.Notify(mcp.NoteProgress, gateway.ProgressOf(t.token, n, lastMessage)) // a client that has gone ends ctx
 		}
 		select {
 		case <-t.done:

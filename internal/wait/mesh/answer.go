@@ -30,8 +30,8 @@ type event struct {
 // events, so Answer first looks for the one with the id of the answer.
 func (s *source) Answer(ctx context.Context, j wait.Job, answer wait.Answer) error {
 	config := s.config.AnswerEvent()
-	told, err := s.told(ctx, j, config.Type, answer.ID)
-	if told || err != nil {
+	posted, err := s.hasAnswer(ctx, j, config.Type, answer.ID)
+	if posted || err != nil {
 		return err
 	}
 	payload, err := template.Body(config.Payload, s.Resolve, nil, map[string]json.RawMessage{"answer": answer.Payload})
@@ -56,8 +56,8 @@ func (s *source) Answer(ctx context.Context, j wait.Job, answer wait.Answer) err
 	return s.Retry(j, a, a.Err())
 }
 
-// told looks in the log of a job for an answer.
-func (s *source) told(ctx context.Context, j wait.Job, typ, id string) (bool, error) {
+// hasAnswer looks in the log of a job for an answer.
+func (s *source) hasAnswer(ctx context.Context, j wait.Job, typ, id string) (bool, error) {
 	for after := int64(0); ; {
 		path := fmt.Sprintf("/jobs/{itemKey}/events?types=%s&after=%d&limit=500", url.QueryEscape(typ), after)
 		a, err := s.Do(ctx, s.call(j, http.MethodGet, path, nil))
