@@ -146,3 +146,18 @@ func looksCurrent(f *input.Fields) string {
 	}
 	return ""
 }
+
+func asProblems(err error) input.Problems {
+	var p input.Problem
+	if errors.As(err, &p) {
+		return input.Problems{p}
+	}
+	return nil
+}
+
+// loader reads one eval set.
+type loader struct {
+	input.Reader
+	files    fs.FS
+	filesDir string
+}

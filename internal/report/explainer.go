@@ -1,6 +1,10 @@
 package report
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/evalrun/evalrun/schemas"
+)
 
 // explainer says why rollouts of a report have not passed.
 type explainer struct {
@@ -50,4 +54,13 @@ func (f failure) String() string {
 	var b strings.Builder
 	f.body(&lines{w: &b})
 	return b.String()
+}
+
+// Explain says why a rollout has not passed, or what it waits for, in lines as the terminal shows
+// them. It is empty if the rollout passed and none of its evaluators failed.
+func (r *Report) Explain(one *schemas.Rollout, s Showing) string {
+	if r.verdict(one) == passed && !EvaluatorFailed(one) {
+		return ""
+	}
+	return explainer{Report: r, showing: s}.failure(one).String()
 }

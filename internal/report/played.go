@@ -3,12 +3,15 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/summary"
 	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -153,4 +156,120 @@ func (h overview) playedSentences() (out []string) {
 		out = append(out, redact.Line(warning))
 	}
 	return out
+}
+
+// addCalls counts the calls of tools that were played in the attempts of a rollout that counted.
+func (c *playedCount) addCalls(rv store.RolloutView) {
+	calls := map[string]int{}
+	for i, s := range rv.Segments {
+		last := rv.State.IsTerminal() && i == len(rv.Segments)-1
+		if s.Info == nil || s.Outcome != store.OutcomeCompleted && s.Outcome != store.OutcomeSuspended && !last {
+			continue
+		}
+		var info record.Info
+		if json.Unmarshal(s.Info, &info) != nil || info.Mocks == nil {
+			continue // what is unreadable is said where the rollout is shown
+		}
+		for place, n := range info.Mocks.Calls {
+			calls[place] += n
+			c.out.Calls += n
+		}
+		c.written = append(c.written, c.plan.Set.Prices.PricedAll(info.Mocks.Usage)...)
+		for tool, n := range info.Mocks.Unmatched {
+			c.unmatched[tool] += n
+		}
+	}
+	for place, n := range calls {
+		c.used[place] = true
+		c.calls[place] = max(c.calls[place], n)
+	}
+}
+
+// ofMocks says what is wrong with the mocks. As long as the run is not final a call may still match.
+func (c *playedCount) ofMocks(final bool) (warnings []string) {
+	for _, key := range slices.Sorted(maps.Keys(c.unmatched)) {
+		server, tool, _ := strings.Cut(key, " ")
+		if server == "" {
+			tool = "the function " + tool
+		} else {
+			tool += " of MCP server " + strconv.Quote(server)
+		}
+		warnings = append(warnings, fmt.Sprintf(
+			"%s is mocked, and no mock matches the arguments of %s, which came to nothing",
+			tool, count(c.unmatched[key], "call")))
+	}
+	for _, m := range c.plan.Mocks.All() {
+		if n := c.calls[m.Place]; m.Sequence && n > len(m.Answers) {
+			warnings = append(warnings, fmt.Sprintf("%s has %s, and a rollout made %s", m.Place,
+				count(len(m.Answers), "answer"), count(n, "call")))
+		}
+	}
+	if !final {
+		return warnings
+	}
+	for _, place := range c.plan.Mocks.Places(func(id string) bool { return c.seen[id] }) {
+		if !c.used[place] {
+			warnings = append(warnings, place+" has matched no call")
+		}
+	}
+	return warnings
+}
+
+// toldCount counts what segments tell of that marks a run: outputs of earlier runs, and users who were
+// played by models.
+type toldCount struct {
+	plan   *plans.Plan
+	cached int
+	users  schemas.SimulatedUsers
+	used   []eval.Usage
+}
+
+func (c *toldCount) add(rv store.RolloutView) {
+	if !c.plan.Marked() {
+		return
+	}
+	cached, messages := false, 0
+	for _, s := range rv.Segments {
+		var info record.Info
+		if s.Info == nil || json.Unmarshal(s.Info, &info) != nil {
+			continue // what is unreadable is said where the rollout is shown
+		}
+		cached = cached || info.Cached != nil
+		if info.User == nil {
+			continue
+		}
+		messages += info.User.Messages
+		c.used = append(c.used, c.plan.Set.Prices.PricedAll(info.User.Usage)...)
+	}
+	if cached {
+		c.cached++
+	}
+	if messages > 0 {
+		c.users.Rollouts++
+		c.users.Messages += messages
+	}
+}
+
+// played returns what the users who were played have said; nil if there were none.
+func (c *toldCount) played() *schemas.SimulatedUsers {
+	total := eval.TotalUsage(c.used)
+	if total == nil || c.users.Messages == 0 {
+		return nil
+	}
+	c.users.Usage = *total
+	return &c.users
+}
+
+// user adds what a segment tells of the user who was played.
+func (o Options) user(sum *schemas.SimulatedUser, more *record.SimulatedUser) *schemas.SimulatedUser {
+	if more == nil {
+		return sum
+	}
+	if sum == nil {
+		sum = &schemas.SimulatedUser{Usage: []eval.Usage{}}
+	}
+	sum.Messages += more.Messages
+	sum.Ended = more.Ended
+	sum.Usage = append(sum.Usage, o.Plan.Set.Prices.PricedAll(more.Usage)...)
+	return sum
 }

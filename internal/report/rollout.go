@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/files"
 	"github.com/evalrun/evalrun/internal/record"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/taskcache"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -265,5 +266,22 @@ func clocks(c store.Clocks) schemas.Clocks {
 		QueuedMs: c.Queued.Milliseconds(), EvaluatingMs: c.Evaluating.Milliseconds(),
 	}
 	out.WallMs = out.WorkingMs + out.WaitingMs + out.QueuedMs + out.EvaluatingMs
+	return out
+}
+
+// taskSource says where the task of an evaluation comes from. It is nil if there is no task, or it
+// is a folder that nobody has published.
+func (o Options) taskSource(evaluation *eval.Evaluation) *schemas.TaskSource {
+	if evaluation == nil || evaluation.Task == nil || evaluation.Task.Source == "" && !evaluation.Task.OfDataset {
+		return nil
+	}
+	out := &schemas.TaskSource{Digest: evaluation.Task.Digest}
+	if d := o.Plan.Set.TaskDataset; d != nil && evaluation.Task.OfDataset {
+		out.Registry, out.Dataset, out.Version = o.Redact.String(d.Registry), o.Redact.String(d.Name),
+			o.Redact.String(d.Version)
+	}
+	if folder, err := taskcache.Parse(evaluation.Task.Source); evaluation.Task.Source != "" && err == nil {
+		out.GitURL, out.Commit, out.Path = o.Redact.String(folder.URL), folder.Commit, o.Redact.String(folder.Path)
+	}
 	return out
 }
