@@ -2,6 +2,7 @@ package inside
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -25,7 +26,9 @@ func pack(what io.Reader, out io.Writer) error {
 		return err
 	}
 	slices.Sort(p.Paths) // folders before what is in them
-	a := &packer{Writer: tar.NewWriter(out), first: map[[2]uint64]string{}, done: map[string]bool{}}
+	// What is written passes through several processes, each of which waits for the next.
+	buffered := bufio.NewWriterSize(out, 1<<20)
+	a := &packer{Writer: tar.NewWriter(buffered), first: map[[2]uint64]string{}, done: map[string]bool{}}
 	for _, one := range p.Paths {
 		if err := a.add(one); err != nil {
 			return err
@@ -49,7 +52,7 @@ func pack(what io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	return a.Close()
+	return errors.Join(a.Close(), buffered.Flush())
 }
 
 // packer adds files to an archive.

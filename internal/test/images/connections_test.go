@@ -70,7 +70,7 @@ func certified(t *testing.T) (dir string, own tls.Certificate, known *x509.CertP
 }
 
 // passOn passes the connections of a listener on to the daemon until the end of the test.
-func passOn(t *testing.T, l net.Listener) {
+func passOn(t testing.TB, l net.Listener) {
 	t.Helper()
 	socket := strings.TrimPrefix(theDaemon(t).Host, "unix://")
 	var passing sync.WaitGroup
@@ -109,7 +109,7 @@ func TestDaemonOfAContext(t *testing.T) {
 }
 
 // anHourOff is passOn for a daemon whose clock is an hour ahead, as far as its answers say.
-func anHourOff(t *testing.T, l net.Listener) {
+func anHourOff(t testing.TB, l net.Listener) {
 	t.Helper()
 	socket := strings.TrimPrefix(theDaemon(t).Host, "unix://")
 	later := func(at []byte) []byte {
@@ -328,7 +328,7 @@ func lookPath(t *testing.T, program string) string {
 }
 
 // asMember has evalrun run by somebody without any rights but the group of the daemon's socket, to which pass passes on.
-func (k *task) asMember(pass func(*testing.T, net.Listener)) {
+func (k *task) asMember(pass func(testing.TB, net.Listener)) {
 	k.t.Helper()
 	own := filepath.Join(k.t.TempDir(), "s") // the daemon's own socket stays as it is
 	l, err := net.Listen("unix", own)

@@ -38,7 +38,7 @@ var (
 )
 
 // theDaemon is the daemon of this package's tests.
-func theDaemon(t *testing.T) *testenv.RemoteDocker {
+func theDaemon(t testing.TB) *testenv.RemoteDocker {
 	t.Helper()
 	testenv.NeedDocker(t)
 	d, err := startDocker()
@@ -60,7 +60,7 @@ func closeDocker() {
 }
 
 // client is a client of the daemon.
-func client(t *testing.T) *docker.Client {
+func client(t testing.TB) *docker.Client {
 	t.Helper()
 	c, err := docker.OpenAt(t.Context(), docker.Endpoint{Host: theDaemon(t).Host})
 	if err != nil {
@@ -129,7 +129,7 @@ func TestKilledWithADaemon(t *testing.T) {
 }
 
 // runs reports whether a program runs in a container and succeeds.
-func runs(t *testing.T, c *docker.Client, id string, args ...string) bool {
+func runs(t testing.TB, c *docker.Client, id string, args ...string) bool {
 	status, err := c.Run(t.Context(), id, docker.Exec{Cmd: args}, docker.Streams{Out: io.Discard, Err: io.Discard})
 	return err == nil && status == 0
 }

@@ -64,7 +64,7 @@ func (w way) bare() bool {
 
 // task is a task directory whose image is a small root and some lines of a Dockerfile.
 type task struct {
-	t   *testing.T
+	t   testing.TB
 	dir string
 	way way
 	// isolation is image, podman or docker.
@@ -75,7 +75,7 @@ type task struct {
 }
 
 // newTask makes a task of a task.toml, lines of a Dockerfile, a solution and tests.
-func newTask(t *testing.T, w way, config, dockerfile, solution, test string) *task {
+func newTask(t testing.TB, w way, config, dockerfile, solution, test string) *task {
 	t.Helper()
 	if w == asDocker {
 		testenv.NeedDocker(t)

@@ -34,7 +34,7 @@ var startUser = sync.OnceValues(func() (*ordinaryUser, error) {
 	return u, errors.Join(os.Chmod(programs, 0o755), u.registry.Trust(u.home), give(u.home))
 })
 
-func theUser(t *testing.T) *ordinaryUser {
+func theUser(t testing.TB) *ordinaryUser {
 	t.Helper()
 	if _, err := exec.LookPath("skopeo"); err != nil {
 		testenv.Need(t, testenv.Podman, err)
@@ -61,7 +61,7 @@ func give(dir string) error {
 
 // folder is one of the user's until the end of the test. All that is in it then is the user's own,
 // nothing is mounted there, and the user can remove it with what every user has.
-func (u *ordinaryUser) folder(t *testing.T) string {
+func (u *ordinaryUser) folder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "evalrun-user-")
 	if err = errors.Join(err, give(dir)); err != nil {
