@@ -273,7 +273,9 @@ func (f *imagesFlags) gc(g *globals) *cobra.Command {
 		Short: "Remove unused images, and what killed builds have left",
 		Long: `Remove the images that no process uses and no unfinished rollout needs, with the layers that no
 other image has, and everything that is incomplete. With the last image the cache of the builders is
-removed. --json prints an array of what was removed.`,
+removed. --json prints an array of what was removed. From a Docker daemon, if one answers, the
+volumes with programs of agents are removed that this machine has made and that no container has;
+images stay there.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			im, err := f.open()
@@ -291,6 +293,12 @@ removed. --json prints an array of what was removed.`,
 				failed = internal(fmt.Errorf("the images of services: %w", failed))
 			}
 			removed, bytes = append(removed, services...), bytes+more
+			volumes := 0
+			if daemon, err := container.OpenDaemon(cmd.Context()); err == nil { // most machines have none
+				if volumes, err = daemon.CollectPrograms(cmd.Context(), time.Duration(older), dryRun); err != nil {
+					failed = errors.Join(failed, internal(fmt.Errorf("the volumes of the Docker daemon: %w", err)))
+				}
+			}
 			if g.json {
 				return errors.Join(printJSON(cmd, removed), failed)
 			}
@@ -299,6 +307,9 @@ removed. --json prints an array of what was removed.`,
 				verb = "would remove"
 			}
 			printf(stdout(cmd), "%s %d images, %s\n", verb, len(removed), megabytes(bytes))
+			if volumes > 0 {
+				printf(stdout(cmd), "%s %d volumes with programs from the Docker daemon\n", verb, volumes)
+			}
 			return failed
 		},
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/docker"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -133,6 +134,29 @@ func (d *Daemon) sweepPrograms(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// CollectPrograms removes the volumes with programs that this machine has filled, that no container has, and that are
+// as old. It returns how many these are. What is needed again is sent again.
+func (d *Daemon) CollectPrograms(ctx context.Context, older time.Duration, dryRun bool) (removed int, err error) {
+	all, err := d.ListVolumes(ctx, labelPrograms)
+	if err != nil {
+		return 0, err
+	}
+	unused, err := d.UnusedVolumes(ctx, labelPrograms, labelMachine+"="+machine())
+	if err != nil {
+		return 0, err
+	}
+	for mark, labels := range all {
+		name := labels[labelWhole]
+		if made, ok := unused[name]; !ok || older > 0 && time.Since(made) < older {
+			continue
+		}
+		if removed++; !dryRun { // nobody finds the one without its mark
+			err = errors.Join(err, d.RemoveVolume(ctx, mark), d.RemoveVolume(ctx, name))
+		}
+	}
+	return removed, err
 }
 
 // contents knows the digests of programs of this machine, whose files are read again when one has changed.

@@ -151,6 +151,8 @@ type Remote struct {
 	// used says that the container has more than its image.
 	used   bool
 	bridge *bridge // nil while there is none
+	// starved says that the kernel has ended a process for want of memory, since the last Enter.
+	starved bool
 }
 
 // NewRemote describes a container that is yet to be made.
@@ -457,11 +459,11 @@ func (r *Remote) Put(source, at string, public bool) error {
 	return r.daemon.fault(r.put(ctx, func(a *tar.Writer) error { return docker.AddTree(a, source, inArchive(at), docker.Root) }))
 }
 
-// fault is a fault of the environment if the daemon has no space for what was to be put there, otherwise the error.
+// fault is a fault of the environment if the daemon's machine has no disk or memory left, otherwise the error.
 func (d *Daemon) fault(err error) error {
 	if err != nil && !errors.Is(err, syscall.ENOSPC) { // which is of this machine
-		if full := d.IfFull(err.Error()); full != "" {
-			return fault.Newf(fault.Setup, "%v%s", err, full)
+		if short := d.IfShort(err.Error()); short != "" {
+			return fault.Newf(fault.Setup, "%v%s", err, short)
 		}
 	}
 	return err
@@ -571,6 +573,19 @@ func (r *Remote) get(ctx context.Context, at, to string) error {
 	return nil
 }
 
+// Written is how many bytes the container has written over its image, without its volumes; 0 if the daemon does not
+// tell, which is no fault of whoever works there.
+func (r *Remote) Written(ctx context.Context) int64 {
+	r.mu.Lock()
+	id := r.id
+	r.mu.Unlock()
+	if id == "" {
+		return 0
+	}
+	n, _ := r.daemon.Written(ctx, id)
+	return n
+}
+
 // Leave implements [sandbox.Remote].
 func (r *Remote) Leave() error {
 	r.mu.Lock()
@@ -588,6 +603,10 @@ func (r *Remote) Leave() error {
 	if failed == nil {
 		failed = r.daemon.Kill(ctx, r.id)
 	}
+	if failed == nil { // the daemon tells it when all have ended
+		is, failed = r.daemon.Inspect(ctx, r.id)
+		r.starved = is.State.OOMKilled
+	}
 	if failed != nil {
 		return &sandbox.LostError{Err: fmt.Errorf("end the processes of the container: %w", failed)}
 	}
@@ -597,6 +616,17 @@ func (r *Remote) Leave() error {
 		}
 	}
 	return err
+}
+
+// MemoryNote is added to a message about the end of the processes; see [sandbox.Exit.MemoryNote].
+func (r *Remote) MemoryNote() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.starved {
+		return ""
+	}
+	return fmt.Sprintf("; the system ended processes of the container, because they needed more memory than the task allows "+
+		"(environment.memory_mb, %d; 0 is no limit), or than the machine of the Docker daemon has", r.spec.Limits.MemoryMB)
 }
 
 // isKilled reports whether a container that evalrun has started was ended from outside: its first process by

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Spec is a container to be made. The field names are those of the API.
@@ -112,6 +113,13 @@ func (c *Client) Inspect(ctx context.Context, id string) (out Container, err err
 	return out, err
 }
 
+// Written returns how many bytes a container has written over its image, without its volumes.
+func (c *Client) Written(ctx context.Context, id string) (int64, error) {
+	var is struct{ SizeRw int64 }
+	err := c.call(ctx, http.MethodGet, container(id)+"/json", url.Values{"size": {"1"}}, nil, &is)
+	return is.SizeRw, err
+}
+
 // List returns the containers that have a label, also those that do not run: their labels by their
 // ids.
 func (c *Client) List(ctx context.Context, label string) (map[string]map[string]string, error) {
@@ -145,6 +153,24 @@ func (c *Client) ListVolumes(ctx context.Context, label string) (map[string]map[
 	out := map[string]map[string]string{}
 	for _, one := range found.Volumes {
 		out[one.Name] = one.Labels
+	}
+	return out, err
+}
+
+// UnusedVolumes returns the volumes that have all of the labels and that no container has: by their names, when
+// they were made.
+func (c *Client) UnusedVolumes(ctx context.Context, labels ...string) (map[string]time.Time, error) {
+	filters, _ := json.Marshal(map[string][]string{"label": labels, "dangling": {"true"}}) // it cannot fail
+	var found struct {
+		Volumes []struct {
+			Name      string
+			CreatedAt time.Time
+		}
+	}
+	err := c.call(ctx, http.MethodGet, "/volumes", url.Values{"filters": {string(filters)}}, nil, &found)
+	out := map[string]time.Time{}
+	for _, one := range found.Volumes {
+		out[one.Name] = one.CreatedAt
 	}
 	return out, err
 }

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -145,12 +146,18 @@ func IsStatus(err error, status int) bool {
 // IsMissing reports whether the daemon has said that what was asked for does not exist.
 func IsMissing(err error) bool { return IsStatus(err, http.StatusNotFound) }
 
-// IfFull says what to do if something has failed because the disk of the daemon is full.
-func (c *Client) IfFull(said string) string {
-	if !strings.Contains(strings.ToLower(said), "no space left on device") {
-		return ""
+// IfShort says what to do if something has failed because the daemon's machine has no disk or no memory left.
+func (c *Client) IfShort(said string) string {
+	said = strings.ToLower(said)
+	switch {
+	case strings.Contains(said, "no space left on device"):
+		return "\nthe disk of the Docker daemon at " + c.Host() + " is full: docker system df says what takes it"
+	case slices.ContainsFunc([]string{"non-zero code: 137", "cannot allocate memory", "oom-killed"},
+		func(sign string) bool { return strings.Contains(said, sign) }):
+		return "\na process was ended or not started, as it is for want of memory: docker info says how much the machine of the Docker daemon at " +
+			c.Host() + " has, and environment.memory_mb what containers of the task may have"
 	}
-	return "\nthe disk of the Docker daemon at " + c.Host() + " is full: docker system df says what takes it"
+	return ""
 }
 
 // request sends a request. The caller closes the body of the answer, whose status is below 400.

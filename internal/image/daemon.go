@@ -65,7 +65,7 @@ func (im *Images) GetIn(ctx context.Context, c *daemon.Client, s Spec, progress 
 	}
 	if err != nil {
 		lost := isLost(err)
-		err = failed(s, err, log, c.IfFull)
+		err = failed(s, err, log, c.IfShort)
 		if !lost {
 			im.failed.Store(request, err)
 		}

@@ -231,7 +231,7 @@ func (d directory) ifFull(said string) string {
 }
 
 // failed is the fault of an image that could not be made. ifFull says what to do if the disk is full.
-func failed(s Spec, err error, log *buildLog, ifFull func(said string) string) error {
+func failed(s Spec, err error, log *buildLog, ifShort func(said string) string) error {
 	if f := (*fault.Fault)(nil); errors.As(err, &f) {
 		return err
 	}
@@ -249,5 +249,5 @@ func failed(s Spec, err error, log *buildLog, ifFull func(said string) string) e
 	if tail := log.tail(); tail != "" {
 		message += "\n" + tail
 	}
-	return fault.New(fault.Image, message+ifFull(message)+"\nthe whole log: "+log.path)
+	return fault.New(fault.Image, message+ifShort(message)+"\nthe whole log: "+log.path)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/container"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
@@ -16,9 +17,10 @@ const diskInterval = time.Second
 
 // diskLimit ends an agent that has written more than its task allows.
 type diskLimit struct {
-	// folders are the folders whose content counts. limit is how many bytes they may have; 0 means
-	// no limit.
+	// folders are the folders whose content counts, and remote is a container whose files do; nil if there is
+	// none. limit is how many bytes they may have; 0 means no limit.
 	folders []string
+	remote  *container.Remote
 	limit   int64
 }
 
@@ -31,7 +33,7 @@ func (h *held) newDiskLimit(spec *sandboxSpec) diskLimit {
 	if mb <= 0 || mb > 1<<40 {
 		return diskLimit{}
 	}
-	d := diskLimit{limit: int64(mb) << 20}
+	d := diskLimit{limit: int64(mb) << 20, remote: spec.remote}
 	for _, name := range (keptFolders{h}).names() {
 		d.folders = append(d.folders, filepath.Join(h.root(), name))
 	}
@@ -39,8 +41,11 @@ func (h *held) newDiskLimit(spec *sandboxSpec) diskLimit {
 }
 
 // exceeded measures once. It returns nil if the limit is kept.
-func (d *diskLimit) exceeded() error {
+func (d *diskLimit) exceeded(ctx context.Context) error {
 	used, err := workspace.Usage(d.folders...)
+	if d.remote != nil {
+		used += d.remote.Written(ctx)
+	}
 	switch {
 	case errors.Is(err, workspace.ErrTooDeep):
 		return fault.Newf(fault.DiskLimit,
@@ -76,7 +81,7 @@ func (d *diskLimit) run(ctx context.Context,
 		return out, err
 	}
 	var f *fault.Fault
-	if err := d.exceeded(); errors.As(err, &f) {
+	if err := d.exceeded(ctx); errors.As(err, &f) {
 		out.Fault = f
 	} else if err != nil {
 		return out, err
@@ -95,7 +100,7 @@ func (d *diskLimit) watch(ctx context.Context, end context.CancelCauseFunc) {
 		case <-timer.C:
 		}
 		began := time.Now()
-		if err := d.exceeded(); err != nil {
+		if err := d.exceeded(ctx); err != nil {
 			end(err)
 			return
 		}

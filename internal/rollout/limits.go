@@ -24,12 +24,8 @@ func (s *sandboxSpec) limits() cgroup.Limits {
 
 // withoutEffect returns the limits of a task that cannot be enforced on this machine.
 func withoutEffect(s *sandboxSpec) []record.LimitWithoutEffect {
-	switch l := s.task.Config.Environment.Limits(); {
-	case s.isolation == sandbox.IsolationDocker && l.StorageMB > 0:
-		return []record.LimitWithoutEffect{{Key: "environment.storage_mb",
-			Reason: fmt.Sprintf("%d is not kept: a Docker daemon does not bound what a container writes", l.StorageMB)}}
-	case s.isolation == sandbox.IsolationPodman || s.isolation == sandbox.IsolationDocker:
-		return nil // the container engine enforces the others
+	if s.isolation == sandbox.IsolationPodman || s.isolation == sandbox.IsolationDocker {
+		return nil // the container engine enforces them
 	}
 	return unkept(s.task.Config.Environment.Limits(), cgroup.Missing())
 }

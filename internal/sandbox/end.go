@@ -55,6 +55,9 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 			err = errors.Join(err, p.space.Leave())
 		}
 	}
+	if remote, ok := p.space.(Remote); ok {
+		exit.memory = remote.MemoryNote()
+	}
 	// Wait's own error repeats the process state. Another error means that there is no state.
 	if werr := p.cmd.Wait(); p.cmd.ProcessState == nil {
 		err = errors.Join(err, fmt.Errorf("wait for process %d: %w", p.PID(), werr))

@@ -20,6 +20,8 @@ type Remote interface {
 	// Leave ends all processes of the place, and brings the Binds that may be written to back. It is
 	// called when the process that was started first has ended.
 	Leave() error
+	// MemoryNote is for [Exit.MemoryNote]; empty unless the system has ended processes for want of memory before Leave.
+	MemoryNote() string
 }
 
 // LostError is the error of Leave if the place has gone before its processes were ended, so that what they

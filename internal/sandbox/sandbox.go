@@ -100,13 +100,15 @@ type Exit struct {
 	// MemoryKills is how many of the processes the system has ended because they needed more memory
 	// than Limits allow.
 	MemoryKills int
+
+	memory string // what a Remote says of that
 }
 
 // MemoryNote is added to a message about the end of a process. It is empty unless some of its
 // processes were ended for want of memory.
 func (e Exit) MemoryNote() string {
 	if e.MemoryKills == 0 {
-		return ""
+		return e.memory
 	}
 	return fmt.Sprintf("; the system ended %d of its processes, because they needed more memory than the task allows (environment.memory_mb)",
 		e.MemoryKills)

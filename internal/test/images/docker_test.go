@@ -317,10 +317,13 @@ func TestContainersOfOthers(t *testing.T) {
 			}
 		})
 	}
-	// A volume of programs that another machine fills, or that somebody names like that.
+	// A volume of programs that another machine fills or has filled, that somebody names like that, or says to be one.
 	for name, labels := range map[string]map[string]string{
 		"evalrun-programs-of-others": {"dev.evalrun.programs": "x", "dev.evalrun.machine": "another", "dev.evalrun.filler": "boot:1:1:1"},
 		"evalrun-programs-0-x":       nil,
+		"evalrun-programs-1-x":       {"dev.evalrun.programs": "x", "dev.evalrun.machine": "another"},
+		"evalrun-programs-1":         {"dev.evalrun.programs": "x", "dev.evalrun.whole": "evalrun-programs-1-x"},
+		"evalrun-programs-2":         {"dev.evalrun.programs": "x", "dev.evalrun.whole": "evalrun-programs-0-x"},
 	} {
 		if _, err := d.CreateVolume(ctx, name, labels); err != nil {
 			t.Fatal(err)
@@ -336,6 +339,9 @@ func TestContainersOfOthers(t *testing.T) {
 		})
 	}
 	if _, err := d.Sweep(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.CollectPrograms(ctx, 0, false); err != nil {
 		t.Error(err)
 	}
 	if err := build(); err != nil {

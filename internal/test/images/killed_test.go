@@ -109,6 +109,11 @@ func (v *victim) live(id string) {
 	v.kill("images", "gc", "--older", "0s")
 	v.evalrun(0, "images", "gc", "--older", "0s")
 	v.nothingLeft("a collection")
+	if v.way == asDocker {
+		if left, err := client(v.t).ListVolumes(v.t.Context(), "dev.evalrun.programs"); err != nil || len(left) > 0 {
+			v.t.Errorf("%s: volumes with programs are left after a collection: %v, %v", id, left, err)
+		}
+	}
 	for _, pattern := range []string{"layers/*", "images/*", "keys/*", "pins/*", "storage"} {
 		if left, _ := filepath.Glob(filepath.Join(v.dir, "images", pattern)); len(left) > 0 {
 			v.t.Errorf("%s: left after a collection: %v", id, left)

@@ -138,6 +138,12 @@ func TestComposeFilesThatCannotRun(t *testing.T) {
 			t.Errorf("%v: %s", args, out)
 		}
 	}
+	// A daemon's containers have no services yet.
+	d := newTask(t, asDocker, plain, "", "", "")
+	d.write("environment/docker-compose.yaml", "services: {}\n")
+	if out := d.evalrun(3, "run", "-o", "results.json", "--isolation", d.isolation, "--agent", "oracle", "task"); !strings.Contains(out, "services take --isolation podman") {
+		t.Errorf("docker: %s", out)
+	}
 	bwrap, err := exec.LookPath("bwrap")
 	if err == nil {
 		err = errors.Join(os.Mkdir(filepath.Join(k.dir, "bin"), 0o755), os.Symlink(bwrap, filepath.Join(k.dir, "bin", "bwrap")))

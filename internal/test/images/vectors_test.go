@@ -15,7 +15,7 @@ import (
 // An agent that writes more than its task allows is ended, also if it hides what it has written in a
 // folder that it closes.
 func TestDiskLimitOverAnImage(t *testing.T) {
-	inEach(t, func(t *testing.T, w way) {
+	inAll(t, func(t *testing.T, w way) {
 		k := newTask(t, w, plain+"[environment]\nstorage_mb = 50\n", "", "mkdir /opt/closed; for i in {1..60}; do cat /bin/bash >>/opt/closed/big; done; chmod 0 /opt/closed; sleep 600", "")
 		out := k.evalrun(3, "run", "--isolation", k.isolation, "-o", "results.json", "--agent", "oracle", "task")
 		if r := k.results(); r.Error == nil || r.Error.Category != string(fault.DiskLimit) || !strings.Contains(r.Error.Message, "may write 50 MB") {
@@ -81,25 +81,34 @@ USER 4321:4322
 // A here-document in a Dockerfile is what the builder makes of it: older ones do not know it, and say
 // so.
 func TestHereDocumentInADockerfile(t *testing.T) {
-	t.Parallel()
-	k := newTask(t, asImage, plain, "COPY <<EOF /made\nof a document\nEOF\n", "", `[ "$(cat /made)" = "of a document" ]`)
-	if said, err := exec.Command("podman", "build", k.path("environment")).CombinedOutput(); err == nil {
-		k.passes()
-	} else {
-		out := k.evalrun(3, "run", "-o", "results.json", "--agent", "oracle", "task")
-		lines := strings.Split(strings.TrimSpace(string(said)), "\n")
-		for _, why := range strings.Split(lines[len(lines)-1], k.path("environment")) { // which is built in a copy
-			if r := k.results(); r.Error == nil || r.Error.Category != string(fault.Image) || !strings.Contains(r.Error.Message, why) {
-				t.Errorf("%+v\n%s\nwant: %s", r.Error, out, why)
+	inWays(t, func(t *testing.T, w way) {
+		k := newTask(t, w, plain, "COPY <<EOF /made\nof a document\nEOF\n", "", `[ "$(cat /made)" = "of a document" ]`)
+		why := []string{"unknown instruction: OF"} // as a daemon says it
+		if w == asImage {
+			said, err := exec.Command("podman", "build", k.path("environment")).CombinedOutput()
+			if err == nil {
+				k.passes()
+				return
+			}
+			lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+			why = strings.Split(lines[len(lines)-1], k.path("environment")) // which is built in a copy
+		}
+		out, err := k.command("run", "-o", "results.json", "--isolation", k.isolation, "--agent", "oracle", "task").CombinedOutput()
+		if r := k.results(); err == nil && w == asDocker && r.Score != nil && *r.Score == 1 {
+			return // a newer daemon
+		}
+		for _, text := range why {
+			if r := k.results(); r.Error == nil || r.Error.Category != string(fault.Image) || !strings.Contains(r.Error.Message, text) {
+				t.Errorf("%v, %+v\n%s\nwant: %s", err, r.Error, out, text)
 			}
 		}
-	}
+	}, asImage, asDocker)
 }
 
 // Given an image whose folders are links that lead out of it, then nothing of this machine is read or
 // written through them: the task has a fault, or passes with folders of its own.
 func TestLinksOfAnImageLeadNowhere(t *testing.T) {
-	inEach(t, func(t *testing.T, w way) {
+	inAll(t, func(t *testing.T, w way) {
 		outside := t.TempDir()
 		const word = "of this machine"
 		for _, name := range []string{"out", "test.sh", "solve.sh"} {
