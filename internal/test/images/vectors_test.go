@@ -127,6 +127,9 @@ func TestLinksOfAnImageLeadNowhere(t *testing.T) {
 			{"upwards", "../../../../../../../.." + outside, "/opt"},
 			{"of a process", "/proc/1/root" + outside, "/opt"},
 		} {
+			if w == asDocker && c.workdir == "/opt" && c.name != "of a process" {
+				continue // the daemon resolves both as it does the one in the working directory
+			}
 			t.Run(c.name, func(t *testing.T) {
 				k := newTask(t, w, plain+"artifacts = [\"/app/out\", \"/app\"]\n", "WORKDIR "+c.workdir+"\n", "", "")
 				for _, at := range []string{"app", "tests", "solution", "logs", "run"} {
