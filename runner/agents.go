@@ -163,6 +163,10 @@ func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) 
 		return agent.Entry{}, noAgent(e.req.Agents, name, err)
 	}
 	n, err := input.Parse(name, data)
+	if _, ok, _ := agent.OfWord(name + ":main"); ok {
+		return agent.Entry{}, inputError("--agent %s: which part of the file is the agent? Name it too: --agent %s:NAME",
+			name, name)
+	}
 	if err != nil {
 		return agent.Entry{}, &InputError{Err: err}
 	}
@@ -183,7 +187,7 @@ func noAgent(own []agent.Entry, name string, err error) error {
 	if len(names) > 0 {
 		has = strings.Join(names, ", ")
 	}
-	return inputError("--agent: expected the name of one of the set's agents (%s) or of the registry's (%s), or a file with an agent entry; %w%s",
+	return inputError("--agent: expected the name of one of the set's agents (%s) or of the registry's (%s), a file with an agent entry, or FILE:NAME, a function or graph in FILE; %w%s",
 		has, strings.Join(agent.Names(), ", "), input.Unreadable(name, err),
 		input.Suggest(name, append(names, agent.Names()...)))
 }

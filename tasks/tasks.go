@@ -9,6 +9,7 @@
 package tasks
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -74,7 +75,27 @@ func Load(dir string) (*Task, input.Problems) {
 		t.StepInstructions = append(t.StepInstructions,
 			t.readInstruction(&r, filepath.Join("steps", s.Name, instructionFile)))
 	}
+	t.warnOfCarriageReturns(&r)
 	return t, r.Problems
+}
+
+// warnOfCarriageReturns warns of test scripts that bash does not run as they are meant: it takes the
+// carriage return at a line's end for a part of its last word, and the reward is written elsewhere.
+func (t *Task) warnOfCarriageReturns(r *input.Reader) {
+	seen := map[string]bool{} // steps share the task's tests
+	for _, s := range t.Stages() {
+		for _, dir := range s.Tests {
+			file := filepath.Join(dir, "test.sh")
+			data, _ := readFile(file) // one that cannot be read is among what the task lacks
+			line, _, _ := bytes.Cut(data, []byte("\n"))
+			if !bytes.HasSuffix(line, []byte("\r")) || seen[file] {
+				continue
+			}
+			seen[file] = true
+			r.Problems = append(r.Problems, input.Problem{File: file, Warning: true, Message: `its lines end with ` +
+				`\r\n, which bash does not understand; end them with \n`})
+		}
+	}
 }
 
 // parts are the files and folders of a task and of a step that are read.

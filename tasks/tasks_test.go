@@ -36,6 +36,11 @@ func TestLoad(t *testing.T) {
 
 	write(t, dir, "task.toml", "task.name = 'org/hello'")
 	write(t, dir, "instruction.md", "Say hello.\n")
+	write(t, dir, "tests/test.sh", "#!/bin/bash\r\necho 1 >/logs/verifier/reward.txt\r\n")
+	if _, problems = Load(dir); len(problems) != 1 || !problems[0].Warning ||
+		!strings.HasSuffix(problems.Error(), `test.sh: warning: its lines end with \r\n, which bash does not understand; end them with \n`) {
+		t.Errorf("%v", problems)
+	}
 	write(t, dir, "tests/test.sh", "")
 	write(t, dir, "solution/solve.sh", "")
 	task, problems = Load(dir)

@@ -22,6 +22,14 @@ func between(least, most int) cobra.PositionalArgs {
 		if least <= len(args) && len(args) <= most {
 			return nil
 		}
+		if cmd.HasSubCommands() && len(args) > 0 {
+			var known []string
+			for _, c := range cmd.Commands() {
+				known = append(known, c.Name())
+			}
+			return usageError("%s has no command %q%s; see %s --help", cmd.CommandPath(), args[0],
+				input.Suggest(args[0], known), cmd.CommandPath())
+		}
 		_, expected, _ := strings.Cut(cmd.Use, " ")
 		if most == 0 {
 			expected = "no argument"

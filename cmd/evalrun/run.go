@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store/backend"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/tasks"
 )
 
 // runFlags are the flags of run that choose what is run.
@@ -42,7 +44,8 @@ func runCommand(g *globals) *cobra.Command {
 of these), or an eval set with further tasks. Tasks in git repositories are named by
 git+https://HOST/REPOSITORY#COMMIT:FOLDER, or by a registry with --dataset; they are fetched once.
 Without a name the eval set of this folder is run, evals/evalset.yaml say, if there is but one.
---agent names an agent of the set, one of the registry, or a file with an agent entry.
+--agent names an agent of the set, one of the registry, a file with an agent entry, a function or
+graph in a file (agent.py:main), or a model (model:PROVIDER/MODEL).
 
 Rollouts whose agent waits for a job or a person are suspended. With --wait the command runs until
 the run is final. Without it, it ends with exit code 75, and evalrun resume or an executor continues
@@ -64,12 +67,15 @@ with a time to live, unless --detach is given.`,
 					return usageError("name an eval set; at the usual places of this folder there %s", thereAre(paths))
 				}
 			}
+			if err := setsInFolder(paths); err != nil {
+				return err
+			}
 			return f.run(cmd, g, w, paths)
 		},
 	}
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.load.Agents, "agent", nil,
-		"run `NAME|FILE`: one of the set's agents, one of the registry, the agent entry in a file, or model:PROVIDER/MODEL, instead of all that the set names (repeatable)")
+		"run `NAME|FILE`: one of the set's agents, one of the registry, the agent entry in a file, FILE:NAME, or model:PROVIDER/MODEL, instead of all that the set names (repeatable)")
 	registerDataset(fl, &f.dataset)
 	fl.StringSliceVar(&f.load.EvalIDs, "eval-id", nil, "run only the evaluations `ID,...`")
 	fl.StringVar(&f.load.Filter, "filter", "",
@@ -127,6 +133,28 @@ with a time to live, unless --detach is given.`,
 	f.sandbox.register(cmd)
 	w.register(cmd)
 	return cmd
+}
+
+// setsInFolder returns an error if a folder is named that has no tasks, but eval sets.
+func setsInFolder(paths []string) error {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil || !info.IsDir() {
+			continue
+		}
+		if _, err := tasks.Find([]string{path}); err == nil {
+			continue
+		}
+		for _, dir := range []string{path, filepath.Join(path, "..")} { // evals/ is a usual place, too
+			for _, set := range starter.EvalSets(dir) {
+				set = filepath.Join(dir, set)
+				if in, err := filepath.Rel(path, set); err == nil && filepath.IsLocal(in) {
+					return usageError("%s: this folder has no tasks; name its eval set, as %s", path, set)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // thereAre says which of several things are there.

@@ -160,6 +160,8 @@ func CheckURL(template string, allowed []string) error {
 	return err
 }
 
+const notAURL = "expected a URL that begins with http:// or https:// and a host"
+
 // URL fills a URL template. A variable's value stands as it is. A placeholder's value is escaped
 // for the path or the query, wherever it stands; it may not stand before the path or after a '#',
 // and in a path it may not be empty or lead out of its segment.
@@ -192,12 +194,12 @@ func URL(template string, resolve Resolver, values map[string]string) (string, e
 	u, err := url.Parse(filled.String())
 	if err != nil {
 		// The error has the URL in it, and that may hold a secret.
-		return "", errors.New("expected a URL such as https://host/jobs/{itemKey}")
+		return "", errors.New(notAURL)
 	}
 	want, err := url.Parse(fixed.String())
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return "", errors.New("expected a URL that begins with http:// or https:// and a host")
+		return "", errors.New(notAURL)
 	case u.Host != want.Host || u.Scheme != want.Scheme ||
 		strings.Count(u.EscapedPath(), "/") != strings.Count(want.EscapedPath(), "/"):
 		return "", errors.New("a placeholder's value changes more than its own part of the URL")
