@@ -163,11 +163,11 @@ func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) 
 		return agent.Entry{}, noAgent(e.req.Agents, name, err)
 	}
 	n, err := input.Parse(name, data)
-	if _, ok, _ := agent.OfWord(name + ":main"); ok {
-		return agent.Entry{}, inputError("--agent %s: which part of the file is the agent? Name it too: --agent %s:NAME",
-			name, name)
-	}
 	if err != nil {
+		if _, ok, _ := agent.OfWord(name + ":main"); ok && filepath.Ext(name) != ".json" {
+			return agent.Entry{}, inputError("--agent %s: which part of the file is the agent? Name it too: --agent %s:NAME",
+				name, name)
+		}
 		return agent.Entry{}, &InputError{Err: err}
 	}
 	dir, err := filepath.Abs(filepath.Dir(name))
