@@ -230,7 +230,7 @@ func (d directory) ifFull(said string) string {
 		d)
 }
 
-// failed is the fault of an image that could not be made. ifFull says what to do if the disk is full.
+// failed is the fault of an image that could not be made. ifShort says what to do if disk or memory are full.
 func failed(s Spec, err error, log *buildLog, ifShort func(said string) string) error {
 	if f := (*fault.Fault)(nil); errors.As(err, &f) {
 		return err

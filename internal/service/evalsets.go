@@ -92,7 +92,7 @@ func (e EvalSets) unknown(name string) error {
 	}
 	const most = 20
 	names = names[:min(most, len(names))]
-	has := "none"
+	has := "none (evalSets in the file of --config names them)"
 	if len(names) > 0 {
 		has = strings.Join(names, ", ")
 	}
