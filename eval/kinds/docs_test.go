@@ -270,14 +270,15 @@ that the set names in ` + "`evaluatorRefs`" + `. Its keys:
 | ` + "`evaluatorConfig`" + ` | object | ` + "`{}`" + ` | the configuration, of which the types below have the keys |
 | ` + "`weight`" + ` | number from 0 | 1 | how much it counts in the score of a rollout |
 
-The keys of ` + "`checks`, `command`, `human`, `python`" + ` and legacy evaluators stand beside ` + "`id`" + `, without ` + "`evaluatorConfig`" + `.
-Every configuration may also have ` + "`defaultEvaluationCriteria`" + `, for evaluations without criteria, and
-` + "`name`, `description`" + `. All keys may be written in snake_case, too.
+The keys of ` + "`checks`, `command`, `human`, `python`" + ` and legacy evaluators stand beside ` + "`id`" + `, without
+` + "`evaluatorConfig`" + `. Every configuration may also have ` + "`defaultEvaluationCriteria`" + `, for evaluations
+without criteria, and ` + "`name`, `description`" + `. All keys may be written in snake_case, too.
 
 The *criteria* are what an evaluation says for an evaluator, under its id:
-` + "`{\"evaluationCriterias\": {\"names-the-case\": {\"searchText\": \"case 1729\"}}}`" + `. With ` + "`null`" + ` the evaluator runs
-with the evaluation's ` + "`expectedOutput`" + ` or its own default. An evaluator whose id is not there does not
-run for the evaluation. ` + "`defaultCriterias`" + ` of the set has criteria for all evaluations without their own.
+` + "`{\"evaluationCriterias\": {\"names-the-case\": {\"searchText\": \"case 1729\"}}}`" + `. With ` + "`null`" + ` the
+evaluator runs with the evaluation's ` + "`expectedOutput`" + ` or its own default. An evaluator whose id is
+not there does not run for the evaluation. ` + "`defaultCriterias`" + ` of the set has criteria for all
+evaluations without their own.
 
 A *path* is ` + "`key`, `key.inner`, `list[0]` or `list[0].key`" + `.
 `
