@@ -79,7 +79,7 @@ func newACPAgent(e agent.Entry, opts agent.Options) *acpAgent {
 	}
 	a := &acpAgent{entry{e, SettingsOf(e)}, opts, defaultBounds}
 	if limit := time.Duration(a.entry.HandshakeTimeout); limit > 0 {
-		a.bounds.handshake = limit
+		a.bounds.handshake, a.bounds.tools = limit, max(limit, a.bounds.tools)
 	}
 	return a
 }

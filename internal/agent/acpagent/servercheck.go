@@ -177,9 +177,9 @@ func (s *servers) noTools(limit time.Duration) (f *fault.Fault) {
 		case ready:
 			continue
 		case asked:
-			why = fmt.Sprintf("its tools did not come within %v", limit)
+			why = fmt.Sprintf("its tools did not come within %v (handshakeTimeout)", limit)
 		default:
-			why = fmt.Sprintf("the agent has not asked for its tools within %v", limit)
+			why = fmt.Sprintf("the agent has not asked for its tools within %v (handshakeTimeout)", limit)
 		}
 		s.note(e.Server().Name, record.VerdictNoTools, why)
 		if f == nil {

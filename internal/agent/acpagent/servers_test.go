@@ -53,7 +53,7 @@ func TestAnAgentWithoutToolsIsNotPrompted(t *testing.T) {
 	r.setenv("ACP_AGENT_FAULT", "tools-later") // as real agents it opens its session before it has the tools
 	r.behindGateway(fast, slow)
 	out := r.prompt("[[SAY hello]]")
-	mustFault(t, out, fault.MCP, `MCP server "slow": its tools did not come within 3s`)
+	mustFault(t, out, fault.MCP, `MCP server "slow": its tools did not come within 3s (handshakeTimeout)`)
 	if s := out.Info.MCPServers; s[0].Verdict != record.VerdictSent || s[1].Verdict != record.VerdictNoTools || s[1].Reason == "" {
 		t.Errorf("got %+v", s)
 	}

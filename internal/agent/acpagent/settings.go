@@ -50,8 +50,8 @@ type Settings struct {
 	// FS and Terminal offer the agent the client's files and terminals.
 	FS       bool `json:"fs,omitempty"`
 	Terminal bool `json:"terminal,omitempty"`
-	// HandshakeTimeout is how long the agent may take to answer initialize, and once more to open its
-	// session; 0 means the default of a minute.
+	// HandshakeTimeout is how long the agent may take to answer initialize, once more to open its session,
+	// and, if it is longer than a minute, to ask for its tools; 0 means the default of a minute.
 	HandshakeTimeout wait.Duration `json:"handshakeTimeout,omitzero"`
 	// IdleTimeout ends a turn in which nothing happens for so long; 0 means the default of ten
 	// minutes.

@@ -149,7 +149,7 @@ func (m *model) agentEntry(dir, name string, more map[string]any) string {
 	entry := map[string]any{
 		"type": "acp", "extends": name, "name": name, "command": command, "env": map[string]string{"PATH": path},
 		"model":            map[string]string{"url": url, "key": "${LAB_MODEL_KEY}", "name": modelName},
-		"handshakeTimeout": "5m", // opencode needs half a minute of a processor until it answers
+		"handshakeTimeout": "5m", // opencode needs half a minute of a processor until it answers, and qwen until it asks for its tools
 	}
 	for k, v := range more {
 		if k == "env" {
