@@ -208,10 +208,10 @@ func TestWaysThroughTheContainer(t *testing.T) {
 func TestTheEndOfAProcessInAContainer(t *testing.T) {
 	t.Parallel()
 	_, cfg := box(t, podman(t), Spec{})
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c := command(t, cfg, `trap '' TERM; while :; do sleep 1; done`)
-	c.Grace = 100 * time.Millisecond
+	c := command(t, cfg, `trap '' TERM; echo trapped; while :; do sleep 1; done`)
+	c.Grace, c.Stdout = 100*time.Millisecond, onWrite(cancel)
 	exit, err := sandbox.Run(ctx, c)
 	if err != nil || exit.Ended == nil || exit.State.ExitCode() != 128+9 {
 		t.Errorf("got %v, %v, %v", exit.State, exit.Ended, err)
@@ -219,6 +219,14 @@ func TestTheEndOfAProcessInAContainer(t *testing.T) {
 	if got := shell(t, cfg, `pgrep -x sleep`); got != "exit status 1\n" {
 		t.Errorf("got %q", got)
 	}
+}
+
+// onWrite is called for what a process prints.
+type onWrite func()
+
+func (f onWrite) Write(p []byte) (int, error) {
+	f()
+	return len(p), nil
 }
 
 // beKilled is an evalrun with a process in a container, which waits for its end.
