@@ -164,6 +164,7 @@ func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) 
 	}
 	n, err := input.Parse(name, data)
 	if err != nil {
+		// A file of JSON that cannot be read is an entry with a mistake, although it may also list graphs.
 		if _, ok, _ := agent.OfWord(name + ":main"); ok && filepath.Ext(name) != ".json" {
 			return agent.Entry{}, inputError("--agent %s: which part of the file is the agent? Name it too: --agent %s:NAME",
 				name, name)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -67,10 +68,11 @@ with a time to live, unless --detach is given.`,
 					return usageError("name an eval set; at the usual places of this folder there %s", thereAre(paths))
 				}
 			}
-			if err := setsInFolder(paths); err != nil {
-				return err
+			err := f.run(cmd, g, w, paths)
+			if in := (*runner.InputError)(nil); errors.As(err, &in) {
+				err = cmp.Or(setsInFolder(paths), err)
 			}
-			return f.run(cmd, g, w, paths)
+			return err
 		},
 	}
 	fl := cmd.Flags()
@@ -135,7 +137,8 @@ with a time to live, unless --detach is given.`,
 	return cmd
 }
 
-// setsInFolder returns an error if a folder is named that has no tasks, but eval sets.
+// setsInFolder explains why a run of these paths was refused, if one is a folder that has no tasks, but
+// eval sets. Otherwise it returns nil.
 func setsInFolder(paths []string) error {
 	for _, path := range paths {
 		info, err := os.Stat(path)
