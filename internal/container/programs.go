@@ -136,8 +136,8 @@ func (d *Daemon) sweepPrograms(ctx context.Context) error {
 	return err
 }
 
-// CollectPrograms removes the volumes with programs that this machine has filled, that no container has, and that are
-// as old. It returns how many these are. What is needed again is sent again.
+// CollectPrograms removes the volumes with programs that this machine has filled and no container has. Those that were
+// made less than older ago stay; 0 leaves none. It returns how many go. What is needed again is sent again.
 func (d *Daemon) CollectPrograms(ctx context.Context, older time.Duration, dryRun bool) (removed int, err error) {
 	all, err := d.ListVolumes(ctx, labelPrograms)
 	if err != nil {

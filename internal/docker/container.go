@@ -136,22 +136,32 @@ func (c *Client) List(ctx context.Context, label string) (map[string]map[string]
 }
 
 // labelled filters what has a label.
-func labelled(label string) string {
-	text, _ := json.Marshal(map[string][]string{"label": {label}}) // it cannot fail
+func labelled(label string) string { return filter(map[string][]string{"label": {label}}) }
+
+// filter is what the API takes as filters: each key has one of its values, of labels all.
+func filter(by map[string][]string) string {
+	text, _ := json.Marshal(by) // it cannot fail
 	return string(text)
+}
+
+// volume is one as the API lists it.
+type volume struct {
+	Name      string
+	Labels    map[string]string
+	CreatedAt time.Time
+}
+
+func (c *Client) volumes(ctx context.Context, filters string) ([]volume, error) {
+	var found struct{ Volumes []volume }
+	err := c.call(ctx, http.MethodGet, "/volumes", url.Values{"filters": {filters}}, nil, &found)
+	return found.Volumes, err
 }
 
 // ListVolumes returns the volumes that have a label: their labels by their names.
 func (c *Client) ListVolumes(ctx context.Context, label string) (map[string]map[string]string, error) {
-	var found struct {
-		Volumes []struct {
-			Name   string
-			Labels map[string]string
-		}
-	}
-	err := c.call(ctx, http.MethodGet, "/volumes", url.Values{"filters": {labelled(label)}}, nil, &found)
+	found, err := c.volumes(ctx, labelled(label))
 	out := map[string]map[string]string{}
-	for _, one := range found.Volumes {
+	for _, one := range found {
 		out[one.Name] = one.Labels
 	}
 	return out, err
@@ -160,16 +170,9 @@ func (c *Client) ListVolumes(ctx context.Context, label string) (map[string]map[
 // UnusedVolumes returns the volumes that have all of the labels and that no container has: by their names, when
 // they were made.
 func (c *Client) UnusedVolumes(ctx context.Context, labels ...string) (map[string]time.Time, error) {
-	filters, _ := json.Marshal(map[string][]string{"label": labels, "dangling": {"true"}}) // it cannot fail
-	var found struct {
-		Volumes []struct {
-			Name      string
-			CreatedAt time.Time
-		}
-	}
-	err := c.call(ctx, http.MethodGet, "/volumes", url.Values{"filters": {string(filters)}}, nil, &found)
+	found, err := c.volumes(ctx, filter(map[string][]string{"label": labels, "dangling": {"true"}}))
 	out := map[string]time.Time{}
-	for _, one := range found.Volumes {
+	for _, one := range found {
 		out[one.Name] = one.CreatedAt
 	}
 	return out, err
