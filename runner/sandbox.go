@@ -127,7 +127,7 @@ func ChooseIsolation(ctx context.Context) (chosen, why string, err error) {
 		if engine == IsolationDocker {
 			_, err = docker.Open(ctx)
 		} else {
-			_, err = container.Find(ctx, engine)
+			_, err = container.Find(ctx)
 		}
 		return err
 	})
@@ -166,7 +166,7 @@ func (o SandboxOptions) capabilities() tasks.Capabilities {
 }
 
 // composes returns why podman cannot run the services of compose files here.
-var composes = sync.OnceValue(func() error { return container.CanCompose(context.Background(), IsolationPodman) })
+var composes = sync.OnceValue(func() error { return container.CanCompose(context.Background()) })
 
 // placeOf returns the isolation's capabilities for one task, and the engine that runs it if it has
 // services beside it. With isolation "image", such a task runs in podman, the only engine with
@@ -205,7 +205,7 @@ func composeGaps(t *tasks.Task, lookup tasks.Lookup) (gaps []tasks.Gap) {
 // supported returns why the isolation cannot be used here.
 func (o SandboxOptions) supported() error {
 	if o.isolation() == IsolationPodman {
-		_, err := container.Open(context.Background(), IsolationPodman)
+		_, err := container.Open(context.Background())
 		return err
 	}
 	if o.isolation() == IsolationDocker {

@@ -135,7 +135,7 @@ volumes:
 		t.Fatal(err)
 	}
 	rollout, volumes := rolloutOf(t), t.TempDir()
-	services, err := e.NewServices(t.Context(), ServicesSpec{Compose: compose, Rollout: rollout, Internal: true, Volumes: volumes})
+	services, err := e.NewServices(ServicesSpec{Compose: compose, Rollout: rollout, Internal: true, Volumes: volumes})
 	testenv.Need(t, testenv.Podman, err)
 	t.Cleanup(func() {
 		if err := services.Close(context.WithoutCancel(t.Context())); err != nil {
@@ -176,7 +176,7 @@ func TestTheServicesOfOthersAreLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		services, err := e.NewServices(t.Context(), ServicesSpec{Compose: compose, Rollout: rolloutOf(t) + name, Volumes: t.TempDir()})
+		services, err := e.NewServices(ServicesSpec{Compose: compose, Rollout: rolloutOf(t) + name, Volumes: t.TempDir()})
 		testenv.Need(t, testenv.Podman, err)
 		if err := services.Up(t.Context()); err != nil {
 			t.Fatal(err)
@@ -216,7 +216,7 @@ func TestVolumesWithoutNamesAreKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		services, err := e.NewServices(t.Context(), ServicesSpec{Compose: compose, Rollout: rolloutOf(t), Internal: true, Volumes: volumes})
+		services, err := e.NewServices(ServicesSpec{Compose: compose, Rollout: rolloutOf(t), Internal: true, Volumes: volumes})
 		testenv.Need(t, testenv.Podman, err)
 		t.Cleanup(func() {
 			if err := services.Close(context.WithoutCancel(t.Context())); err != nil {
@@ -264,7 +264,7 @@ func TestAServiceThatIsNotHealthy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		services, err := e.NewServices(t.Context(), ServicesSpec{Compose: compose, Rollout: rolloutOf(t) + name, Internal: true, Volumes: t.TempDir()})
+		services, err := e.NewServices(ServicesSpec{Compose: compose, Rollout: rolloutOf(t) + name, Internal: true, Volumes: t.TempDir()})
 		testenv.Need(t, testenv.Podman, err)
 		if err := services.Up(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)

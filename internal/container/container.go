@@ -40,7 +40,7 @@ type Limits struct {
 	GPUs int
 }
 
-// Container is a container of an engine in which processes of a rollout live. It is made when the
+// Container is a container of podman in which processes of a rollout live. It is made when the
 // first process starts, and removed when that process has ended.
 type Container struct {
 	engine *Engine
@@ -184,7 +184,7 @@ func (c *Container) createArgs(cfg *sandbox.Config) ([]string, error) {
 	} else {
 		args = append(args, "--network", s.Network)
 	}
-	args = append(args, c.engine.limitArgs(s.Limits)...)
+	args = append(args, s.Limits.args()...)
 	mounts, err := c.mounts(cfg)
 	if err == nil {
 		err = c.makePlaces(mounts)
@@ -201,8 +201,8 @@ func (c *Container) createArgs(cfg *sandbox.Config) ([]string, error) {
 	return append(append(args, "--rootfs", cfg.Root.Merged), sandbox.HoldArgs()...), nil
 }
 
-// limitArgs are the flags for limits.
-func (e *Engine) limitArgs(l Limits) (args []string) {
+// args are the flags for limits.
+func (l Limits) args() (args []string) {
 	if l.MemoryMB > 0 {
 		size := strconv.Itoa(l.MemoryMB) + "m"
 		args = append(args, "--memory", size, "--memory-swap", size)
@@ -213,12 +213,8 @@ func (e *Engine) limitArgs(l Limits) (args []string) {
 	if l.PIDs > 0 {
 		args = append(args, "--pids-limit", strconv.Itoa(l.PIDs))
 	}
-	if l.GPUs > 0 && e.name == "docker" {
-		args = append(args, "--gpus", strconv.Itoa(l.GPUs))
-	} else {
-		for i := range l.GPUs { // by the names that NVIDIA's toolkit gives to podman (CDI)
-			args = append(args, "--device", "nvidia.com/gpu="+strconv.Itoa(i))
-		}
+	for i := range l.GPUs { // by the names that NVIDIA's toolkit gives (CDI)
+		args = append(args, "--device", "nvidia.com/gpu="+strconv.Itoa(i))
 	}
 	return args
 }
@@ -324,13 +320,9 @@ func (c *Container) remove(ctx context.Context) error {
 
 // removeContainer removes a container with its anonymous volumes. A missing container is no error.
 func (e *Engine) removeContainer(ctx context.Context, name string) error {
-	args := []string{"rm", "-f", "-v", name}
-	if e.name == "podman" {
-		args = []string{"rm", "-f", "-v", "-i", "-t", "0", name}
-	}
 	var err error
 	for range 5 { // a container that ends by itself at this moment has a state in between
-		if _, err = e.run(ctx, args...); !says(err, "state improper") {
+		if _, err = e.run(ctx, "rm", "-f", "-v", "-i", "-t", "0", name); !says(err, "state improper") {
 			break
 		}
 	}

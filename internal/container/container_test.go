@@ -45,7 +45,7 @@ func self() string {
 func podman(t *testing.T) *Engine {
 	t.Helper()
 	testenv.NeedPodman(t)
-	e, err := Find(t.Context(), "podman")
+	e, err := Find(t.Context())
 	testenv.Need(t, testenv.Podman, err)
 	if err == nil {
 		_, err = e.run(t.Context(), "image", "inspect", baseImage)
@@ -74,7 +74,7 @@ func box(t *testing.T, e *Engine, spec Spec) (*Container, *sandbox.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, &sandbox.Config{Isolation: e.Name(), Space: c, Root: root}
+	return c, &sandbox.Config{Isolation: sandbox.IsolationPodman, Space: c, Root: root}
 }
 
 // overBase is a root over the base image, with what is changed in a folder.
@@ -231,7 +231,7 @@ func (f onWrite) Write(p []byte) (int, error) {
 
 // beKilled is an evalrun with a process in a container, which waits for its end.
 func beKilled() {
-	e, err := Find(context.Background(), "podman")
+	e, err := Find(context.Background())
 	if err != nil {
 		panic(err)
 	}

@@ -1,11 +1,11 @@
-// Package container runs the processes of a rollout in a container of podman or docker. It makes
+// Package container runs the processes of a rollout in a container of podman or of a Docker daemon. It makes
 // the container, removes it when the process has ended, and finds the containers, networks, volumes
 // and mounts that a crashed evalrun has left.
 //
 // A [Container] is a [sandbox.Space], so processes are started with package sandbox as everywhere
 // else. Its root is that of the config, an overlay over the layers of an image. Files written in it
-// lie where they do in isolation "image" too, and are kept in the same way. The package drives the
-// engines by their command lines. It knows rollouts only by their markers. Of tasks it knows only
+// lie where they do in isolation "image" too, and are kept in the same way. The package drives
+// podman by its command line. It knows rollouts only by their markers. Of tasks it knows only
 // the compose file that may stand beside their Dockerfile.
 //
 // A [Remote] is a [sandbox.Remote]: a container of a Docker daemon that shares nothing with this
@@ -24,9 +24,8 @@ import (
 	"time"
 )
 
-// Engine is podman or docker.
+// Engine is podman.
 type Engine struct {
-	name string
 	path string
 
 	mu sync.Mutex
@@ -34,40 +33,26 @@ type Engine struct {
 	networked *bool
 }
 
-// findTimeout is how long an engine may take to say that it is there.
+// findTimeout is how long podman may take to say that it is there.
 const findTimeout = 20 * time.Second
 
-// Find finds an engine, "podman" or "docker", and asks whether it works. The error says what to do.
-func Find(ctx context.Context, name string) (*Engine, error) {
+// Find finds podman, and asks whether it works. The error says what to do.
+func Find(ctx context.Context) (*Engine, error) {
 	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("isolation %q can be had as root only here: the root of an image is mounted for the container; choose isolation \"image\"",
-			name)
+		return nil, errors.New("isolation \"podman\" can be had as root only here: the root of an image is mounted for the container; choose isolation \"image\"")
 	}
-	path, err := exec.LookPath(name)
+	path, err := exec.LookPath("podman")
 	if err != nil {
-		return nil, fmt.Errorf("isolation %q needs %s, which is not installed: %s", name, name, installs[name])
+		return nil, errors.New("isolation \"podman\" needs podman, which is not installed: apt-get install podman (or dnf, apk, pacman)")
 	}
-	e := &Engine{name: name, path: path}
+	e := &Engine{path: path}
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
-	if _, err := e.run(ctx, "version", "--format", "{{.Server.Version}}"); err != nil && name == "docker" {
-		return nil, fmt.Errorf("isolation \"docker\" needs its daemon: %w; start it, or choose isolation \"podman\"", err)
-	}
-	if name == "podman" {
-		if _, err := e.run(ctx, "info", "--format", "{{.Store.GraphDriverName}}"); err != nil {
-			return nil, fmt.Errorf("isolation \"podman\" does not work here: %w", err)
-		}
+	if _, err := e.run(ctx, "info", "--format", "{{.Store.GraphDriverName}}"); err != nil {
+		return nil, fmt.Errorf("isolation \"podman\" does not work here: %w", err)
 	}
 	return e, nil
 }
-
-var installs = map[string]string{
-	"podman": "apt-get install podman (or dnf, apk, pacman)",
-	"docker": "apt-get install docker.io, or see docs.docker.com/engine/install",
-}
-
-// Name is "podman" or "docker".
-func (e *Engine) Name() string { return e.name }
 
 // run runs a command of the engine and returns its stdout, without the spaces around.
 func (e *Engine) run(ctx context.Context, args ...string) (string, error) {
@@ -90,22 +75,22 @@ func (e *Engine) output(ctx context.Context, program, what string, args ...strin
 	if err := cmd.Run(); ctx.Err() != nil {
 		return "", "", context.Cause(ctx)
 	} else if err != nil {
-		return "", "", &engineError{engine: e.name, command: what, said: strings.TrimSpace(said.String()), err: err}
+		return "", "", &engineError{command: what, said: strings.TrimSpace(said.String()), err: err}
 	}
 	return strings.TrimSpace(out.String()), said.String(), nil
 }
 
-// engineError is the message of an engine whose command has failed.
+// engineError is the message of podman whose command has failed.
 type engineError struct {
-	engine, command, said string
-	err                   error
+	command, said string
+	err           error
 }
 
 func (e *engineError) Error() string {
 	if e.said == "" {
-		return fmt.Sprintf("%s %s: %v", e.engine, e.command, e.err)
+		return fmt.Sprintf("podman %s: %v", e.command, e.err)
 	}
-	return fmt.Sprintf("%s %s: %s", e.engine, e.command, strings.TrimPrefix(lastLine(e.said), "Error: "))
+	return fmt.Sprintf("podman %s: %s", e.command, strings.TrimPrefix(lastLine(e.said), "Error: "))
 }
 
 func (e *engineError) Unwrap() error { return e.err }
@@ -136,14 +121,16 @@ const (
 	NetworkHost = "host"
 )
 
+// usualNetwork is the name that NetworkBridge has in podman.
+const usualNetwork = "podman"
+
 // Public is the network of a container that may reach everything. It is the engine's own, or that
 // of this machine where the engine has none.
 func (e *Engine) Public(ctx context.Context) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.networked == nil {
-		usual := map[string]string{"podman": "podman", "docker": "bridge"}[e.name]
-		_, err := e.run(ctx, "network", "inspect", usual)
+		_, err := e.run(ctx, "network", "inspect", usualNetwork)
 		if err != nil && ctx.Err() != nil {
 			return "", err
 		}

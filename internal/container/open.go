@@ -5,30 +5,27 @@ import (
 	"sync"
 )
 
-// opened are the engines that this process has found.
+// opened is the engine that this process has found.
 var opened struct {
 	sync.Mutex
-	engines map[string]*Engine
+	*Engine
 }
 
 // Open is [Find] for a process that works on rollouts. The first time it removes the leftovers of
 // killed processes.
-func Open(ctx context.Context, name string) (*Engine, error) {
+func Open(ctx context.Context) (*Engine, error) {
 	opened.Lock()
 	defer opened.Unlock()
-	if e := opened.engines[name]; e != nil {
-		return e, nil
+	if opened.Engine != nil {
+		return opened.Engine, nil
 	}
-	e, err := Find(ctx, name)
+	e, err := Find(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := e.Sweep(ctx); err != nil {
 		return nil, err
 	}
-	if opened.engines == nil {
-		opened.engines = map[string]*Engine{}
-	}
-	opened.engines[name] = e
+	opened.Engine = e
 	return e, nil
 }

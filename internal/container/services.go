@@ -24,8 +24,8 @@ import (
 type Services struct {
 	engine  *Engine
 	compose *Compose
-	// program are the engine's compose and its first arguments.
-	program []string
+	// program is podman-compose.
+	program string
 	rollout string
 	// internal keeps the services off every network but their own.
 	internal bool
@@ -53,36 +53,29 @@ type ServicesSpec struct {
 }
 
 // NewServices describes services that are yet to run.
-func (e *Engine) NewServices(ctx context.Context, spec ServicesSpec) (*Services, error) {
+func (e *Engine) NewServices(spec ServicesSpec) (*Services, error) {
 	s := &Services{engine: e, compose: spec.Compose, rollout: spec.Rollout, internal: spec.Internal, volumes: spec.Volumes}
 	var err error
-	s.program, err = e.composeProgram(ctx)
+	s.program, err = composeProgram()
 	return s, err
 }
 
-// CanCompose returns the reason why an engine cannot run compose files here, or nil if it can.
-func CanCompose(ctx context.Context, name string) error {
-	e, err := Find(ctx, name)
-	if err != nil {
-		return err
+// CanCompose returns the reason why podman cannot run compose files here, or nil if it can.
+func CanCompose(ctx context.Context) error {
+	_, err := Find(ctx)
+	if err == nil {
+		_, err = composeProgram()
 	}
-	_, err = e.composeProgram(ctx)
 	return err
 }
 
-// composeProgram finds the program that runs compose files for the engine.
-func (e *Engine) composeProgram(ctx context.Context) ([]string, error) {
-	if e.name == "docker" {
-		if _, err := e.run(ctx, "compose", "version"); err == nil {
-			return []string{e.path, "compose"}, nil
-		}
-	}
-	name := e.name + "-compose"
-	path, err := exec.LookPath(name)
+// composeProgram finds the program that runs compose files in podman.
+func composeProgram() (string, error) {
+	path, err := exec.LookPath("podman-compose")
 	if err != nil {
-		return nil, fmt.Errorf("%s needs %s, which is not installed: apt-get install %s", ComposeFile, name, name)
+		return "", fmt.Errorf("%s needs podman-compose, which is not installed: apt-get install podman-compose", ComposeFile)
 	}
-	return []string{path}, nil
+	return path, nil
 }
 
 // project is the name under which the engine keeps everything of the file.
@@ -177,8 +170,8 @@ func (s *Services) runCompose(ctx context.Context, file string, args ...string) 
 		return "", err
 	}
 	defer unlock()
-	_, complaints, err = s.engine.output(ctx, s.program[0], "compose",
-		slices.Concat(s.program[1:], []string{"-p", s.project(), "-f", file}, args)...)
+	_, complaints, err = s.engine.output(ctx, s.program, "compose",
+		append([]string{"-p", s.project(), "-f", file}, args...)...)
 	return complaints, err
 }
 
@@ -212,9 +205,6 @@ func complaints(said string) string {
 
 // learnAddresses looks up the addresses of the services and tells each service those of the others.
 func (s *Services) learnAddresses(ctx context.Context) error {
-	if s.engine.name != "podman" {
-		return nil
-	}
 	s.addresses = map[string]string{}
 	var files []string
 	lines := ""
@@ -362,13 +352,10 @@ func (s *Services) awaitHealth(ctx context.Context, name string, h *sandbox.Heal
 	}
 }
 
-// networkArgs are the flags with which main is created. Docker takes one network there, and join
-// adds the others.
+// networkArgs are the flags with which main is created.
 func (s *Services) networkArgs() (args []string) {
-	for i, name := range s.compose.networks {
-		if i == 0 || s.engine.name == "podman" {
-			args = append(args, "--network", s.resource(name))
-		}
+	for _, name := range s.compose.networks {
+		args = append(args, "--network", s.resource(name))
 	}
 	for _, host := range s.hosts() {
 		args = append(args, "--add-host", host)
@@ -384,22 +371,12 @@ func (s *Services) volumeArgs() (args []string) {
 	return args
 }
 
-// join connects a created container to the networks that it lacks: those of docker, and the
-// engine's own if the container may reach everything and the services may not.
+// join connects a created container to the engine's own network, if the container may reach everything
+// and the services may not.
 func (s *Services) join(ctx context.Context, name, network string) error {
-	var missing []string
-	if s.engine.name == "docker" {
-		for _, n := range s.compose.networks[1:] {
-			missing = append(missing, s.resource(n))
-		}
+	if !s.internal || network == NetworkNone {
+		return nil
 	}
-	if s.internal && network != NetworkNone {
-		missing = append(missing, map[string]string{"podman": "podman", "docker": "bridge"}[s.engine.name])
-	}
-	for _, n := range missing {
-		if _, err := s.engine.run(ctx, "network", "connect", n, name); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := s.engine.run(ctx, "network", "connect", usualNetwork, name)
+	return err
 }

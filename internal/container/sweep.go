@@ -96,7 +96,7 @@ func (e *Engine) list(ctx context.Context, k kind, label string) ([]string, erro
 // ownerOf returns the process that has made something, empty if that is not known.
 func (e *Engine) ownerOf(ctx context.Context, k kind, name string) (string, error) {
 	made, err := e.run(ctx, k.name, "inspect", "--format", `{{index `+k.labels+` "`+labelOwner+`"}}`, name)
-	return strings.TrimPrefix(made, "<no value>"), err // docker prints this for a missing label
+	return made, err
 }
 
 // remove removes a resource of a kind. A missing one is no error.

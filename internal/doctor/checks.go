@@ -41,7 +41,7 @@ func (o Options) checks() []check {
 		{name: "image", look: works(sandbox.IsolationImage),
 			means: "tasks do not run in their images, but beside what this machine has",
 			mend:  mendBwrap()},
-		{name: "podman", look: engine("podman"), means: "tasks run neither with --isolation podman nor with services of a compose file", mend: install("podman")},
+		{name: "podman", look: podman, means: "tasks run neither with --isolation podman nor with services of a compose file", mend: install("podman")},
 		{name: "docker", look: daemon, means: "tasks do not run in containers of a Docker daemon", mend: mendDocker()},
 		{name: "isolation", look: func(ctx context.Context) (string, error) { return o.Isolation(ctx) },
 			means: "tasks do not run in their images", mend: "one of the three above"},
@@ -90,13 +90,11 @@ func works(isolation string) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return "it works", sandbox.Supported(isolation) }
 }
 
-func engine(name string) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) {
-		if _, err := container.Find(ctx, name); err != nil {
-			return "", err
-		}
-		return version(name)(ctx)
+func podman(ctx context.Context) (string, error) {
+	if _, err := container.Find(ctx); err != nil {
+		return "", err
 	}
+	return version("podman")(ctx)
 }
 
 // daemon asks the Docker daemon, and whether its containers can have evalrun's program.
@@ -113,7 +111,7 @@ func daemon(ctx context.Context) (string, error) {
 }
 
 func compose(ctx context.Context) (string, error) {
-	return "it works", container.CanCompose(ctx, "podman")
+	return "it works", container.CanCompose(ctx)
 }
 
 // builders are the programs that make images, in the order in which they are taken. Users other than

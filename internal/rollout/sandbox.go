@@ -260,7 +260,7 @@ func (s *sandboxSpec) contain(c *sandbox.Config) error {
 	if s.image == nil {
 		return fault.Newf(fault.NotRunnable, "isolation %q needs a task with an image", s.isolation)
 	}
-	engine, err := container.Open(context.Background(), s.isolation)
+	engine, err := container.Open(context.Background())
 	if err != nil {
 		return fault.New(fault.NotRunnable, err.Error())
 	}

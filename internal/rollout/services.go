@@ -18,11 +18,11 @@ func (s *sandboxSpec) startServices(ctx context.Context, h *held) error {
 		return nil
 	}
 	if h.services == nil {
-		engine, err := container.Open(ctx, s.isolation)
+		engine, err := container.Open(ctx)
 		if err != nil {
 			return fault.New(fault.NotRunnable, err.Error())
 		}
-		services, err := engine.NewServices(ctx, container.ServicesSpec{Compose: s.compose, Rollout: s.marker,
+		services, err := engine.NewServices(container.ServicesSpec{Compose: s.compose, Rollout: s.marker,
 			Internal: s.keptOffTheNetwork(), Volumes: s.folders.Dir(workspace.FolderVolumes)})
 		if err != nil {
 			return fault.New(fault.NotRunnable, err.Error())

@@ -20,7 +20,7 @@ import (
 func withStore(t *testing.T, w way, solution, test string) *task {
 	t.Helper()
 	testenv.NeedPodman(t)
-	testenv.Need(t, testenv.Podman, container.CanCompose(t.Context(), "podman"))
+	testenv.Need(t, testenv.Podman, container.CanCompose(t.Context()))
 	const ask = "ask() { exec 3<>/dev/tcp/store/8000; echo \"$*\" >&3; read -r answer <&3; exec 3>&-; echo \"$answer\"; }\n"
 	k := newTask(t, w, plain+"[environment]\nnetwork_mode = \"no-network\"\n", "WORKDIR /app\n", ask+solution, ask+test)
 	if err := os.Mkdir(k.path("environment/store"), 0o755); err != nil {
