@@ -2,6 +2,7 @@ package pyagent
 
 import (
 	"cmp"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -67,6 +68,31 @@ func agentsIn(path string) (kind string, names []string) {
 		}
 	}
 	return "", nil
+}
+
+// defined matches what a file defines at its top and can be called.
+var defined = regexp.MustCompile(`(?m)^(?:async[ \t]+def|def|class)[ \t]+([A-Za-z]\w*)`)
+
+// indirect matches what may give a module a name that its file does not have.
+var indirect = regexp.MustCompile(`import[\s\\]*\*|globals|locals|vars|exec|eval|setattr|modules|__getattr__|__dict__`)
+
+// lacks returns an error if a file cannot have what an entry point names: its first part is nowhere in
+// the file. Whatever else only Python itself can tell.
+func lacks(path, name string) error {
+	data, err := input.ReadFile(path, input.MaxFile)
+	first, _, _ := strings.Cut(name, ".")
+	if err != nil || strings.HasPrefix(first, "__") || indirect.Match(data) ||
+		regexp.MustCompile(`\b`+first+`\b`).Match(data) {
+		return nil
+	}
+	var names []string
+	for _, m := range defined.FindAllSubmatch(data, -1) {
+		names = append(names, string(m[1]))
+	}
+	if names == nil {
+		return fmt.Errorf("%s has no %q", path, name)
+	}
+	return fmt.Errorf("%s has no %q%s; it has %s", path, name, input.Suggest(name, names), strings.Join(names, ", "))
 }
 
 // hasOwnAgents reports whether a package called agents is the project's own, and not OpenAI's.

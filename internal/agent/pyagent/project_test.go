@@ -65,14 +65,19 @@ func TestDiscover(t *testing.T) {
 }
 
 func TestAgentsOfTheCommandLine(t *testing.T) {
-	dir := write(t, map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g", "other": "./g.py:g"}}`, "agent.py": "",
-		"sdk.py": "from agents import Agent\nagent = Agent(name='a')\ndef main(): pass\n"})
+	dir := write(t, map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g", "other": "./g.py:g"}}`, "agent.py": "class Agent:\n    def run(self): pass\ndef main(): pass\n",
+		"sdk.py": "from agents import Agent\nagent = Agent(name='a')\ndef main(): pass\n", "all.py": "from agent import *\n", "empty.py": ""})
 	for word, want := range map[string]string{
 		dir + "/langgraph.json:agent":  "langgraph agent",
 		dir + "/langgraph.json:agnt":   `names no agent "agnt"; did you mean "agent"?; it names agent, other`,
 		dir + "/langgraph.json":        "names several agents",
 		dir + "/none/uipath.json:main": "uipath.json",
 		dir + "/agent.py:main":         "python main",
+		dir + "/agent.py:Agent.run":    "python Agent.run",
+		dir + "/agent.py:mian":         `agent.py has no "mian"; did you mean "main"?; it has Agent, main`,
+		dir + "/agent.py:Agnt.run":     `agent.py has no "Agnt.run"`,
+		dir + "/empty.py:main":         `empty.py has no "main"`,
+		dir + "/all.py:main":           "python main",
 		dir + "/agnt.py:main":          "agnt.py",
 		dir + "/sdk.py:agent":          "openai-agents agent",
 		dir + "/sdk.py:main":           "python main",
