@@ -234,14 +234,24 @@ func (o *output) close() error {
 }
 
 // finish ends the display and writes the requested reports. It then prints the result for people,
-// with the verdict before the summary.
-func (o *output) finish(runID string, w *workFlags, under eval.FailUnder, j runner.Judgement, verdict error) error {
-	err := o.close()
+// with the verdict before the summary. It returns also failed, which is what the work failed with.
+func (o *output) finish(runID string, w *workFlags, under eval.FailUnder, j runner.Judgement, verdict,
+	failed error) error {
+	err := errors.Join(failed, o.close())
 	ctx := context.Background() // also after an interruption
 	return errors.Join(err, o.store.ReportUnder(ctx, runID, o.variables, under, func(r *runner.Report) error {
 		r.Judgement, r.Accept.NotRun = &j, w.allowNotRun
+		if failed == nil || o.hasDocument(r) {
+			r.Last = "results: " + shortPath(o.store.DocumentPath(runID))
+		}
 		return o.write(r, runID, w, verdict)
 	}))
+}
+
+// hasDocument reports whether the results document in the store is at least as new as a report.
+func (o *output) hasDocument(r *runner.Report) bool {
+	head, err := o.store.DocumentHead(r.Head().RunID)
+	return err == nil && head.Revision >= r.Head().Revision
 }
 
 // showsTable reports whether people see a table at the end.
@@ -273,9 +283,8 @@ func (o *output) write(r *runner.Report, runID string, w *workFlags, verdict err
 	case o.json:
 		errs = append(errs, durable.WriteWhole(o.stdout, func(w io.Writer) error { return r.Write(w, "json") }))
 	case o.showsTable():
-		r.Last = "results: " + shortPath(o.store.DocumentPath(runID))
 		if verdict != nil && verdict.Error() != "" {
-			r.Last += "\nevalrun: " + strings.TrimSpace(redact.Terminal(verdict.Error()))
+			r.Last = strings.TrimPrefix(r.Last+"\nevalrun: ", "\n") + strings.TrimSpace(redact.Terminal(verdict.Error()))
 		}
 		errs = append(errs, durable.WriteWhole(o.stderr, func(w io.Writer) error { return r.Write(w, "table") }))
 	}

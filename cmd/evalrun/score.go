@@ -92,7 +92,7 @@ func (f *scoreFlags) run(cmd *cobra.Command, g *globals, name string) error {
 		if scored.Verdict == runner.Interrupted {
 			verdict = &exitError{exitInterrupted, errors.New("interrupted; the same command goes on with it")}
 		}
-		if err := errors.Join(err, out.finish(run.ID, &f.workFlags, o.FailUnder, scored.Judgement, verdict)); err != nil {
+		if err := out.finish(run.ID, &f.workFlags, o.FailUnder, scored.Judgement, verdict, err); err != nil {
 			return internal(err)
 		}
 		if scored.Number > 0 && !g.quiet {

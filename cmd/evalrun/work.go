@@ -43,7 +43,7 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *runner.Store, runID 
 		return internal(errors.Join(err, out.close())) // there is nothing to report
 	}
 	verdict := verdictError(result.Judgement, resumeLine(s, runID))
-	if err := errors.Join(err, out.finish(runID, w, o.FailUnder, result.Judgement, verdict)); err != nil {
+	if err := out.finish(runID, w, o.FailUnder, result.Judgement, verdict, err); err != nil {
 		return internal(err)
 	}
 	if verdict != nil && out.showsTable() {
