@@ -62,6 +62,9 @@ type Receipt struct {
 	Trigger TriggerRef
 	// Accepted are all triggers that have accepted the delivery.
 	Accepted []TriggerRef
+	// Earlier is the delivery that counts, if the trigger had one before this; its Disposition is empty
+	// if it had none.
+	Earlier Delivered
 	// Overdue is the deadline that a late delivery has missed, if it is late for that.
 	Overdue time.Time
 }
@@ -140,6 +143,10 @@ func newReceipt(r store.Receipt) Receipt {
 	out := Receipt{Disposition: Disposition(r.Disposition), Trigger: ref(r.Trigger)}
 	for _, t := range r.Accepted {
 		out.Accepted = append(out.Accepted, ref(t))
+	}
+	if t := r.Trigger; r.Disposition == store.Duplicate {
+		out.Earlier = Delivered{Disposition: Accepted, Status: string(t.Status), By: t.DeliveredBy, Person: t.Person,
+			ReceivedAt: t.DeliveredAt, Payload: t.Payload}
 	}
 	if t := r.Trigger; r.Disposition == store.Late && (t.State.IsOpen() || t.State == store.TriggerExpired) {
 		out.Overdue = t.Deadline

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -57,7 +58,7 @@ place of the job's result, and the job is cancelled where the source can.`,
 			if given != 1 {
 				return usageError("give one of --payload FILE, --fail MESSAGE and --cancel")
 			}
-			return g.deliver(cmd, args[0], d, func(*runner.Store) error { return nil })
+			return g.deliver(cmd, args[0], d, nil, nil)
 		},
 	}
 	f := cmd.Flags()
@@ -79,7 +80,8 @@ func answerCommand(g *globals, verb string) *cobra.Command {
 		Use:   verb + " TRIGGER",
 		Short: "Answer a question to a person: " + verb,
 		Long: fmt.Sprintf(`Answer a trigger that waits for a person. The payload is {"action":%q,"approved":%t},
-with "reason" and "data" if they are given.`, verb, verb == "approve"),
+with "reason" and "data" if they are given. The first answer counts. The same once more is a
+duplicate and does no harm; another one is kept, and the exit code is 2.`, verb, verb == "approve"),
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			answer := map[string]any{"action": verb, "approved": verb == "approve"}
@@ -110,7 +112,8 @@ with "reason" and "data" if they are given.`, verb, verb == "approve"),
 						err = usageError("%s: %s; deny it, or use --force to tell the agent all the same", args[0], note)
 					}
 					return err
-				})
+				},
+				func(r runner.Receipt) error { return contradiction(r, verb == "approve") })
 		},
 	}
 	forced := forceUsage
@@ -122,6 +125,25 @@ with "reason" and "data" if they are given.`, verb, verb == "approve"),
 	cmd.Flags().StringVar(&by, "by", "", "`WHO` answers; you by default")
 	cmd.Flags().StringVar(&data, "data", "", "a `FILE` with more data, one JSON document; - is stdin")
 	return cmd
+}
+
+// contradiction returns an error if a trigger had another answer before, which counts.
+func contradiction(r runner.Receipt, approved bool) error {
+	words := map[bool]string{true: "approved", false: "denied"}
+	had := "answered"
+	var answer struct{ Approved *bool }
+	if json.Unmarshal(r.Earlier.Payload, &answer) == nil && answer.Approved != nil {
+		had = words[*answer.Approved]
+	}
+	if r.Disposition != runner.Duplicate || had == words[approved] {
+		return nil
+	}
+	by := r.Earlier.By
+	if r.Earlier.Person != "" {
+		by += " (" + r.Earlier.Person + ")"
+	}
+	return usageError("trigger %s is already %s, by %s, at %s: that counts, and this answer changes nothing", r.Trigger.TriggerID, had,
+		redact.Line(by), r.Earlier.ReceivedAt.Local().Format(time.DateTime))
 }
 
 // userName is the name of the user who runs evalrun, or empty if the system does not tell.
@@ -162,11 +184,15 @@ func notJSON(name string, data []byte, err error) error {
 	return usageError("%w; a payload is one JSON document, in which a text stands in quotes", err)
 }
 
-// deliver delivers, unless check returns an error, and prints the disposition.
-func (g *globals) deliver(cmd *cobra.Command, name string, d runner.Delivery, check func(*runner.Store) error) error {
+// deliver delivers, and prints the disposition. It does not deliver if before returns an error, and
+// returns the error of after at the end; both may be nil.
+func (g *globals) deliver(cmd *cobra.Command, name string, d runner.Delivery, before func(*runner.Store) error,
+	after func(runner.Receipt) error) error {
 	return g.withStore(cmd, false, func(s *runner.Store) error {
-		if err := check(s); err != nil {
-			return err
+		if before != nil {
+			if err := before(s); err != nil {
+				return err
+			}
 		}
 		receipt, err := s.Deliver(cmd.Context(), name, d)
 		var polled *runner.PolledError
@@ -176,7 +202,10 @@ func (g *globals) deliver(cmd *cobra.Command, name string, d runner.Delivery, ch
 		if err != nil {
 			return err
 		}
-		return g.printReceipt(cmd, s, receipt)
+		if err := g.printReceipt(cmd, s, receipt); err != nil || after == nil {
+			return err
+		}
+		return after(receipt)
 	})
 }
 
