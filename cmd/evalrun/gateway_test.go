@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -30,7 +32,9 @@ import (
 type gatewayProcess struct {
 	t    *testing.T
 	args []string
-	cmd  *exec.Cmd
+	// stderr gets what the process says there; nil is that of the test.
+	stderr io.Writer
+	cmd    *exec.Cmd
 	// servers are what it has printed.
 	servers map[string]struct {
 		URL     string
@@ -46,7 +50,7 @@ func (g *gatewayProcess) start() {
 	}
 	g.cmd = exec.Command(self)
 	g.cmd.Args = append([]string{"evalrun", "gateway"}, g.args...)
-	g.cmd.Stderr = os.Stderr
+	g.cmd.Stderr = cmp.Or[io.Writer](g.stderr, os.Stderr)
 	out, err := g.cmd.StdoutPipe()
 	if err == nil {
 		err = g.cmd.Start()

@@ -70,6 +70,9 @@ func TestGatewayIsObserved(t *testing.T) {
 		}
 	}
 	get("/t/"+token+"x/mcp/tasks", "")
+	if status, text := get("/mcp/task", authorization); status != http.StatusNotFound || !strings.Contains(text, "one of tasks, all") {
+		t.Errorf("/mcp/task: %d %s", status, text)
+	}
 	status, metrics := get("/metrics", authorization)
 	for _, line := range []string{
 		`evalrun_gateway_requests_total{endpoint="tasks",method="initialize",outcome="ok"} 1`,
@@ -105,9 +108,42 @@ func TestGatewayIsObserved(t *testing.T) {
 	}
 	want := []string{
 		"request tasks initialize ok evalrun", "request tasks tools/call echo ok", "request tasks no/such/method error",
-		"refused GET token", "refused GET token", "refused GET token",
+		"refused GET token", "refused GET token", "refused GET token", "refused GET endpoint",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("logged:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A server that cannot be reached is left out of the endpoint of all servers, and named on stderr
+// once.
+func TestGatewayWarnsOfUnreachableServers(t *testing.T) {
+	s, err := taskserver.New(taskserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(s)
+	defer server.Close()
+	defer s.Close()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "mcp.json")
+	servers := `{"mcpServers":{"there":{"url":"` + server.URL + `"},"gone":{"url":"http://` + freeAddress(t) + `/mcp"}}}`
+	if err := os.WriteFile(config, []byte(servers), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stderr strings.Builder
+	g := &gatewayProcess{t: t, args: []string{config, "--store", filepath.Join(dir, "store"), "--aggregate"}, stderr: &stderr}
+	g.start()
+	defer g.kill()
+	g.servers["tasks"] = g.servers["all"]
+	for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
+		c := g.connect(mcp.ClientOptions{Protocol: era})
+		if tools := callGateway(t, c, mcp.MethodToolsList, "{}").JSON(); !strings.Contains(string(tools), "there_echo") {
+			t.Errorf("%s", tools)
+		}
+	}
+	g.kill()
+	if got := stderr.String(); strings.Count(got, `warning: MCP server "gone" cannot be reached: `) != 1 {
+		t.Error(got)
 	}
 }

@@ -94,7 +94,7 @@ func (g *Gateway) Open(o AccessOptions) (_ *Access, err error) {
 			return nil, fmt.Errorf("MCP server %q: expected a name of its own", s.Name)
 		}
 		e := NewEndpoint(s, o.Policy, o.Now)
-		e.tasks = a.tasks
+		e.tasks, e.observer = a.tasks, g.observer
 		if policy := a.tasks.Policy(e); policy != nil {
 			e.policy = policy
 		}

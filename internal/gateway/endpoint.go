@@ -21,6 +21,8 @@ type Endpoint struct {
 	tasks  Tasks
 	now    func() time.Time
 	http   *mcp.HTTPHandler
+	// observer is nil if nobody wants to know.
+	observer Observer
 
 	// ctx ends with the endpoint.
 	ctx     context.Context

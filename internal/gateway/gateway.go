@@ -171,7 +171,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
 	name, err := url.PathUnescape(strings.TrimPrefix(path, pathPrefix))
 	handler := a.handler(name)
 	if err != nil || handler == nil || !strings.HasPrefix(path, pathPrefix) {
-		g.refuse(w, r, http.StatusNotFound, "endpoint", "no such MCP server here; the path is "+pathPrefix+"NAME")
+		g.refuse(w, r, http.StatusNotFound, "endpoint", "no such MCP server here; the path is "+pathPrefix+"NAME, with one of "+strings.Join(a.Names(), ", "))
 		return
 	}
 	r.Header.Del("Authorization") // it was for us

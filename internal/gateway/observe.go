@@ -11,13 +11,16 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// Observer is told of every request. Its methods must not block. It is told no secret of a client.
+// Observer is told of every request, and of servers that are not there. Its methods must not block. It is told no secret of a client.
 type Observer interface {
 	// Served is called when a request of MCP has been answered or, for a subscription, when it has
 	// ended.
 	Served(s Served)
 	// Refused is called for a request of HTTP that did not come from a client.
 	Refused(r Refused)
+	// Connected is called when a connection to a server was made, or could not be made, even if no
+	// client is told of it. The error names the server.
+	Connected(server string, err error)
 }
 
 // Served is a request of MCP and its outcome. Texts that come from the client may be anything.
@@ -74,6 +77,21 @@ func (g *Gateway) observe(endpoint string, h mcp.Handler) mcp.Handler {
 		return h
 	}
 	return observed{h, endpoint, g.observer}
+}
+
+// tellConnected tells the observer what has come of connecting to the server of an endpoint.
+func (e *Endpoint) tellConnected(err error) {
+	switch {
+	case e.observer == nil:
+	case err == nil:
+		e.observer.Connected(e.server.Name, nil)
+	default:
+		if refused := unauthorized(e.server.Name, err); refused != nil {
+			e.observer.Connected(e.server.Name, errors.New(refused.Message))
+			return
+		}
+		e.observer.Connected(e.server.Name, &UnreachableError{e.server.Name, err})
+	}
 }
 
 // Serve implements mcp.Handler.

@@ -76,9 +76,13 @@ func (l *Upstream) dial(ctx context.Context) (*mcp.Client, error) {
 		o.First = mcp.Legacy
 	}
 	c, err := mcp.Connect(ctx, l.e.server.Target, o)
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() != nil {
+		return nil, err // nobody waits any more, which says nothing about the server
+	}
+	if err != nil {
 		l.e.readiness.fail(err)
 	}
+	l.e.tellConnected(err)
 	return c, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,10 +20,20 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// observer writes the log of requests and counts them.
+// observer writes the log of requests and counts them, and warns of servers that are not there.
 type observer struct {
 	log     *slog.Logger // nil for none
 	metrics *metrics
+	warn    func(text string)
+
+	mu sync.Mutex
+	// missing has the servers that could not be reached when it was tried last. A person has been
+	// told of each.
+	missing map[string]bool
+}
+
+func newObserver(log *slog.Logger, m *metrics, warn func(text string)) *observer {
+	return &observer{log: log, metrics: m, warn: warn, missing: map[string]bool{}}
 }
 
 // openLog opens the log of requests: a file to append to, or stderr for -. It returns nil if there
@@ -77,6 +88,16 @@ func (o *observer) Refused(r gateway.Refused) {
 			slog.Int("status", r.Status), slog.String("reason", r.Reason),
 			slog.String("remote", r.Remote), slog.String("method", cut(r.Method)))
 	}
+}
+
+// Connected implements gateway.Observer.
+func (o *observer) Connected(server string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err != nil && !o.missing[server] {
+		o.warn(err.Error())
+	}
+	o.missing[server] = err != nil
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

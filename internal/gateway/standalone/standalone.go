@@ -43,7 +43,7 @@ type Options struct {
 	RequestLog string
 	// Stderr gets what the servers' processes write there.
 	Stderr io.Writer
-	// Notice is called with what a person should know, Warn with what is dangerous.
+	// Notice is called with what a person should know, Warn with what is dangerous or does not work.
 	Notice, Warn func(text string)
 }
 
@@ -87,7 +87,7 @@ func (c *Config) Serve(ctx context.Context, st Store, o Options, ready func([]En
 		return err
 	}
 	numbers := newMetrics()
-	gw.Observe(&observer{log, numbers})
+	gw.Observe(newObserver(log, numbers, o.Warn))
 	gw.Page("/metrics", numbers.handler())
 	access, running, err := c.open(gw, st, o, gateway.AccessOptions{Servers: c.reached(o, mark), Token: token})
 	if err != nil {
@@ -138,7 +138,7 @@ func (c *Config) ServeStreams(ctx context.Context, endpoint string,
 	defer func() { err = errors.Join(err, endLog()) }()
 	gw, mark := gateway.New(), st.ID()+"/gateway"
 	defer func() { err = errors.Join(err, end(gw, mark)) }()
-	gw.Observe(&observer{log, newMetrics()})
+	gw.Observe(newObserver(log, newMetrics(), o.Warn))
 	access, _, err := c.open(gw, st, o, gateway.AccessOptions{Servers: c.reached(o, mark)})
 	if err != nil {
 		return err
