@@ -97,6 +97,9 @@ func (x explainer) whole(one *schemas.Rollout) failure {
 			f.add("file", place(filepath.Join(x.storeDir, local), x.showing.Dir, x.storeDir))
 		}
 	}
+	if log := x.verifierLog(one); log != "" {
+		f.add("file", place(log, x.showing.Dir, x.storeDir))
+	}
 	f.add("again", x.again(one))
 	return f
 }
