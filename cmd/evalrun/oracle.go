@@ -64,6 +64,7 @@ func (o *oracleFlags) run(cmd *cobra.Command, g *globals, dirs []string) error {
 func judge(cmd *cobra.Command, g *globals, checks []runner.OracleCheck) error {
 	wrong, total := 0, 0
 	for _, c := range checks {
+		c.Task, c.NotRunnable, c.Fault = redact.Line(c.Task), redact.Line(c.NotRunnable), redact.Line(c.Fault)
 		if c.NotRunnable != "" {
 			printf(cmd.ErrOrStderr(), "%s: cannot be run here: %s\n", c.Task, c.NotRunnable)
 			continue

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -61,7 +62,7 @@ key, and nothing is written for it.`,
 					}
 					made++
 					if !g.quiet {
-						printf(stdout(cmd), "%s: made of %s\n", target, dir)
+						printf(stdout(cmd), "%s: made of %s\n", redact.Line(target), redact.Line(dir))
 					}
 				}
 			}

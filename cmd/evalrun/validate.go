@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -78,23 +79,27 @@ func printChecked(cmd *cobra.Command, c runner.Checked, quiet bool) {
 		printf(cmd.ErrOrStderr(), "%s\n", c.Warnings)
 	}
 	if c.Err != nil {
-		printf(cmd.ErrOrStderr(), "%s\n", c.Err)
+		text := c.Err.Error()
+		if prefix(c.Err) != "" { // problems are harmless already, and have a line each
+			text = redact.Line(text)
+		}
+		printf(cmd.ErrOrStderr(), "%s\n", text)
 		return
 	}
 	if quiet {
 		return
 	}
-	printf(stdout(cmd), "%s: %s, ok\n", c.Path, c.Kind)
+	printf(stdout(cmd), "%s: %s, ok\n", redact.Line(c.Path), c.Kind)
 	for _, gap := range c.Gaps {
-		printf(stdout(cmd), "  cannot be run here: %s\n", gap)
+		printf(stdout(cmd), "  cannot be run here: %s\n", redact.Line(gap.String()))
 	}
 	for _, m := range c.Missing {
-		printf(stdout(cmd), "  needs ${%s}, in %s: pass it with --env %s\n", m.Name, m.Key, m.Name)
+		printf(stdout(cmd), "  needs ${%s}, in %s: pass it with --env %s\n", m.Name, redact.Line(m.Key), m.Name)
 	}
 	if c.Task != nil && len(c.Gaps) == 0 && len(c.Missing) == 0 {
 		printf(stdout(cmd), "  runs here\n")
 	}
 	for _, note := range c.Notes {
-		printf(stdout(cmd), "  note: %s\n", note)
+		printf(stdout(cmd), "  note: %s\n", redact.Line(note.String()))
 	}
 }
