@@ -221,6 +221,9 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 		}
 	}
 	return g.withStore(cmd, true, func(s *runner.Store) error {
+		if err := w.checkEvents(); err != nil {
+			return err
+		}
 		run, err := s.Create(cmd.Context(), set, f.create)
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/eval/verdict"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/runner"
@@ -40,6 +41,10 @@ was expected and what came, input, output, times and files.`,
 			}
 			return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error {
 				err := s.Report(cmd.Context(), run.ID, runner.Variables{}, func(r *runner.Report) error {
+					if run.Interrupted && !r.Head().Final {
+						j := verdict.Interrupt()
+						r.Judgement, r.Last = &j, "no process works on it; to resume: "+resumeLine(s, run.ID)
+					}
 					return show(r, s, run.ID)
 				})
 				if err != nil || g.json || len(args) == 2 {

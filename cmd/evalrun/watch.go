@@ -108,7 +108,7 @@ func (v *watching) once() error {
 	if err != nil {
 		return err
 	}
-	if err := v.w.refuseInputs(set.Files()...); err != nil {
+	if err := errors.Join(v.w.refuseInputs(set.Files()...), v.w.checkEvents()); err != nil {
 		return err
 	}
 	create := v.f.create

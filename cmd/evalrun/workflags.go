@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/durable"
@@ -185,7 +186,7 @@ func (w *workFlags) options() (o runner.RunOptions, err error) {
 	}
 	for flag, path := range w.outputs() {
 		if flag == "events" {
-			continue // it is opened at once, and its store may not exist yet
+			continue // its folder may be that of a store that does not exist yet; see checkEvents
 		}
 		if err := checkFolder(flag, path); err != nil {
 			return o, err
@@ -255,16 +256,43 @@ func refuseInput(flag, output string, inputs ...string) error {
 	return nil
 }
 
-// checkFolder makes sure that there is a folder for a file that is written at the end.
+// checkFolder makes sure that there is a folder for a file that is written at the end, and that the
+// file can be made there: it replaces an earlier one.
 func checkFolder(flag, path string) error {
 	if path == "" {
 		return nil
 	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
 		return usageError("--%s %s: expected a file, got a folder", flag, path)
+	case err == nil && !info.Mode().IsRegular():
+		return nil // a device or a pipe is written as it is
 	}
-	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return usageError("--%s %s: there is no folder %s; make it first", flag, path, filepath.Dir(path))
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // which is replaced, and not the link
+	}
+	dir := filepath.Dir(path)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return usageError("--%s %s: there is no folder %s; make it first", flag, path, dir)
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return usageError("--%s %s: no file can be made in the folder %s: %w; name a file elsewhere", flag, path, dir, err)
+	}
+	return nil
+}
+
+// checkEvents makes sure, once there is a store, that the file of events can be appended to, before
+// there is a run.
+func (w *watchFlags) checkEvents() error {
+	if w.events == "" {
+		return nil
+	}
+	if !input.IsFile(w.events) {
+		return checkFolder("events", w.events)
+	}
+	if err := unix.Access(w.events, unix.W_OK); err != nil {
+		return usageError("--events %s: cannot be written: %w", w.events, err)
 	}
 	return nil
 }

@@ -43,16 +43,17 @@ func Open(dir string, opts store.Options) (*Store, error) {
 	d := &db{dir: dir, file: file, database: file, now: opts.Now}
 	readOnly := unwritable(dir, file)
 	if !exists && !readOnly {
+		const failed = "cannot make the store: %w; name another place with --store or EVALRUN_STORE"
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("cannot make the store: %w", err)
+			return nil, fmt.Errorf(failed, err)
 		}
 		unlock, err := lockFolder(dir)
 		if err != nil {
-			return nil, fmt.Errorf("cannot make the store: %w", err)
+			return nil, fmt.Errorf(failed, err)
 		}
 		defer unlock()
 		if err := errors.Join(ignoreInGit(dir), createPrivate(file)); err != nil {
-			return nil, fmt.Errorf("cannot make the store: %w", err)
+			return nil, fmt.Errorf(failed, err)
 		}
 	}
 	if readOnly {
