@@ -256,7 +256,7 @@ func (c *Conn) SetConfigOption(ctx context.Context, sessionID, configID string, 
 	case bool:
 		params["type"] = "boolean"
 	default:
-		return nil, fmt.Errorf("%s: %s can be set to a string or a bool, not to a %T", method, configID, value)
+		return nil, fmt.Errorf("%s: %s can be set to a string or a bool, not to the type %T", method, configID, value)
 	}
 	raw, err := c.Call(ctx, method, params)
 	if err != nil {

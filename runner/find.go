@@ -43,8 +43,7 @@ func (s *Store) Find(ctx context.Context, name string) (Run, error) {
 	case ok && len(all) == 0:
 		return Run{}, inputError("%s: there is no run in the store %s", name, s.Name())
 	case ok:
-		return Run{}, inputError("%s: the store %s has only %d runs, the oldest of which is %s~%d", name, s.Name(), len(all),
-			Latest, len(all)-1)
+		return Run{}, inputError("%s: the oldest run of the store %s is %s~%d", name, s.Name(), Latest, len(all)-1)
 	case len(found) == 0:
 		known := []string{Latest}
 		for _, r := range all {

@@ -285,7 +285,7 @@ func (r *referenced) epoch(attempts []attempt, epoch int) attempt {
 			return one
 		}
 	}
-	return attempt{missing: fmt.Sprintf("run %s has %d attempts at it, and no number %d", r.id, len(attempts), epoch)}
+	return attempt{missing: fmt.Sprintf("run %s has no attempt number %d at it, of %d", r.id, epoch, len(attempts))}
 }
 
 // comparedWith converts an attempt to a reference output for an agent, for all rollouts or those of

@@ -29,7 +29,7 @@ func TestWithWhatRolloutsAreCompared(t *testing.T) {
 		"the same name":         {&referenced{"r", []string{"a", "b"}, one("b", first)}, "", []string{"b"}, 1, "b 0 r1"},
 		"the one that is named": {&referenced{"r", []string{"a", "b"}, one("a", first)}, "a", []string{"b"}, 1, "b 0 r1"},
 		"none of several":       {&referenced{"r", []string{"a", "b"}, one("a", first)}, "", []string{"c"}, 1, `c 0 run r has the agents a, b and none named c; say with which to compare: "reference": {"run": …, "agent": …}`},
-		"attempt by attempt":    {&referenced{"r", []string{"a"}, one("a", first, second)}, "", []string{"a"}, 3, "a 1 r1; a 2 r2; a 3 run r has 2 attempts at it, and no number 3"},
+		"attempt by attempt":    {&referenced{"r", []string{"a"}, one("a", first, second)}, "", []string{"a"}, 3, "a 1 r1; a 2 r2; a 3 run r has no attempt number 3 at it, of 2"},
 		"the first of several":  {&referenced{"r", []string{"a"}, one("a", first, second)}, "", []string{"a"}, 1, "a 1 r1"},
 		"not in that run":       {&referenced{"r", []string{"a"}, one("a")}, "", []string{"a"}, 2, "a 0 run r has no rollout of it"},
 	} {

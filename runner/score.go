@@ -161,8 +161,8 @@ func (p planned) mayScore(ctx context.Context, o ScoreOptions) error {
 		return inputError("run %s is not final: the rollouts that are still open will be verified by the tests that it was planned with; run the verifiers again when it is final",
 			p.runID)
 	case !run.Final() && !o.Completed:
-		return inputError("run %s is not final: %d of %d rollouts are completed; --completed scores these again", p.runID,
-			run.Counts.Completed, run.Counts.Total)
+		return inputError("run %s is not final: %d of %s completed; --completed scores these again", p.runID,
+			run.Counts.Completed, rollouts(run.Counts.Total))
 	case !run.Final() && o.Evaluators != "":
 		return inputError("run %s is not final: the rollouts that are still open will be scored by the evaluators that it was planned with; score it with others when it is final",
 			p.runID)
@@ -190,14 +190,14 @@ func (r *rescoring) begin(ctx context.Context, o ScoreOptions) (number int, err 
 	n := r.earlier.Last()
 	if n > 0 && r.earlier.Stored[n-1].EndedAt.IsZero() {
 		if r.earlier.With[n-1].Continues(r.with) {
-			o.notice("going on with rescoring %d: %d rollouts are left", n, r.earlier.Stored[n-1].Due)
+			o.notice("going on with rescoring %d: %s left", n, rollouts(r.earlier.Stored[n-1].Due))
 			return n, r.sweep(ctx, n)
 		}
 		if o.Failed {
-			return 0, inputError("rescoring %d of run %s has not ended: %d rollouts are left; go on with it first, or score the run anew",
-				n, r.runID, r.earlier.Stored[n-1].Due)
+			return 0, inputError("rescoring %d of run %s has not ended: %s left; go on with it first, or score the run anew",
+				n, r.runID, rollouts(r.earlier.Stored[n-1].Due))
 		}
-		o.notice("rescoring %d had not ended: %d rollouts were left; this one takes its place", n, r.earlier.Stored[n-1].Due)
+		o.notice("rescoring %d had not ended: %s left; this one takes its place", n, rollouts(r.earlier.Stored[n-1].Due))
 	}
 	begun := store.NewRescoring{RunID: r.runID, After: n, Evaluations: r.evaluations}
 	if o.Failed {
@@ -297,9 +297,16 @@ func (p planned) judgeScored(ctx context.Context, out *Scored) error {
 	example, err := p.firstNotScored(ctx)
 	of := out.NotScored + out.Scored
 	out.Judgement = Judgement{Verdict: Faulted, Word: verdict.NotAllScored,
-		Figures: fmt.Sprintf("%d of %d rollouts not scored again", out.NotScored, of),
-		Reason:  fmt.Sprintf("%d of %d rollouts were not scored again (%s)", out.NotScored, of, example)}
+		Figures: fmt.Sprintf("%d of %s not scored again", out.NotScored, rollouts(of)),
+		Reason:  fmt.Sprintf("%d of %s not scored again (%s)", out.NotScored, rollouts(of), example)}
 	return err
+}
+
+func rollouts(n int) string {
+	if n == 1 {
+		return "1 rollout"
+	}
+	return fmt.Sprintf("%d rollouts", n)
 }
 
 // firstNotScored returns the first rollout that was not scored again, and the reason.

@@ -25,7 +25,7 @@ has stored is younger than a day: give a lesser age only if no process works on 
 				case g.json:
 					err = printJSON(cmd, map[string]int{"removedBlocks": n})
 				case !g.quiet:
-					printf(stdout(cmd), "removed %d blocks of files\n", n)
+					printf(stdout(cmd), "removed %s of files\n", counted(n, "block"))
 				}
 				return err
 			})

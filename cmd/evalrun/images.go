@@ -211,7 +211,7 @@ func (f *imagesFlags) make(cmd *cobra.Command, g *globals, specs []image.Spec) e
 		}
 	}
 	if failed > 0 {
-		return &exitError{exitFaulted, fmt.Errorf("%d of %d images could not be made", failed, len(specs))}
+		return &exitError{exitFaulted, fmt.Errorf("%d of %s could not be made", failed, counted(len(specs), "image"))}
 	}
 	return nil
 }
@@ -306,9 +306,9 @@ images stay there.`,
 			if dryRun {
 				verb = "would remove"
 			}
-			printf(stdout(cmd), "%s %d images, %s\n", verb, len(removed), megabytes(bytes))
+			printf(stdout(cmd), "%s %s, %s\n", verb, counted(len(removed), "image"), megabytes(bytes))
 			if volumes > 0 {
-				printf(stdout(cmd), "%s %d volumes with programs from the Docker daemon\n", verb, volumes)
+				printf(stdout(cmd), "%s %s with programs from the Docker daemon\n", verb, counted(volumes, "volume"))
 			}
 			return failed
 		},

@@ -80,7 +80,7 @@ built or pulled; then no file is written.`,
 			if g.json {
 				return printJSON(cmd, lock)
 			}
-			printf(stdout(cmd), "%s has the images of %d tasks\n", redact.Line(output), len(lock.Tasks))
+			printf(stdout(cmd), "%s has the images of %s\n", redact.Line(output), counted(len(lock.Tasks), "task"))
 			return nil
 		},
 	}
@@ -130,7 +130,7 @@ differs, and 3 if one cannot be built or pulled.`,
 			if err == nil && len(different) > 0 {
 				err = &exitError{exitThreshold, fmt.Errorf("images that are not as %s says: %d", file, len(different))}
 			} else if err == nil && !g.json {
-				printf(stdout(cmd), "the images of %d tasks are as %s says\n", len(now), redact.Line(file))
+				printf(stdout(cmd), "the images of %s are as %s says\n", counted(len(now), "task"), redact.Line(file))
 			}
 			return err
 		},
@@ -232,7 +232,7 @@ func (f *imagesFlags) record(cmd *cobra.Command, g *globals, dirs []string, file
 		out = append(out, one)
 	}
 	if failed > 0 {
-		return nil, &exitError{exitFaulted, fmt.Errorf("%d of %d images could not be made", failed, made)}
+		return nil, &exitError{exitFaulted, fmt.Errorf("%d of %s could not be made", failed, counted(made, "image"))}
 	}
 	return out, nil
 }

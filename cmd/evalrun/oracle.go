@@ -89,7 +89,7 @@ func judge(cmd *cobra.Command, g *globals, checks []runner.OracleCheck) error {
 	}
 	switch {
 	case wrong > 0:
-		return &exitError{exitThreshold, fmt.Errorf("%d of %d rollouts were not as they should be", wrong, total)}
+		return &exitError{exitThreshold, fmt.Errorf("%d of %s did not end as expected", wrong, counted(total, "rollout"))}
 	case total == 0:
 		return &exitError{exitFaulted, errors.New("no task could be run")}
 	}

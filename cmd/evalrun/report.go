@@ -101,7 +101,7 @@ func writeTrajectories(cmd *cobra.Command, r *runner.Report, dir string) error {
 		})
 	})
 	if pending > 0 {
-		printf(cmd.ErrOrStderr(), "%d rollouts have not begun and have no trajectory\n", pending)
+		printf(cmd.ErrOrStderr(), "%s without a trajectory, not begun yet\n", counted(pending, "rollout"))
 	}
 	return err
 }

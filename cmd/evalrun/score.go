@@ -96,8 +96,8 @@ func (f *scoreFlags) run(cmd *cobra.Command, g *globals, name string) error {
 			return internal(err)
 		}
 		if scored.Number > 0 && !g.quiet {
-			printf(cmd.ErrOrStderr(), "rescoring %d: %d of %d rollouts scored again\n", scored.Number, scored.Scored,
-				scored.Scored+scored.NotScored+scored.Due)
+			printf(cmd.ErrOrStderr(), "rescoring %d: %d of %s scored again\n", scored.Number, scored.Scored,
+				counted(scored.Scored+scored.NotScored+scored.Due, "rollout"))
 		}
 		if verdict != nil && out.showsTable() {
 			return &exitError{codeOf(verdict), nil} // the table has shown the reason

@@ -67,7 +67,7 @@ key, and nothing is written for it.`,
 				}
 			}
 			if wrong > 0 {
-				return usageError("not migrated: %d of %d tasks", wrong, made+wrong)
+				return usageError("not migrated: %d of %s", wrong, counted(made+wrong, "task"))
 			}
 			return nil
 		},

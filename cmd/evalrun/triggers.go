@@ -74,7 +74,7 @@ func describeTrigger(s *runner.Store, t runner.Trigger, now time.Time) string {
 	}
 	if payload := []rune(redact.Line(string(t.Payload))); len(payload) > payloadWidth {
 		printf(&b, "    %s…\n", string(payload[:payloadWidth]))
-		printf(&b, "    %d characters more: %s triggers%s --json %s\n", len(payload)-payloadWidth, executable, storeFlag(s),
+		printf(&b, "    %s more: %s triggers%s --json %s\n", counted(len(payload)-payloadWidth, "character"), executable, storeFlag(s),
 			t.RunID)
 	} else if len(payload) > 0 {
 		printf(&b, "    %s\n", string(payload))

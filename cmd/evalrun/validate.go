@@ -55,7 +55,7 @@ reward 1 and an agent that does nothing 0.`,
 				}
 			}
 			if wrong > 0 {
-				return usageError("not valid: %d of %d files", wrong, len(all))
+				return usageError("not valid: %d of %s", wrong, counted(len(all), "file"))
 			}
 			if oracle.wanted {
 				return oracle.run(cmd, g, dirs)

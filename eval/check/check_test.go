@@ -121,7 +121,7 @@ func TestChecksOfWhatIsNotThere(t *testing.T) {
 	for _, v := range []struct{ check, output, reason string }{
 		{`{"contains": "x", "path": "a.b"%s}`, `{"a": {}}`, `a.b is not there: there is no "b"`},
 		{`{"contains": "x", "path": "a.b"%s}`, `{"a": 7}`, `a.b is not there: "b" needs an object, and there is a number`},
-		{`{"contains": "x", "path": "a[-3]"%s}`, `{"a": [1, 2]}`, `a[-3] is not there: the array has 2 elements`},
+		{`{"contains": "x", "path": "a[-3]"%s}`, `{"a": [1, 2]}`, `a[-3] is not there: the length of the array is 2`},
 		{`{"contains": "x", "path": "[0]"%s}`, `null`, `[0] is not there: [0] needs an array, and there is null`},
 		{`{"contains": "x"%s}`, `null`, `it is null, which is no text`},
 		{`{"contains": "x", "transform": "trim"%s}`, ``, `it is null, which is no text`},

@@ -170,7 +170,7 @@ func (r *reader) used(c *evaluator.Config, kind string) test {
 				return answer{failure: errors.New("the tokens of the rollout are not known: the agent does not report them, " +
 					"or not of every call")}
 			}
-			return answer{score: truth(u.Tokens() <= int64(most)), want: fmt.Sprintf("at most %d tokens", most),
+			return answer{score: truth(u.Tokens() <= int64(most)), want: fmt.Sprintf("no more tokens than %d", most),
 				got: fmt.Sprint(u.Tokens())}
 		}
 	}
@@ -180,7 +180,7 @@ func (r *reader) used(c *evaluator.Config, kind string) test {
 		if n == 0 {
 			return answer{failure: errors.New("the calls of models are not known: the trace has no span with gen_ai.usage")}
 		}
-		return answer{score: truth(n <= most), want: fmt.Sprintf("at most %d calls of models", most), got: fmt.Sprint(n)}
+		return answer{score: truth(n <= most), want: fmt.Sprintf("no more calls of models than %d", most), got: fmt.Sprint(n)}
 	}
 }
 

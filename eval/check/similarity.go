@@ -48,7 +48,7 @@ func (r *reader) similar(c *evaluator.Config, kind string, v *input.Node) test {
 
 // within makes the check of an edit distance.
 func within(most int, list []string, fold func(string) string, names string) test {
-	return ofText(fmt.Sprintf("a text at most %d edits from %s", most, names), func(t string) answer {
+	return ofText(fmt.Sprintf("a text with an edit distance of at most %d from %s", most, names), func(t string) answer {
 		t = fold(t)
 		if n := utf8.RuneCountInString(t); n > maxSimilar {
 			return answer{unfit: fmt.Sprintf("it has %d characters, and at most %d are compared", n, maxSimilar)}

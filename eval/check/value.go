@@ -96,7 +96,7 @@ func (p *path) of(v any) (any, error) {
 			i += len(list)
 		}
 		if i < 0 || i >= len(list) {
-			return nil, &missingError{fmt.Sprintf("%s is not there: the array has %d elements", p.text, len(list))}
+			return nil, &missingError{fmt.Sprintf("%s is not there: the length of the array is %d", p.text, len(list))}
 		}
 		v = list[i]
 	}

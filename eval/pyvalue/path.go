@@ -38,7 +38,7 @@ func step(v any, key, index string) (any, error) {
 		}
 		i, err := strconv.Atoi(index)
 		if err != nil || i >= len(list) {
-			return nil, fmt.Errorf("[%s] is out of range: the array has %d elements", index, len(list))
+			return nil, fmt.Errorf("[%s] is out of range: the length of the array is %d", index, len(list))
 		}
 		return list[i], nil
 	}

@@ -99,10 +99,10 @@ func TestResolvePath(t *testing.T) {
 	const document = `{"a":{"b":[{"c":1},{"c":2}],"x y":"z"},"1":{"2":3},"e":null}`
 	for _, v := range []struct{ path, want, error string }{
 		{"*", "", ""}, {"a.b[1].c", "2", ""}, {"a.b", "[{'c': 1}, {'c': 2}]", ""}, {"a.x y", "'z'", ""}, {"1.2", "3", ""}, {"e", "None", ""},
-		{"a..b[0]", "{'c': 1}", ""}, {"a.b[2]", "", "[2] is out of range: the array has 2 elements"}, {"a.b.c", "", `"c" needs an object, got an array`},
+		{"a..b[0]", "{'c': 1}", ""}, {"a.b[2]", "", "[2] is out of range: the length of the array is 2"}, {"a.b.c", "", `"c" needs an object, got an array`},
 		{"a[0]", "", "[0] needs an array, got an object"}, {"a.b[-1]", "", `"-1" needs an object, got an array`}, {"z", "", `"z" is not there`},
 		{"e.f", "", `"f" needs an object, got null`}, {"", "", `invalid path ""`}, {"..", "", `invalid path ".."`},
-		{"a.b[99999999999999999999]", "", "[99999999999999999999] is out of range: the array has 2 elements"},
+		{"a.b[99999999999999999999]", "", "[99999999999999999999] is out of range: the length of the array is 2"},
 	} {
 		value, err := Parse([]byte(document))
 		if err != nil {

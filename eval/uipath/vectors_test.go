@@ -106,7 +106,7 @@ func TestOutputErrors(t *testing.T) {
 	for _, v := range []struct{ name, config, criteria, output, want string }{
 		{"key missing in the actual output", `{"targetOutputKey":"a"}`, `{"expectedOutput":{"a":1}}`, `{"b":1}`, `TARGET_OUTPUT_KEY_NOT_FOUND: "a" in the actual output: "a" is not there`},
 		{"key missing in the expected output", `{"targetOutputKey":"a"}`, `{"expectedOutput":{"b":1}}`, `{"a":1}`, `TARGET_OUTPUT_KEY_NOT_FOUND: "a" in the expected output: "a" is not there`},
-		{"index out of range", `{"targetOutputKey":"a[2]"}`, `{"expectedOutput":{"a":[1,2,3]}}`, `{"a":[1]}`, `TARGET_OUTPUT_KEY_NOT_FOUND: "a[2]" in the actual output: [2] is out of range: the array has 1 elements`},
+		{"index out of range", `{"targetOutputKey":"a[2]"}`, `{"expectedOutput":{"a":[1,2,3]}}`, `{"a":[1]}`, `TARGET_OUTPUT_KEY_NOT_FOUND: "a[2]" in the actual output: [2] is out of range: the length of the array is 1`},
 		{"index into an object", `{"targetOutputKey":"a[0]"}`, `{"expectedOutput":{"a":[1]}}`, `{"a":{}}`, `TARGET_OUTPUT_KEY_NOT_FOUND: "a[0]" in the actual output: [0] needs an array, got an object`},
 		{"list of keys with a text output", `{"targetOutputKey":["a"]}`, `{"expectedOutput":{"a":1}}`, `"x"`, `INVALID_ACTUAL_OUTPUT: a list of target output keys needs an object, got a string`},
 		{"expected text that is no JSON", `{"targetOutputKey":"a"}`, `{"expectedOutput":"oops"}`, `{"a":1}`, `INVALID_EXPECTED_OUTPUT: with a target output key the expected output must be an object, got the string "oops"`},

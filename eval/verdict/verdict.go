@@ -175,21 +175,21 @@ func (r run) missing(example string) (j Judgement, ok bool) {
 	switch {
 	case r.accept.Faulted.exceeded(r.n.Faulted, r.n.Total):
 		return faulted(Faulted.String(), share(r.n.Faulted, r.n.Total, "rollout"),
-			"%d of %d rollouts faulted", r.n.Faulted, r.n.Total)
+			"%s faulted", share(r.n.Faulted, r.n.Total, "rollout"))
 	case r.accept.EvaluatorErrors.exceeded(c.EvaluatorErrors, asked):
 		return faulted(EvaluatorsFailed, share(c.EvaluatorErrors, asked, "time"),
-			"evaluators failed %d of %d times; --fail-on-evaluator-error allows some", c.EvaluatorErrors, asked)
+			"evaluators failed %s; --fail-on-evaluator-error allows some", share(c.EvaluatorErrors, asked, "time"))
 	case c.Cancelled == c.Evaluations && len(r.stats.Gates) == 0: // the missing figures decide about gates
 		return faulted(Cancelled, "nothing was scored", "nothing was scored: every evaluation was cancelled")
 	case c.EvaluatorsNotRun > 0 && !r.accept.NotRun:
 		asked += c.EvaluatorsNotRun
 		return faulted(EvaluatorsNotRun, share(c.EvaluatorsNotRun, asked, "time"),
-			"evaluators were not run %d of %d times%s; --allow-not-run accepts that", c.EvaluatorsNotRun, asked, told)
+			"evaluators were not run %s%s; --allow-not-run accepts that", share(c.EvaluatorsNotRun, asked, "time"), told)
 	case c.Unscored > 0 && r.accept.Unscored:
 	case c.Unscored > 0:
 		return faulted(NotAllScored, share(c.Unscored, c.Evaluations, "evaluation"),
-			"%d of %d evaluations could not be scored%s; --allow-unscored accepts that",
-			c.Unscored, c.Evaluations, told)
+			"%s could not be scored%s; --allow-unscored accepts that",
+			share(c.Unscored, c.Evaluations, "evaluation"), told)
 	case c.EvaluatorResults == 0 && c.Incomplete == 0 && c.Cancelled < c.Evaluations:
 		return faulted(NothingScored, "", "nothing could be scored")
 	}

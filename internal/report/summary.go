@@ -184,7 +184,7 @@ func (h overview) tags() (tags []string, more string) {
 	if tags = slices.Sorted(maps.Keys(evaluations)); len(tags) <= most {
 		return tags, ""
 	}
-	more = fmt.Sprintf("and %d tags more, in the results document", len(tags)-most)
+	more = "and " + count(len(tags)-most, "tag") + " more, in the results document"
 	slices.SortStableFunc(tags, func(a, b string) int { return evaluations[b] - evaluations[a] })
 	tags = tags[:most]
 	slices.Sort(tags)

@@ -16,7 +16,7 @@ func ProgressMessage(j store.Job) string {
 	case j.Status == store.JobInputRequired:
 		return question(j.Question)
 	case j.Total > 1 && (j.Ended > 0 || j.Suspended > 0):
-		message := fmt.Sprintf("%d of %d rollouts have ended", j.Ended, j.Total)
+		message := fmt.Sprintf("rollouts that have ended: %d of %d", j.Ended, j.Total)
 		if j.Suspended > 0 {
 			message += fmt.Sprintf(", %d wait", j.Suspended)
 		}

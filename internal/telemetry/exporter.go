@@ -131,7 +131,7 @@ func named(runs []string) string {
 	if len(runs) == 1 {
 		return runs[0]
 	}
-	return fmt.Sprintf("%s and %d others", runs[0], len(runs)-1)
+	return fmt.Sprintf("%s and %d more", runs[0], len(runs)-1)
 }
 
 func (e *Exporter) loop() {

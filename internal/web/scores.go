@@ -109,7 +109,7 @@ func (row *scoreRow) inLine() string {
 		return short(fmt.Sprintf("%s %s", c.Relation, brief(c.Expected)), inLine)
 	case c != nil:
 		if l := leavesOf(c); l != nil && l.Of > 0 {
-			return fmt.Sprintf("%d of %d leaves equal", l.Equal, l.Of)
+			return fmt.Sprintf("leaves equal: %d of %d", l.Equal, l.Of)
 		}
 	}
 	var said struct {
@@ -166,7 +166,7 @@ var pythonList = strings.NewReplacer("['", "", "', '", ", ", "']", "")
 // one value. It is empty if the details say something else.
 func agreed(members map[string]json.RawMessage) string {
 	if of := members["total_leaves"]; of != nil && members["matched_leaves"] != nil {
-		return fmt.Sprintf("%s of %s leaves equal", members["matched_leaves"], of)
+		return fmt.Sprintf("leaves equal: %s of %s", members["matched_leaves"], of)
 	}
 	if actual := members["actual"]; len(members) == 2 && actual != nil && string(actual) == string(members["expected"]) {
 		return brief(actual)

@@ -179,7 +179,7 @@ func TestThePageOfARolloutThatHasEnded(t *testing.T) {
 	})
 	t.Run("failed", func(t *testing.T) {
 		s := &site{TB: t}
-		s.says(page("some"), "Fields like 0.667 2 of 3 leaves equal", "$.y[1] 2 missing", "Exact x 1.000 as expected: 1.0", "no criterion for them: tone , Kind , Rated")
+		s.says(page("some"), "Fields like 0.667 leaves equal: 2 of 3", "$.y[1] 2 missing", "Exact x 1.000 as expected: 1.0", "no criterion for them: tone , Kind , Rated")
 	})
 	t.Run("an evaluator's error", func(t *testing.T) {
 		s := &site{TB: t}
@@ -202,7 +202,7 @@ func TestThePageOfARolloutThatHasEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := &site{TB: t, pages: s.pages}
-		s.says(page("some"), "Its folder was removed.", "2 of 3 leaves equal")
+		s.says(page("some"), "Its folder was removed.", "leaves equal: 2 of 3")
 		if code := s.get(fmt.Sprintf("/runs/%s/rollouts/%s/files/segments/1.1/stderr.log", url.PathEscape(one.RolloutID), one.RolloutID)).Code; code != 404 {
 			t.Error(code)
 		}

@@ -116,7 +116,7 @@ func (s *servers) missingProgram(server acp.MCPServer, launched *Launch) string 
 		}
 	}
 	if why == "" {
-		why = fmt.Sprintf("there is none of that name in the %d folders of PATH", len(folders))
+		why = fmt.Sprintf("there is none of that name in PATH (folders: %d)", len(folders))
 	}
 	return fmt.Sprintf("its program %q cannot be started: %s", server.Command, why)
 }

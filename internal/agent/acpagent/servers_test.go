@@ -82,7 +82,7 @@ func TestWhatIsWrongWithAServersProgram(t *testing.T) {
 			return acp.MCPServer{Command: "sh", Args: []string{"-c", "echo RECORDS_TOKEN is not set >&2; exit 3"}}
 		}, want: []string{`MCP server "records" cannot be reached`, "RECORDS_TOKEN is not set", "exit status 3"}, kept: true},
 		"it is missing": {server: func(*rollout) acp.MCPServer { return acp.MCPServer{Command: "no-such-server"} },
-			want: []string{`MCP server "records": its program "no-such-server" cannot be started: there is none of that name in the`}},
+			want: []string{`MCP server "records": its program "no-such-server" cannot be started: there is none of that name in PATH`}},
 		"it is missing, directly": {direct: true, server: func(*rollout) acp.MCPServer { return acp.MCPServer{Command: "/no/such/server"} },
 			want: []string{`MCP server "records": its program "/no/such/server" cannot be started: /no/such/server does not exist`}},
 		"it is no program": {server: func(r *rollout) acp.MCPServer { return acp.MCPServer{Command: file(r)} },

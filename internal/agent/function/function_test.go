@@ -208,7 +208,7 @@ func TestFaults(t *testing.T) {
 		{"no file", toFile(shell("echo '{}'")), fault.NoOutput, "EVALRUN_OUTPUT_FILE"},
 		{"link in place of the file", toFile(shell(`ln -s /etc/passwd "$EVALRUN_OUTPUT_FILE"`)), fault.NoOutput, "EVALRUN_OUTPUT_FILE"},
 		{"FIFO in place of the file", toFile(shell(`mkfifo "$EVALRUN_OUTPUT_FILE"`)), fault.NoOutput, "EVALRUN_OUTPUT_FILE"},
-		{"no such command", withEnv(FromCommand([]string{"no-such-program"}), "PATH", "/bin:/nowhere"), fault.Start, `there is no program "no-such-program" in the 2 folders of PATH`},
+		{"no such command", withEnv(FromCommand([]string{"no-such-program"}), "PATH", "/bin:/nowhere"), fault.Start, `there is no program "no-such-program" in PATH (folders: 2)`},
 		{"no such file", FromCommand([]string{"./agent"}), fault.Start, "/base/agent, which does not exist"},
 		{"a folder", FromCommand([]string{"/tmp"}), fault.Start, "is a directory"},
 		{"not executable", FromCommand([]string{"/etc/passwd"}), fault.Start, "is not executable"},

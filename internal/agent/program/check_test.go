@@ -26,7 +26,7 @@ func TestAProgramIsLookedForBeforeTheStart(t *testing.T) {
 		passed map[string]string
 		want   string
 	}{
-		"of the registry":             {entry: qwen, want: `command not found: there is no program "qwen" in the 1 folders of PATH; it comes with: npm install -g @qwen-code/qwen-code@0.24.4 (the version that was tested; it needs Node.js 22 or newer)`},
+		"of the registry":             {entry: qwen, want: `command not found: there is no program "qwen" in PATH (folders: 1); it comes with: npm install -g @qwen-code/qwen-code@0.24.4 (the version that was tested; it needs Node.js 22 or newer)`},
 		"a path":                      {entry: agent.Entry{Type: acpagent.Name, Command: []string{"./tool"}}},
 		"in a folder":                 {entry: agent.Entry{Type: acpagent.Name, Command: []string{"./tool"}, Cwd: "sub"}, want: `command not found: "./tool": looked for ` + dir + `/sub/tool, which does not exist`},
 		"by its own PATH":             {entry: agent.Entry{Type: acpagent.Name, Command: []string{"tool"}, Env: map[string]string{"PATH": "${HERE}"}}},

@@ -101,7 +101,7 @@ func Find(name, dir string, env []string) (string, *fault.Fault) {
 	if command := agent.HowToInstall(name); command != "" {
 		install = "; it comes with: " + command
 	}
-	return "", fault.Newf(fault.Start, "command not found: there is no program %q in the %d folders of PATH%s%s",
+	return "", fault.Newf(fault.Start, "command not found: there is no program %q in PATH (folders: %d)%s%s",
 		name, len(filepath.SplitList(search)), found, install)
 }
 

@@ -268,7 +268,7 @@ func TestAnAgentThatCannotBeLoaded(t *testing.T) {
 		"with poetry":      {map[string]string{"agent.py": "import no_such_package", "poetry.lock": ""}, "poetry install"},
 		"with a list":      {map[string]string{"agent.py": "import no_such_package", "requirements.txt": ""}, "-m pip install -r requirements.txt"},
 		"with nothing":     {map[string]string{"agent.py": "import no_such_package"}, `name another interpreter with the key "python"`},
-		"not a function":   {map[string]string{"agent.py": "main = 1"}, "agent.py:main is a int, which cannot be called"},
+		"not a function":   {map[string]string{"agent.py": "main = 1"}, "agent.py:main is an int, which cannot be called"},
 		"ends":             {map[string]string{"agent.py": "import os; os._exit(9)"}, "ended before it was ready: exit status 9"},
 		"no file":          {nil, "there is no file agent.py"},
 	} {

@@ -204,7 +204,7 @@ func progress(token json.RawMessage, n int, run service.Run) json.RawMessage {
 
 // standing describes the progress of a run.
 func standing(c store.Counts) string {
-	text := fmt.Sprintf("%d of %d rollouts have ended", c.Completed+c.Faulted+c.Cancelled, c.Total)
+	text := fmt.Sprintf("rollouts that have ended: %d of %d", c.Completed+c.Faulted+c.Cancelled, c.Total)
 	if n := c.Suspended + c.Scoring; n > 0 {
 		text += fmt.Sprintf(", %d wait", n)
 	}

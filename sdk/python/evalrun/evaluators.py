@@ -12,7 +12,7 @@ import types
 import typing
 
 from evalrun.running import run
-from evalrun.values import AgentError, convert, load_object
+from evalrun.values import AgentError, convert, kind_of, load_object
 from evalrun.worker import how_to_install, message_of
 
 PARTS = {
@@ -37,7 +37,7 @@ def evaluator(function: F) -> F:
     The function returns a score from 0 to 1, True or False, or {"score": …, "details": …}.
     """
     if not callable(function):
-        raise TypeError(f"@evalrun.evaluator stands above a function, not above a {type(function).__name__}")
+        raise TypeError(f"@evalrun.evaluator stands above a function, not above {kind_of(function)}")
     function.__evalrun__ = "evaluator"  # type: ignore[attr-defined]
     return function
 
@@ -77,7 +77,7 @@ def loaded(place):
         advice = "; install the project's packages: " + how_to_install() if isinstance(error, ImportError) else ""
         raise AgentError("start", f"the evaluator cannot be loaded: {described(error)}{advice}") from error
     if not callable(found):
-        raise AgentError("start", f"the evaluator {place} is a {type(found).__name__}, which cannot be called")
+        raise AgentError("start", f"the evaluator {place} is {kind_of(found)}, which cannot be called")
     return found
 
 

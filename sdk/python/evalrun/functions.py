@@ -6,7 +6,7 @@ import os
 import typing
 
 from evalrun.running import run
-from evalrun.values import AgentError, convert, load_object
+from evalrun.values import AgentError, convert, kind_of, load_object
 
 # The parameter that gets the whole document; a function that has it may be resumed.
 WHOLE = "evalrun"
@@ -19,7 +19,7 @@ class Function:
     def __init__(self, entrypoint, found=None):
         self.function = load_object(entrypoint, os.getcwd()) if found is None else found
         if not callable(self.function):
-            raise AgentError("start", f"{entrypoint} is a {type(self.function).__name__}, which cannot be called")
+            raise AgentError("start", f"{entrypoint} is {kind_of(self.function)}, which cannot be called")
         unwrapped = inspect.unwrap(self.function)
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         self.parameters = [p for p in inspect.signature(unwrapped).parameters.values() if p.kind in kinds]

@@ -3,7 +3,7 @@
 import inspect
 
 from evalrun.running import enter, run
-from evalrun.values import AgentError
+from evalrun.values import AgentError, kind_of
 
 
 def made(found, place, fits, what):
@@ -29,5 +29,5 @@ def made(found, place, fits, what):
         context, found = found, found.__enter__()
         left.append(lambda: context.__exit__(None, None, None))
     if not fits(found):
-        raise AgentError("start", f"{place} is a {type(found).__name__}, which is no {what.split(' ', 1)[1]}")
+        raise AgentError("start", f"{place} is {kind_of(found)}, which is no {what.split(' ', 1)[1]}")
     return found, left

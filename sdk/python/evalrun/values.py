@@ -18,6 +18,12 @@ class AgentError(Exception):
         self.code = code
 
 
+def kind_of(value):
+    """The name of its type, with its article."""
+    name = type(value).__name__
+    return ("an " if name[0] in "aeioAEIO" else "a ") + name
+
+
 MAX_DEPTH = 100
 
 
@@ -53,7 +59,7 @@ def plain(value, depth=0):
         return base64.b64encode(value).decode()
     if hasattr(value, "__dict__") and not callable(value):
         return {name: plain(one, depth) for name, one in vars(value).items() if not name.startswith("_")}
-    raise AgentError("invalid-output", f"the output holds a {type(value).__name__}, which cannot be written as JSON")
+    raise AgentError("invalid-output", f"the output holds {kind_of(value)}, which cannot be written as JSON")
 
 
 def key_of(key):
