@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -104,6 +106,29 @@ func isNamed(o *schemas.Rollout, name string) bool {
 	return o.EvaluationID == name || name != "" && strings.HasPrefix(o.RolloutID, name)
 }
 
+// noRollout is the error for a name that refers to no rollout. It says which names do: people see
+// the names of evaluations, and have to give ids.
 func noRollout(r *runner.Report, name string) error {
-	return usageError("run %s has no rollout %q", r.Head().RunID, name)
+	var ids []string
+	hint := ""
+	seen := map[string]bool{}
+	if err := r.Rollouts(func(o *schemas.Rollout) error {
+		if !seen[o.EvaluationID] {
+			seen[o.EvaluationID], ids = true, append(ids, o.EvaluationID)
+		}
+		if strings.EqualFold(o.EvaluationName, name) {
+			hint = fmt.Sprintf("; did you mean %q?", o.EvaluationID)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	const most = 8
+	if hint = cmp.Or(hint, input.Suggest(name, ids)); hint == "" {
+		hint = "; its evaluations are " + strings.Join(ids[:min(len(ids), most)], ", ")
+		if more := len(ids) - most; more > 0 {
+			hint += fmt.Sprintf(" and %d more", more)
+		}
+	}
+	return usageError("run %s has no rollout %q%s", r.Head().RunID, name, hint)
 }

@@ -171,7 +171,7 @@ func CauseFault(ctx context.Context) *fault.Fault {
 	if cause := context.Cause(ctx); errors.As(cause, &f) {
 		clone := *f // the message is added to
 		return &clone
-	} else if cause != nil {
+	} else if cause != nil && !errors.Is(cause, context.Canceled) { // which says no more than that it was ended
 		return fault.New(fault.Interrupted, "the agent was ended: "+cause.Error())
 	}
 	return fault.New(fault.Interrupted, "the agent was ended")
