@@ -320,7 +320,7 @@ func (e *EvalSet) override() error {
 	set := e.req.Set
 	if n := e.opts.Retries; n != nil {
 		if *n < 0 || *n > maxRetries {
-			return inputError("retries: expected a whole number from 0 to %d, got %d", maxRetries, *n)
+			return inputError("expected 0 to %d retries, got %d", maxRetries, *n)
 		}
 		set.Retry.Max = *n
 	}
