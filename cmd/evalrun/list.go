@@ -105,7 +105,7 @@ func listCommand(g *globals) *cobra.Command {
 					return err
 				}
 				printf(stdout(cmd),
-					"%s: the run has no gate. Neither a threshold of its set nor --fail-under says whether its scores are good enough.\n",
+					"%s: no verdict yet, or the run has no gate: neither a threshold of its set nor --fail-under says whether its scores are good enough.\n",
 					noVerdict)
 				return nil
 			})

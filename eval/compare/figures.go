@@ -105,9 +105,9 @@ func (f *figures) whyNoPairs(a, b *Side) string {
 			}
 		}
 		if open > 0 {
-			return fmt.Sprintf("%d have no score in %s, %d of them because they are open", n, name, open)
+			return fmt.Sprintf("%d without a score in %s, %d of them still open", n, name, open)
 		}
-		return fmt.Sprintf("%d have no score in %s", n, name)
+		return fmt.Sprintf("%d without a score in %s", n, name)
 	}
 	return fmt.Sprintf("of %d that both have, %s, and %s", len(f.all),
 		missing("A", func(s sides) (*float64, bool) { return s.a, s.fa.Open }),
