@@ -213,6 +213,9 @@ func checkAgents(r *input.Reader, set *eval.Set) error {
 		if f != nil {
 			r.Warnf(set.Agents[i], "the agent %s cannot be run on this machine: %s", a.Name, f.Message)
 		}
+		if err := a.Absent(dir); err != nil {
+			r.Warnf(set.Agents[i], "the agent %s cannot be run: %v", a.Name, err)
+		}
 	}
 	return nil
 }

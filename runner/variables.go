@@ -96,11 +96,15 @@ func (v Variables) Redactor(plan plans.Plan) *redact.Redactor {
 	return plan.Redactor(v.secrets(plan.Env...), v.resolve)
 }
 
-// checkPrograms makes sure that the programs of agents are on this machine, before anything starts.
+// checkPrograms makes sure that the programs of agents are on this machine, and what their entries
+// name, before anything starts.
 func (v Variables) checkPrograms(agents []agent.Entry, dir string) error {
 	for _, a := range agents {
 		if f := program.Check(a, dir, v.values, agent.Options{Resolve: v.resolve}); f != nil {
 			return inputError("the agent %s: %w", a.Name, lacking(errors.New(f.Message)))
+		}
+		if err := a.Absent(dir); err != nil {
+			return inputError("the agent %s: %w", a.Name, err)
 		}
 	}
 	return nil

@@ -42,6 +42,9 @@ type Type struct {
 	Sends func(e Entry, inputs json.RawMessage, dir string) ([]string, error)
 	// Check says why no agent can be made from an entry.
 	Check func(e Entry) error
+	// Absent says that something which an entry names is not there, as far as that can be seen without
+	// running a program of the agent. The entry's cwd is relative to dir.
+	Absent func(e Entry, dir string) error
 	// New makes an agent from an entry that has passed Check.
 	New func(e Entry, o Options) Agent
 
@@ -220,6 +223,15 @@ func (e Entry) Check() error {
 			e.Name, e.Type, strings.Join(typeNames(), ", "))
 	case t.Check != nil:
 		return t.Check(e)
+	}
+	return nil
+}
+
+// Absent says that something which the entry names is not there; nil also if only a start can tell. Its
+// cwd is relative to dir.
+func (e Entry) Absent(dir string) error {
+	if absent := e.typeOf().Absent; absent != nil {
+		return absent(e, dir)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ var Types = []agent.Type{
 
 func typeOf(name string) agent.Type {
 	t := agent.Type{
-		Name: name, Settings: func() any { return new(Settings) }, Check: check, New: newAgent, Secrets: secrets,
+		Name: name, Settings: func() any { return new(Settings) }, Check: check, New: newAgent, Secrets: secrets, Absent: absent,
 		Needs: agent.Needs{Mockable: true}, Content: agent.ContentFolder,
 		Parse: func(r *input.Reader, f *input.Fields) agent.Entry { return parse(name, r, f) },
 	}

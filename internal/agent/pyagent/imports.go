@@ -2,6 +2,7 @@ package pyagent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/input"
 )
 
@@ -76,10 +78,22 @@ var defined = regexp.MustCompile(`(?m)^(?:async[ \t]+def|def|class)[ \t]+([A-Za-
 // indirect matches what may give a module a name that its file does not have.
 var indirect = regexp.MustCompile(`import[\s\\]*\*|globals|locals|vars|exec|eval|setattr|modules|__getattr__|__dict__`)
 
-// lacks returns an error if a file cannot have what an entry point names: its first part is nowhere in
-// the file. Whatever else only Python itself can tell.
-func lacks(path, name string) error {
+// absent says that there is no file of an entry point FILE.py:NAME, or that the first part of NAME is
+// nowhere in it. Everything else only Python itself can tell.
+func absent(e agent.Entry, dir string) error {
+	place, name, _ := strings.Cut(e.Settings.(*Settings).Entrypoint, ":")
+	if name == "" || !strings.HasSuffix(place, ".py") {
+		return nil
+	}
+	path := place
+	if !filepath.IsAbs(path) {
+		folder, _ := e.Program(dir)
+		path = filepath.Join(folder, path)
+	}
 	data, err := input.ReadFile(path, input.MaxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no file %s%s", path, input.NearFile(path))
+	}
 	first, _, _ := strings.Cut(name, ".")
 	if err != nil || strings.HasPrefix(first, "__") || indirect.Match(data) ||
 		regexp.MustCompile(`\b`+first+`\b`).Match(data) {
@@ -90,9 +104,9 @@ func lacks(path, name string) error {
 		names = append(names, string(m[1]))
 	}
 	if names == nil {
-		return fmt.Errorf("%s has no %q", path, name)
+		return fmt.Errorf("%s has no %q", place, name)
 	}
-	return fmt.Errorf("%s has no %q%s; it has %s", path, name, input.Suggest(name, names), strings.Join(names, ", "))
+	return fmt.Errorf("%s has no %q%s; it has %s", place, name, input.Suggest(name, names), strings.Join(names, ", "))
 }
 
 // hasOwnAgents reports whether a package called agents is the project's own, and not OpenAI's.

@@ -187,9 +187,6 @@ func named(word string) (agent.Entry, bool, error) {
 	kind, names := agentsIn(path)
 	if !slices.Contains(names, name) {
 		kind = Python
-		if err := lacks(path, name); err != nil {
-			return agent.Entry{}, true, err
-		}
 	}
 	return entry(kind, word, "."), true, nil
 }

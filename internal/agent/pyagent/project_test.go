@@ -65,19 +65,14 @@ func TestDiscover(t *testing.T) {
 }
 
 func TestAgentsOfTheCommandLine(t *testing.T) {
-	dir := write(t, map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g", "other": "./g.py:g"}}`, "agent.py": "class Agent:\n    def run(self): pass\ndef main(): pass\n",
-		"sdk.py": "from agents import Agent\nagent = Agent(name='a')\ndef main(): pass\n", "all.py": "from agent import *\n", "empty.py": ""})
+	dir := write(t, map[string]string{"langgraph.json": `{"graphs": {"agent": "./g.py:g", "other": "./g.py:g"}}`, "agent.py": "",
+		"sdk.py": "from agents import Agent\nagent = Agent(name='a')\ndef main(): pass\n"})
 	for word, want := range map[string]string{
 		dir + "/langgraph.json:agent":  "langgraph agent",
 		dir + "/langgraph.json:agnt":   `names no agent "agnt"; did you mean "agent"?; it names agent, other`,
 		dir + "/langgraph.json":        "names several agents",
 		dir + "/none/uipath.json:main": "uipath.json",
 		dir + "/agent.py:main":         "python main",
-		dir + "/agent.py:Agent.run":    "python Agent.run",
-		dir + "/agent.py:mian":         `agent.py has no "mian"; did you mean "main"?; it has Agent, main`,
-		dir + "/agent.py:Agnt.run":     `agent.py has no "Agnt.run"`,
-		dir + "/empty.py:main":         `empty.py has no "main"`,
-		dir + "/all.py:main":           "python main",
 		dir + "/agnt.py:main":          "agnt.py",
 		dir + "/sdk.py:agent":          "openai-agents agent",
 		dir + "/sdk.py:main":           "python main",
@@ -96,6 +91,43 @@ func TestAgentsOfTheCommandLine(t *testing.T) {
 		if got != want && (err == nil || !strings.Contains(got, want)) {
 			t.Errorf("%s: got %q, want %q", word, got, want)
 		}
+	}
+}
+
+// What an entry point cannot lead to is known without Python.
+func TestEntryPointsThatAreAbsent(t *testing.T) {
+	entry := func(kind, entrypoint, cwd string) agent.Entry {
+		return agent.Entry{Type: kind, Cwd: cwd, Settings: &pyagent.Settings{Entrypoint: entrypoint}}
+	}
+	dir := write(t, map[string]string{"agent.py": "class Agent:\n    def run(self): pass\nasync def main(): pass\n",
+		"empty.py": "", "all.py": "from agent import *\n", "lazy.py": "def __getattr__(name): return print\n", "sub/agent.py": "other = print\n"})
+	for entrypoint, want := range map[string]string{
+		"agent.py:main":             "",
+		"agent.py:Agent.run":        "",
+		"agent.py:__call__":         "",
+		"all.py:main":               "",
+		"lazy.py:main":              "",
+		"sub/agent.py:other":        "",
+		dir + "/sub/agent.py:other": "",
+		"package.module:main":       "",
+		"agent.py:mian":             `agent.py has no "mian"; did you mean "main"?; it has Agent, main`,
+		"agent.py:Agnt.run":         `agent.py has no "Agnt.run"; it has Agent, main`,
+		"empty.py:main":             `empty.py has no "main"`,
+		"agnt.py:main":              "there is no file " + dir + `/agnt.py; did you mean "` + dir + `/agent.py"?`,
+	} {
+		got := ""
+		if err := entry(pyagent.Python, entrypoint, ".").Absent(dir); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", entrypoint, got, want)
+		}
+	}
+	if err := entry(pyagent.OpenAIAgents, "agent.py:main", "sub").Absent(dir); err == nil {
+		t.Error("in the folder of the entry: expected an error")
+	}
+	if err := entry(pyagent.LangGraph, "agent", ".").Absent(dir); err != nil {
+		t.Error(err)
 	}
 }
 
