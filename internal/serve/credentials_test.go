@@ -125,9 +125,14 @@ func TestRequestLog(t *testing.T) {
 	w.must(http.StatusNotFound, "GET", "/jobs/t/"+w.token+"/jobs/nope", "", "Authorization", "")
 	w.must(http.StatusNotFound, "POST", "/v1/hooks/guessed", "{}")
 	w.must(http.StatusNotFound, "GET", "/v1/"+w.token, "")
-	id, _, _ := strings.Cut(strings.TrimPrefix(w.token, "evr_"), "_")
+	reader := w.newToken(access.Read)
+	w.must(http.StatusForbidden, "POST", "/v1/runs", "{}", "Authorization", "Bearer "+reader)
+	idOf := func(token string) string {
+		id, _, _ := strings.Cut(strings.TrimPrefix(token, "evr_"), "_")
+		return id
+	}
 	for _, line := range []string{
-		`msg=request method=GET path=/v1/runs status=200 ms=`, ` token=` + id,
+		`msg=request method=GET path=/v1/runs status=200 ms=`, ` token=` + idOf(w.token), ` token=` + idOf(reader),
 		`msg=request method=GET path=/jobs/nope status=404 ms=`,
 		`msg=request method=POST path=/v1/hooks/… status=404 ms=`,
 		`msg=request method=GET path=/v1/evr_… status=404 ms=`,

@@ -15,6 +15,9 @@ type exchange struct {
 	http.ResponseWriter
 	status   int
 	identity access.Identity
+	// token is the id of the caller's token, also if the request is refused. The audit log goes by
+	// identity, so that nobody fills it with what is refused.
+	token string
 	// remote is the address of the client.
 	remote string
 	// object is the object that was changed, for the audit log.

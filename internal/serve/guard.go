@@ -62,6 +62,7 @@ func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		route, found = Route{}, false // such a path reaches no other route
 	}
 	identity, refusal := g.admit(r, route, inPath)
+	x.token = identity.ID
 	if refusal != nil {
 		g.refuse(x, route, refusal)
 		return

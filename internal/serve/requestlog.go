@@ -40,7 +40,7 @@ func (g *guard) logRequest(x *exchange, r *http.Request, route Route, began time
 		level = slog.LevelDebug
 	}
 	g.o.Log.Log(r.Context(), level, "request", "method", r.Method, "path", loggedPath(r), "status", x.status,
-		"ms", g.o.Now().Sub(began).Milliseconds(), "token", x.identity.ID, "remote", x.remote)
+		"ms", g.o.Now().Sub(began).Milliseconds(), "token", x.token, "remote", x.remote)
 }
 
 // Limits on lines about failed authentication: so many a second of all addresses, and so many at
