@@ -132,7 +132,9 @@ func contradiction(r runner.Receipt, approved bool) error {
 	words := map[bool]string{true: "approved", false: "denied"}
 	had := "answered"
 	var answer struct{ Approved *bool }
-	if json.Unmarshal(r.Earlier.Payload, &answer) == nil && answer.Approved != nil {
+	if text := string(r.Earlier.Payload); text == "true" || text == "false" {
+		had = words[text == "true"]
+	} else if json.Unmarshal(r.Earlier.Payload, &answer) == nil && answer.Approved != nil {
 		had = words[*answer.Approved]
 	}
 	if r.Disposition != runner.Duplicate || had == words[approved] {
