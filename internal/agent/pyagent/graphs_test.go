@@ -187,7 +187,7 @@ func TestAGraphThatCannotGoOn(t *testing.T) {
 func TestAGraphThatCannotBeLoaded(t *testing.T) {
 	for name, says := range map[string]string{
 		"node":    "is one of Node (./agent.ts:graph)",
-		"number":  "./graphs.py:number is a int, which is no graph",
+		"number":  "./graphs.py:number is an int, which is no graph",
 		"unknown": "langgraph.json has no graph 'unknown'; it has breakpoint, ",
 	} {
 		p := graphOf(t, name)
