@@ -168,24 +168,45 @@ func (o SandboxOptions) capabilities() tasks.Capabilities {
 // composes returns why podman cannot run the services of compose files here.
 var composes = sync.OnceValue(func() error { return container.CanCompose(context.Background()) })
 
+// composesInDaemon returns why the Docker daemon cannot run the services of compose files.
+func composesInDaemon() error {
+	daemon, err := container.OpenDaemon(context.Background())
+	if err != nil {
+		return err
+	}
+	return daemon.CanCompose()
+}
+
 // placeOf returns the isolation's capabilities for one task, and the engine that runs it if it has
-// services beside it. With isolation "image", such a task runs in podman, the only engine with
-// services.
+// services beside it. With isolation "image", such a task runs in podman, or else in a Docker daemon:
+// bubblewrap has no services.
 func (o SandboxOptions) placeOf(t *tasks.Task) (can tasks.Capabilities, services string) {
 	can = o.capabilities()
 	if t.ComposeFile() == "" {
 		return can, ""
 	}
-	if o.isolation() != IsolationPodman && o.isolation() != IsolationImage {
-		can.NoServices = "services take --isolation podman"
+	engine, lacks := IsolationPodman, error(nil)
+	switch o.isolation() {
+	case IsolationPodman:
+		lacks = composes()
+	case IsolationImage:
+		if lacks = composes(); lacks != nil {
+			if daemon := composesInDaemon(); daemon == nil {
+				engine, lacks = IsolationDocker, nil
+			} else {
+				lacks = fmt.Errorf("podman: %w; docker: %w", lacks, daemon)
+			}
+		}
+	case IsolationDocker:
+		engine, lacks = IsolationDocker, composesInDaemon()
+	default:
+		lacks = errors.New("services take --isolation podman or docker")
+	}
+	if lacks != nil {
+		can.NoServices = lacks.Error()
 		return can, ""
 	}
-	if err := composes(); err != nil {
-		can.NoServices = err.Error()
-		return can, ""
-	}
-	return tasks.Capabilities{NoNetwork: true, FileTree: true, Images: true, Containers: true, Services: true},
-		IsolationPodman
+	return tasks.Capabilities{NoNetwork: true, FileTree: true, Images: true, Containers: true, Services: true}, engine
 }
 
 // composeGaps lists the parts of a task's compose file that cannot be run.

@@ -109,7 +109,7 @@ func (c *Checked) examine(path string, o ValidateOptions) (kind string, problems
 		}
 		var place SandboxOptions
 		place.choose([]string{path}, true)
-		can, _ := place.placeOf(t)
+		can, services := place.placeOf(t)
 		if !can.Containers && sandbox.Available() != nil {
 			can.NoNetwork, can.FileTree = false, false
 		}
@@ -120,7 +120,7 @@ func (c *Checked) examine(path string, o ValidateOptions) (kind string, problems
 		if can.Services {
 			c.Gaps = append(c.Gaps, composeGaps(t, o.Variables.lookup)...)
 		}
-		if can.Images && place.isolation() != IsolationDocker {
+		if can.Images && place.isolation() != IsolationDocker && services != IsolationDocker {
 			c.Gaps = append(c.Gaps, imageGaps(t)...)
 		}
 		return "a task", problems, nil

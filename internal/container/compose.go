@@ -43,11 +43,16 @@ func (c *Compose) Names() (names []string) {
 // Built are the names of the images that services are built as.
 func (c *Compose) Built() (names []string) {
 	for _, s := range c.services {
-		if one := c.project["services"].(map[string]any)[s.name].(map[string]any); one["build"] != nil {
+		if one := c.definition(s.name); one["build"] != nil {
 			names = append(names, one["image"].(string))
 		}
 	}
 	return names
+}
+
+// definition is what the file says of a service beside main, as an engine's compose gets it.
+func (c *Compose) definition(name string) map[string]any {
+	return c.project["services"].(map[string]any)[name].(map[string]any)
 }
 
 // service is one of the services beside main.

@@ -70,36 +70,40 @@ func OpenDaemon(ctx context.Context) (*Daemon, error) {
 	return d, nil
 }
 
-// Sweep removes the containers whose evalrun is gone, the volumes that a daemon which ended has left of
-// such, and those that such an evalrun has not filled. It returns how many containers these were.
+// Sweep removes the containers whose evalrun is gone, and the networks and volumes of such, also the volumes
+// that such an evalrun has not filled. It returns how many containers these were.
 func (d *Daemon) Sweep(ctx context.Context) (removed int, err error) {
-	containers, err := d.List(ctx, labelOwner)
+	removed, err = d.removeAll(ctx, labelOwner, isLeft)
 	if err != nil {
-		return 0, fmt.Errorf("list the containers of the Docker daemon: %w", err)
-	}
-	volumes, err := d.ListVolumes(ctx, labelOwner)
-	if err != nil {
-		return 0, fmt.Errorf("list the volumes of the Docker daemon: %w", err)
-	}
-	for id, labels := range containers {
-		if !isLeft(labels) {
-			continue
-		}
-		if failed := d.Remove(ctx, id); failed != nil {
-			err = errors.Join(err, fmt.Errorf("remove the container %s, which a killed evalrun has left: %w", id, failed))
-			continue
-		}
-		removed++
-	}
-	for name, labels := range volumes { // most have gone with their containers
-		if !isLeft(labels) {
-			continue
-		}
-		if failed := d.RemoveVolume(ctx, name); failed != nil {
-			err = errors.Join(err, fmt.Errorf("remove the volume %s, which a killed evalrun has left: %w", name, failed))
-		}
+		err = fmt.Errorf("remove from the Docker daemon what a killed evalrun has left: %w", err)
 	}
 	return removed, errors.Join(err, d.sweepPrograms(ctx))
+}
+
+// removeAll removes the containers, networks and volumes that have a label, and of which those says so. It
+// returns how many containers these were.
+func (d *Daemon) removeAll(ctx context.Context, label string, those func(labels map[string]string) bool) (containers int, err error) {
+	for _, k := range []struct {
+		kind   string
+		list   func(context.Context, string) (map[string]map[string]string, error)
+		remove func(context.Context, string) error
+	}{{"container", d.List, d.Remove}, {"network", d.ListNetworks, d.RemoveNetwork}, {"volume", d.ListVolumes, d.RemoveVolume}} {
+		found, failed := k.list(ctx, label)
+		if failed != nil {
+			return containers, errors.Join(err, fmt.Errorf("list each %s of the Docker daemon: %w", k.kind, failed))
+		}
+		for name, labels := range found {
+			if !those(labels) {
+				continue
+			}
+			if failed := k.remove(ctx, name); failed != nil {
+				err = errors.Join(err, fmt.Errorf("remove the %s %s: %w", k.kind, name, failed))
+			} else if k.kind == "container" {
+				containers++
+			}
+		}
+	}
+	return containers, err
 }
 
 // isLeft reports whether labels are those of a container that a dead process of this machine has
@@ -142,6 +146,9 @@ type Remote struct {
 	daemon *Daemon
 	spec   RemoteSpec
 
+	// services run beside the container; nil if it stands alone.
+	services *DaemonServices
+
 	mu      sync.Mutex
 	id      string // empty while there is none
 	network string
@@ -157,6 +164,21 @@ type Remote struct {
 
 // NewRemote describes a container that is yet to be made.
 func (d *Daemon) NewRemote(s RemoteSpec) *Remote { return &Remote{daemon: d, spec: s} }
+
+// Join puts the container beside services, which are about to start. No process has run in it.
+func (r *Remote) Join(ctx context.Context, s *DaemonServices) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.services = s
+	r.spec.Volumes = slices.DeleteFunc(slices.Clone(r.spec.Volumes), func(at string) bool {
+		_, shared := s.spec.Compose.volumes[at]
+		return shared
+	})
+	if r.id == "" {
+		return nil
+	}
+	return r.remove(ctx) // it was only looked into
+}
 
 // Arch is the architecture of the daemon's containers, as Go names it.
 func (r *Remote) Arch() string {
@@ -222,12 +244,20 @@ func (r *Remote) create(ctx context.Context, network string, programs ...sandbox
 		m.VolumeOptions.Labels = spec.Labels
 		spec.HostConfig.Mounts = append(spec.HostConfig.Mounts, m)
 	}
+	if r.services != nil {
+		r.services.admit(&spec)
+	}
 	id, err := r.daemon.Create(ctx, name, spec)
 	if docker.IsStatus(err, http.StatusConflict) {
 		if err := r.takeName(ctx, name); err != nil {
 			return err
 		}
 		id, err = r.daemon.Create(ctx, name, spec)
+	}
+	if err == nil && r.services != nil {
+		if err = r.services.connectMain(ctx, id, network); err != nil {
+			err = errors.Join(err, r.daemon.Remove(ctx, id))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("create a container: %w", err)
@@ -335,7 +365,7 @@ func (r *Remote) enter(ctx context.Context, cfg *sandbox.Config) error {
 		if err := r.daemon.Kill(ctx, r.id); err != nil { // Keep has left it running
 			return fmt.Errorf("end the container to change its network: %w", err)
 		}
-		if err := r.daemon.Move(ctx, r.id, r.network, network); err != nil {
+		if err := r.move(ctx, network); err != nil {
 			return fmt.Errorf("change the network of the container: %w", err)
 		}
 		r.network = network
@@ -368,6 +398,18 @@ func (r *Remote) enter(ctx context.Context, cfg *sandbox.Config) error {
 	}
 	if len(cfg.Forwards) > 0 {
 		r.bridge, err = r.openBridge(ctx, cfg.Forwards)
+	}
+	return err
+}
+
+// move takes the container from its network to another. Beside services it keeps theirs.
+func (r *Remote) move(ctx context.Context, network string) error {
+	if r.services != nil {
+		return r.services.moveMain(ctx, r.id, network)
+	}
+	err := r.daemon.Disconnect(ctx, r.id, r.network)
+	if err == nil {
+		err = r.daemon.Connect(ctx, r.id, network)
 	}
 	return err
 }

@@ -19,7 +19,7 @@ func (s *Services) makeResources(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, name := range s.allVolumes() {
+	for _, name := range s.compose.allVolumes(s.mounts) {
 		dir := filepath.Join(s.volumes, name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err

@@ -79,10 +79,13 @@ func composeProgram() (string, error) {
 }
 
 // project is the name under which the engine keeps everything of the file.
-func (s *Services) project() string { return "evalrun-" + short(s.rollout) }
+func (s *Services) project() string { return containerName(s.rollout) }
 
 // resource is the name of one of the file's networks or volumes in the engine.
-func (s *Services) resource(name string) string { return s.project() + "_" + name }
+func (s *Services) resource(name string) string { return resourceName(s.rollout, name) }
+
+// resourceName is the name of what a rollout has beside its container, by its name in the compose file.
+func resourceName(rollout, name string) string { return containerName(rollout) + "_" + name }
 
 // servicesTimeout is how long services may take to start, with the builds of their images. Their
 // healthchecks have times of their own.
@@ -286,7 +289,7 @@ func (s *Services) document() map[string]any {
 		one["volumes"] = mounted
 		services[name] = one
 	}
-	for _, name := range s.allVolumes() {
+	for _, name := range s.compose.allVolumes(s.mounts) {
 		volumes[name] = made(name)
 	}
 	return map[string]any{"version": "3", "services": services, "networks": networks, "volumes": volumes}
@@ -308,7 +311,10 @@ func (s *Services) await(ctx context.Context, one service) error {
 	if one.health == nil {
 		return s.running(ctx, name)
 	}
-	return s.awaitHealth(ctx, name, one.health)
+	return awaitHealth(ctx, one.health, func(ctx context.Context) error {
+		_, err := s.engine.run(ctx, append([]string{"exec", name}, one.health.Args...)...)
+		return err
+	}, func() error { return s.running(ctx, name) })
 }
 
 // running returns an error that says why a service does not run.
@@ -320,19 +326,19 @@ func (s *Services) running(ctx context.Context, name string) error {
 	return err
 }
 
-// awaitHealth repeats a healthcheck in its container until it succeeds or has failed too often. The
-// engine's own checks would need systemd.
-func (s *Services) awaitHealth(ctx context.Context, name string, h *sandbox.Healthcheck) error {
+// awaitHealth repeats a healthcheck until it succeeds or has failed too often, or its service does not run any
+// more. podman's own checks would need systemd.
+func awaitHealth(ctx context.Context, h *sandbox.Healthcheck, try func(context.Context) error, running func() error) error {
 	began := time.Now()
 	for failures := 0; ; {
 		attempt, cancel := context.WithTimeoutCause(ctx, h.Timeout,
 			fmt.Errorf("the healthcheck took longer than %v", h.Timeout))
-		_, err := s.engine.run(attempt, append([]string{"exec", name}, h.Args...)...)
+		err := try(attempt)
 		cancel()
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if err := s.running(ctx, name); err != nil {
+		if err := running(); err != nil {
 			return err
 		}
 		pause := h.StartInterval

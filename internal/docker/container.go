@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -18,21 +19,38 @@ type Spec struct {
 	WorkingDir string
 	Entrypoint []string
 	Cmd        []string
+	Env        []string `json:",omitempty"` // further ones beside those of the image
+	Hostname   string   `json:",omitempty"`
+	StopSignal string   `json:",omitempty"`
+	Tty        bool     `json:",omitempty"`
+	OpenStdin  bool     `json:",omitempty"`
 	Labels     map[string]string
 	// Healthcheck {"NONE"} keeps the daemon from running that of the image.
 	Healthcheck struct{ Test []string }
 	HostConfig  HostConfig
+	// NetworkingConfig has the names of the container in the network that is its HostConfig.NetworkMode.
+	NetworkingConfig struct {
+		EndpointsConfig map[string]Endpoints `json:",omitempty"`
+	}
 }
+
+// Endpoints are the names under which other containers of a network find a container.
+type Endpoints struct{ Aliases []string }
 
 // HostConfig has the limits of a container, and its network.
 type HostConfig struct {
 	NetworkMode    string
-	Memory         int64           `json:",omitempty"`
-	MemorySwap     int64           `json:",omitempty"`
-	NanoCpus       int64           `json:",omitempty"`
-	PidsLimit      int64           `json:",omitempty"`
-	DeviceRequests []DeviceRequest `json:",omitempty"`
-	Mounts         []Mount         `json:",omitempty"`
+	Dns            []string          `json:",omitempty"` //nolint:revive // as the API names it
+	ReadonlyRootfs bool              `json:",omitempty"`
+	Init           bool              `json:",omitempty"`
+	ShmSize        int64             `json:",omitempty"`
+	Tmpfs          map[string]string `json:",omitempty"`
+	Memory         int64             `json:",omitempty"`
+	MemorySwap     int64             `json:",omitempty"`
+	NanoCpus       int64             `json:",omitempty"`
+	PidsLimit      int64             `json:",omitempty"`
+	DeviceRequests []DeviceRequest   `json:",omitempty"`
+	Mounts         []Mount           `json:",omitempty"`
 }
 
 // Mount is a volume. One without a name, its Source, goes with its container; its labels find it where the daemon
@@ -95,6 +113,34 @@ func (c *Client) Kill(ctx context.Context, id string) error {
 // Await waits for the end of all processes of a container.
 func (c *Client) Await(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodPost, container(id)+"/wait", url.Values{"condition": {"not-running"}}, nil, nil)
+}
+
+// Pause stops all processes of a container where they are, until Unpause.
+func (c *Client) Pause(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodPost, container(id)+"/pause", nil, nil, nil)
+}
+
+// Unpause lets the processes of a container go on.
+func (c *Client) Unpause(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodPost, container(id)+"/unpause", nil, nil, nil)
+}
+
+// LastLine returns the last line that a container has printed; empty if there is none.
+func (c *Client) LastLine(ctx context.Context, id string, tty bool) string {
+	answer, err := c.request(ctx, http.MethodGet, container(id)+"/logs",
+		url.Values{"stdout": {"1"}, "stderr": {"1"}, "tail": {"1"}}, nil, "")
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var said bytes.Buffer
+	from := io.LimitReader(answer.Body, 4000)
+	if tty {
+		_, _ = said.ReadFrom(from)
+	} else {
+		_ = demultiplex(from, &said, &said)
+	}
+	return strings.TrimSpace(said.String())
 }
 
 // Remove removes a container with its anonymous volumes, whether it runs or not. A missing one is no
@@ -192,25 +238,6 @@ func (c *Client) RemoveVolume(ctx context.Context, name string) error {
 	err := c.call(ctx, http.MethodDelete, "/volumes/"+url.PathEscape(name), nil, nil, nil)
 	if IsMissing(err) || IsStatus(err, http.StatusConflict) {
 		return nil
-	}
-	return err
-}
-
-// HasNetwork reports whether the daemon has a network.
-func (c *Client) HasNetwork(ctx context.Context, name string) (bool, error) {
-	err := c.call(ctx, http.MethodGet, "/networks/"+url.PathEscape(name), nil, nil, nil)
-	if IsMissing(err) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// Move takes a container from one network to another.
-func (c *Client) Move(ctx context.Context, id, from, to string) error {
-	what := map[string]any{"Container": id}
-	err := c.call(ctx, http.MethodPost, "/networks/"+url.PathEscape(from)+"/disconnect", nil, what, nil)
-	if err == nil {
-		err = c.call(ctx, http.MethodPost, "/networks/"+url.PathEscape(to)+"/connect", nil, what, nil)
 	}
 	return err
 }

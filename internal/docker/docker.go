@@ -57,6 +57,9 @@ func (c *Client) Endpoint() Endpoint {
 	return e
 }
 
+// IsPodman reports whether what answers is podman, which has the same API.
+func (c *Client) IsPodman() bool { return c.podman }
+
 // Open asks the daemon that the environment names whether it is there. The error says what to do.
 func Open(ctx context.Context) (*Client, error) {
 	e, err := Environment()

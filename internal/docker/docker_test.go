@@ -122,7 +122,7 @@ func TestBuildThatFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, err := c.Build(t.Context(), strings.NewReader(""), "Dockerfile", nil, io.Discard)
+		id, err := c.Build(t.Context(), strings.NewReader(""), docker.Build{Dockerfile: "Dockerfile"}, io.Discard)
 		if want == "" && (err != nil || id != "sha256:1") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %q, %v", said, id, err)
 		}
@@ -150,7 +150,7 @@ func TestNetworkOfABuild(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Build(t.Context(), strings.NewReader(""), "Dockerfile", nil, io.Discard); err != nil {
+		if _, err := c.Build(t.Context(), strings.NewReader(""), docker.Build{Dockerfile: "Dockerfile"}, io.Discard); err != nil {
 			t.Error(err)
 		}
 		if want := map[bool]string{false: "host"}[bridged]; asked != want {

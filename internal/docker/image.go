@@ -38,14 +38,27 @@ func (c *Client) Pull(ctx context.Context, name string, log io.Writer) error {
 	return err
 }
 
-// Build builds the Dockerfile of a context, which is an archive, with labels for the image. It
-// returns the id of the image.
-func (c *Client) Build(ctx context.Context, archive io.Reader, dockerfile string, labels map[string]string, log io.Writer) (string, error) {
-	text, err := json.Marshal(labels)
+// Build says what is built of a context.
+type Build struct {
+	// Dockerfile is a name in the context, and Target one of its stages; empty for the last.
+	Dockerfile, Target string
+	Args               map[string]string
+	// Labels are those of the image.
+	Labels map[string]string
+}
+
+// Build builds a context, which is an archive. It returns the id of the image.
+func (c *Client) Build(ctx context.Context, archive io.Reader, b Build, log io.Writer) (string, error) {
+	labels, err := json.Marshal(b.Labels)
 	if err != nil {
 		return "", err
 	}
-	query := url.Values{"dockerfile": {dockerfile}, "labels": {string(text)}, "rm": {"1"}, "forcerm": {"1"}}
+	args, err := json.Marshal(b.Args)
+	if err != nil {
+		return "", err
+	}
+	query := url.Values{"dockerfile": {b.Dockerfile}, "target": {b.Target}, "buildargs": {string(args)},
+		"labels": {string(labels)}, "rm": {"1"}, "forcerm": {"1"}}
 	if !c.podman { // which has no network of this name
 		bridged, err := c.HasNetwork(ctx, "bridge")
 		if err != nil {

@@ -26,6 +26,9 @@ func (s Spec) key() (string, error) {
 	if s.Context == "" {
 		return hex.EncodeToString(h.Sum(nil)), nil
 	}
+	if s.Target != "" || s.Args != nil { // most have neither, and their keys stay what they were
+		_, _ = fmt.Fprintf(h, "target %q args %q\n", s.Target, s.Args)
+	}
 	if err := hashFile(h, s.dockerfile(), "Dockerfile"); err != nil {
 		return "", err
 	}

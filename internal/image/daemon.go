@@ -133,7 +133,8 @@ func obtainIn(ctx context.Context, c *daemon.Client, s Spec, key string, log io.
 		out.CloseWithError(err)
 		written <- err
 	}()
-	id, err := c.Build(ctx, in, contextDockerfile, map[string]string{LabelImage: key}, log)
+	id, err := c.Build(ctx, in, daemon.Build{Dockerfile: contextDockerfile, Target: s.Target, Args: s.Args,
+		Labels: map[string]string{LabelImage: key}}, log)
 	_ = in.CloseWithError(io.ErrClosedPipe) // the daemon may have refused before it had read all
 	if failed := <-written; failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
 		err = cmp.Or(failed, err)

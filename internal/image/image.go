@@ -27,6 +27,10 @@ type Spec struct {
 	Hidden  []string
 	// Dockerfile is the file that is built; empty for the Dockerfile in Context.
 	Dockerfile string
+	// Args and Target are the arguments of the build, and the stage that it ends with. [Images.GetIn] alone
+	// knows them.
+	Args   map[string]string
+	Target string
 	// Reference is the name of an image that exists already, on this machine or in a registry. It
 	// takes precedence over Context, which is built only if nothing has the name.
 	Reference string

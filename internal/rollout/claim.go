@@ -37,7 +37,7 @@ type held struct {
 	// anew.
 	goesOnFrom string
 	// services are the services beside the containers of the rollout; nil while there are none.
-	services *container.Services
+	services services
 	// remote is the rollout's container in a Docker daemon; nil while there is none.
 	remote *container.Remote
 	// kept says where the files of the rollout are.

@@ -107,6 +107,20 @@ func (r rolloutImages) get(ctx context.Context, all *image.Images, i *tasks.Imag
 	return all.GetIn(ctx, daemon.Client, r.spec(i), r.logStep)
 }
 
+// getService gets the image of a service in the daemon.
+func (r rolloutImages) getService(ctx context.Context, s image.Spec) (*image.Image, error) {
+	all, err := images()
+	if err != nil {
+		return nil, err
+	}
+	daemon, err := openDaemon(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.For = r.held.claim.RunID
+	return all.GetIn(ctx, daemon.Client, s, r.logStep)
+}
+
 // reopen returns an image that was got before; nil if it is gone.
 func (r rolloutImages) reopen(ctx context.Context, all *image.Images, digest string) (*image.Image, error) {
 	if !r.remote() {

@@ -39,8 +39,8 @@ type sandboxSpec struct {
 	// image is the image of the task; nil if it has none. executable is the evalrun program.
 	image      *image.Image
 	executable string
-	// compose is the compose file of the task; nil if it has none. services are its services; nil
-	// while they do not run.
+	// compose is the compose file of the task; nil if it has none. services are its services in podman;
+	// nil while they do not run.
 	compose  *container.Compose
 	services *container.Services
 	// remote is the container in a Docker daemon; nil if the sandbox is none, or if the container is

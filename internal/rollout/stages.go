@@ -39,7 +39,8 @@ func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Seg
 	s := &stageRunner{held: r.held, agent: a, spec: spec, disk: r.held.newDiskLimit(spec), segment: seg, history: history,
 		info: record.Info{Isolation: spec.isolation, Steps: done}}
 	out, err = s.run(ctx, stages[min(len(done), len(stages)):])
-	if out.Output == nil { // otherwise the tests need them
+	// Otherwise the tests need them. In a daemon they end with the container of the agent, when both were kept.
+	if out.Output == nil && r.held.remote == nil {
 		err = errors.Join(err, r.held.endServices(context.WithoutCancel(ctx)))
 	}
 	if out.Info != nil && spec.task != nil {

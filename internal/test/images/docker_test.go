@@ -294,7 +294,7 @@ func TestContainersOfOthers(t *testing.T) {
 	if err := errors.Join(a.WriteHeader(&tar.Header{Name: "Dockerfile", Mode: 0o644, Size: int64(len(dockerfile))}), func() error { _, err := a.Write([]byte(dockerfile)); return err }(), a.Close()); err != nil {
 		t.Fatal(err)
 	}
-	image, err := d.Build(ctx, &archive, "Dockerfile", nil, io.Discard)
+	image, err := d.Build(ctx, &archive, docker.Build{Dockerfile: "Dockerfile"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,8 @@
 package images
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/container"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
@@ -19,8 +20,10 @@ import (
 // its image.
 func withStore(t *testing.T, w way, solution, test string) *task {
 	t.Helper()
-	testenv.NeedPodman(t)
-	testenv.Need(t, testenv.Podman, container.CanCompose(t.Context()))
+	if w != asDocker {
+		testenv.NeedPodman(t)
+		testenv.Need(t, testenv.Podman, container.CanCompose(t.Context()))
+	}
 	const ask = "ask() { exec 3<>/dev/tcp/store/8000; echo \"$*\" >&3; read -r answer <&3; exec 3>&-; echo \"$answer\"; }\n"
 	k := newTask(t, w, plain+"[environment]\nnetwork_mode = \"no-network\"\n", "WORKDIR /app\n", ask+solution, ask+test)
 	if err := os.Mkdir(k.path("environment/store"), 0o755); err != nil {
@@ -48,14 +51,24 @@ volumes:
 	return k
 }
 
-// nothingOfPodman finds containers, networks and volumes of evalrun. Only tests that run alone may
-// look for them.
-func nothingOfPodman(t *testing.T, after string) {
-	t.Helper()
+// noServices finds containers, networks and volumes of evalrun. Only tests that run alone may look for
+// them.
+func (k *task) noServices(after string) {
+	k.t.Helper()
+	if k.way == asDocker {
+		c := client(k.t)
+		for kind, list := range map[string]func(context.Context, string) (map[string]map[string]string, error){
+			"container": c.List, "network": c.ListNetworks, "volume": c.ListVolumes} {
+			if left, err := list(k.t.Context(), "dev.evalrun.rollout"); err != nil || len(left) > 0 {
+				k.t.Errorf("after %s the daemon has left of each %s: %v, %v", after, kind, left, err)
+			}
+		}
+		return
+	}
 	for _, kind := range []string{"ps -a", "network ls", "volume ls"} {
 		out, err := exec.Command("podman", append(strings.Fields(kind), "-q", "--filter", "label=dev.evalrun.rollout")...).CombinedOutput()
 		if err != nil || len(out) > 0 {
-			t.Errorf("after %s podman has left of %s: %v\n%s", after, kind, err, out)
+			k.t.Errorf("after %s podman has left of %s: %v\n%s", after, kind, err, out)
 		}
 	}
 }
@@ -63,12 +76,19 @@ func nothingOfPodman(t *testing.T, after string) {
 // Given a task with a service, then isolation "image" runs it in podman; main has what the file gives
 // it, the agent reaches the service and nothing else, and the tests find it as the agent left it.
 func TestServicesBesideATask(t *testing.T) {
-	k := withStore(t, asImage, `[ $GREETING = hello ]; [ "$(ask put first)" = ok ]; ! (exec 4<>/dev/tcp/1.1.1.1/80) 2>/dev/null`, `[ "$(ask puts)" = 1 ]; [ "$(ask words)" = first ]`)
-	out := k.evalrun(0, "run", "-o", "results.json", "--agent", "oracle", "task")
-	if r := k.results(); r.Score == nil || *r.Score != 1 || r.Isolation != sandbox.IsolationPodman || r.Environment != "image" {
+	testServicesBesideATask(t, asImage, sandbox.IsolationPodman)
+}
+
+func testServicesBesideATask(t *testing.T, w way, isolation string) {
+	k := withStore(t, w, `[ $GREETING = hello ]; [ "$(ask put first)" = ok ]; ! (exec 4<>/dev/tcp/1.1.1.1/80) 2>/dev/null`, `[ "$(ask puts)" = 1 ]; [ "$(ask words)" = first ]`)
+	out := k.evalrun(0, "run", "-o", "results.json", "--isolation", k.isolation, "--agent", "oracle", "task")
+	if r := k.results(); r.Score == nil || *r.Score != 1 || r.Isolation != isolation || r.Environment != "image" {
 		t.Fatalf("%+v\n%s\n%s", r, out, k.log())
 	}
-	nothingOfPodman(t, "a run")
+	k.noServices("a run")
+	if w == asDocker {
+		return
+	}
 	for _, args := range [][]string{{"images", "list", "--json"}, {"images", "gc", "--dry-run", "--json"}} {
 		if list := k.evalrun(0, args...); strings.Count(list, "localhost/evalrun-service:") != 1 {
 			t.Errorf("%v has not the image of the service, which nobody needs any more: %s", args, list)
@@ -82,15 +102,19 @@ func TestServicesOverASuspension(t *testing.T) {
 	if testing.Short() {
 		t.Skip("podman-compose sleeps a second at each of its steps")
 	}
-	k := withStore(t, asPodman, "", `echo "$(ask puts) $(ask words) $(ask more)"; [ "$(ask puts)" = 0 ]; [ "$(ask words)" = once ]; [ "$(ask more)" = once ]`)
+	testServicesOverASuspension(t, asPodman)
+}
+
+func testServicesOverASuspension(t *testing.T, w way) {
+	k := withStore(t, w, "", `echo "$(ask puts) $(ask words) $(ask more)"; [ "$(ask puts)" = 0 ]; [ "$(ask words)" = once ]; [ "$(ask more)" = once ]`)
 	k.write("instruction.md", "[[RUN bash -c 'exec 3<>/dev/tcp/store/8000; echo put once >&3; read -r answer <&3']] [[ASK execute go {\"n\":1}]] [[SAY first]]\n")
 	k.write("../agent.json", `{"name": "a", "type": "acp", "command": ["acp-agent"], "permissions": "suspend"}`)
-	k.env = []string{"EVALRUN_LEASE=900ms"}
-	run := []string{"run", "--isolation", "podman", "--run-id", "r", "-o", "results.json", "--agent", "agent.json", "task"}
+	k.env = append(k.env, "EVALRUN_LEASE=900ms")
+	run := []string{"run", "--isolation", k.isolation, "--run-id", "r", "-o", "results.json", "--agent", "agent.json", "task"}
 	k.killWithServices(run...)
 	k.evalrun(75, run...)
-	nothingOfPodman(t, "a suspension")
-	if list := k.evalrun(0, "images", "gc", "--dry-run", "--json"); strings.Contains(list, "localhost/evalrun-service:") {
+	k.noServices("a suspension")
+	if list := k.evalrun(0, "images", "gc", "--dry-run", "--json"); w != asDocker && strings.Contains(list, "localhost/evalrun-service:") {
 		t.Error("the image of the service of a suspended rollout would be removed:", list)
 	}
 	var triggers []struct {
@@ -101,11 +125,153 @@ func TestServicesOverASuspension(t *testing.T) {
 	}
 	k.evalrun(0, "approve", triggers[0].ID)
 	k.killWithServices("resume", "-o", "results.json", "r")
-	k.evalrun(0, "run", "--wait", "--isolation", "podman", "--run-id", "r", "-o", "results.json", "--agent", "agent.json", "task")
+	k.evalrun(0, "run", "--wait", "--isolation", k.isolation, "--run-id", "r", "-o", "results.json", "--agent", "agent.json", "task")
 	if r := k.results(); r.Score == nil || *r.Score != 1 {
 		t.Errorf("%+v\n%s", r, k.log())
 	}
-	nothingOfPodman(t, "the end")
+	k.noServices("the end")
+}
+
+// The services of a compose file run in a Docker daemon as they do in podman.
+func TestServicesInADaemon(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T){
+		"beside a task":     func(t *testing.T) { testServicesBesideATask(t, asDocker, sandbox.IsolationDocker) },
+		"over a suspension": func(t *testing.T) { testServicesOverASuspension(t, asDocker) },
+		"with all its keys": keysOfServices,
+		"that do not start": servicesThatDoNotStart,
+		"without podman":    servicesWithoutPodman,
+	} {
+		t.Run(name, test)
+	}
+}
+
+// servicesWithoutPodman has a machine with bubblewrap and a daemon: what has no services runs there without it.
+func servicesWithoutPodman(t *testing.T) {
+	testenv.Need(t, testenv.Bwrap, sandbox.ImageAvailable())
+	k := withStore(t, asDocker, `[ "$(ask put first)" = ok ]`, `[ "$(ask words)" = first ]`)
+	k.env = append(k.env, "PATH="+onlyBwrap(t))
+	out := k.evalrun(0, "run", "-o", "results.json", "--agent", "oracle", "task")
+	if r := k.results(); r.Score == nil || *r.Score != 1 || r.Isolation != sandbox.IsolationDocker {
+		t.Errorf("%+v\n%s", r, out)
+	}
+	k.noServices("a run")
+}
+
+// onlyBwrap is a folder for PATH that has bubblewrap alone.
+func onlyBwrap(t *testing.T) string {
+	t.Helper()
+	bwrap, err := exec.LookPath("bwrap")
+	bin := t.TempDir()
+	if err == nil {
+		err = os.Symlink(bwrap, filepath.Join(bin, "bwrap"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+// keysOfServices has a service whose compose file names whatever the daemon has to be told in words of its own.
+func keysOfServices(t *testing.T) {
+	k := newTask(t, asDocker, plain+"[environment]\nnetwork_mode = \"public\"\n[verifier]\nnetwork_mode = \"no-network\"\n", "RUN [\"/bin/bash\", \"-c\", \"mkdir /shared\"]\n",
+		`[[ $(</proc/net/dev) = *eth2* ]]; echo of main >/shared/main`, `
+[[ $(</proc/net/dev) = *eth1* && $(</proc/net/dev) != *eth2* ]]
+until [ -e /shared/seen ]; do sleep 0.1; done
+cat /shared/report
+want() { [ "$(cat /shared/report)" = "$1" ]; }
+want "argument of the build: an argument
+words: two words, three
+user 1234:4321 in /work on the-host
+variable value, of the image
+memory 67108864, processes 2048
+beside: a text
+volume: of the image 0:0 711
+tmpfs yes, root read-only"`)
+	k.write("environment/folder/text", "a text\n")
+	k.write("environment/service/Dockerfile", `FROM scratch AS first
+COPY root /
+FROM first AS wanted
+ARG ARGUMENT
+ENV OF_IMAGE="of the image"
+RUN ["/bin/bash", "-c", "echo argument of the build: $ARGUMENT >/built; mkdir /kept /work /covered; echo of the image >/kept/own; chmod 711 /kept"]
+VOLUME /kept /covered
+FROM wanted
+ENTRYPOINT ["/bin/false"]
+`)
+	k.write("environment/service/report.sh", `#!/bin/bash
+{
+cat /built
+echo "words: $1, $2"
+echo "user $(id -u):$(id -g) in $PWD on $(cat /proc/sys/kernel/hostname)"
+echo "variable $NAMED, $OF_IMAGE"
+memory=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes)
+pids=$(cat /sys/fs/cgroup/pids.max 2>/dev/null || cat /sys/fs/cgroup/pids/pids.max)
+echo "memory $memory, processes $pids"
+echo "beside: $(cat /covered/text)"
+echo "volume: $(cat /kept/own) $(stat -c '%u:%g %a' /kept)"
+echo "tmpfs $([ -w /scratch ] && echo yes), root $(echo x 2>/dev/null >/work/x || echo read-only)"
+} >/shared/report 2>&1
+until [ -e /shared/main ]; do sleep 0.1; done
+cat /shared/main >/shared/seen
+exec sleep 1000
+`)
+	if out, err := exec.Command("cp", "-a", k.path("environment/root"), k.path("environment/service/root")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	k.write("environment/.dockerignore", "service\n")
+	k.write("environment/docker-compose.yaml", `services:
+  main:
+    volumes: ["shared:/shared"]
+    networks: [front, back]
+    depends_on: {seed: {condition: service_completed_successfully}}
+  seed:
+    build: {context: ./service, target: first}
+    command: chmod 777 /shared
+    volumes: ["shared:/shared"]
+  all:
+    build: {context: ./service, target: wanted, args: {ARGUMENT: an argument}}
+    entrypoint: ["/bin/bash", "/script/report.sh"]
+    command: "'two words' three"
+    user: "1234:4321"
+    working_dir: /work
+    hostname: the-host
+    environment: {NAMED: value}
+    mem_limit: 64m
+    cpus: 0.5
+    shm_size: 16mb
+    tmpfs: ["/scratch:mode=1777"]
+    init: true
+    volumes: ["shared:/shared", "./folder:/covered", "./service:/script"]
+    networks: {back: {}}
+volumes: {shared: {}}
+networks: {front: {}, back: {}}
+`)
+	k.passes()
+	k.noServices("a run")
+}
+
+// servicesThatDoNotStart has services that fail. The message says which, and with what.
+func servicesThatDoNotStart(t *testing.T) {
+	for service, want := range map[string]string{
+		"command: bash -c 'echo no data >&2; exit 3'\n    healthcheck: {test: \"false\", interval: 100ms, retries: 1000}": "it does not run (exited 3): no data",
+		"command: sleep 1000\n    healthcheck: {test: \"echo it is broken; false\", interval: 100ms, retries: 2}":         "it is not healthy after 2 attempts, the last time: exit status 1: it is broken",
+		"mem_limit: much": `mem_limit: expected a size such as 512m or 2g, got "much"`,
+		"command: \"'\"":  "command: expected a command whose quotes are closed",
+	} {
+		k := newTask(t, asDocker, plain, "", "", "")
+		k.write("environment/docker-compose.yaml", "services:\n  db:\n    build: .\n    "+service+"\n")
+		k.evalrun(3, "run", "-o", "results.json", "--isolation", k.isolation, "--agent", "oracle", "task")
+		if r := k.results(); r.Error == nil || r.Error.Category != string(fault.Setup) || !strings.Contains(r.Error.Message, `service "db" of docker-compose.yaml: `+want) {
+			t.Errorf("%s: %+v, want %s", service, r.Error, want)
+		}
+		k.noServices(service)
+	}
+	k := newTask(t, asDocker, plain, "", "", "")
+	k.write("environment/docker-compose.yaml", "services:\n  db:\n    image: localhost/evalrun-none:1\n")
+	k.evalrun(3, "run", "-o", "results.json", "--isolation", k.isolation, "--agent", "oracle", "task")
+	if r := k.results(); r.Error == nil || r.Error.Category != string(fault.Image) || !strings.Contains(r.Error.Message, `service "db" of docker-compose.yaml: `) {
+		t.Errorf("%+v", r.Error)
+	}
 }
 
 // killWithServices runs evalrun and kills it as soon as a service runs.
@@ -116,14 +282,36 @@ func (k *task) killWithServices(args ...string) {
 		k.t.Fatal(err)
 	}
 	deadline := time.Now().Add(2 * time.Minute)
-	for running := ""; !strings.Contains(running, "store"); { // podman tells nobody
-		out, err := exec.Command("podman", "ps", "--filter", "label=dev.evalrun.rollout", "--format", "{{.Names}}").CombinedOutput()
-		if running = string(out); err != nil || time.Now().After(deadline) {
-			k.t.Fatalf("%v: %s", err, out)
+	for !k.hasStore() { // nobody tells
+		if time.Now().After(deadline) {
+			k.t.Fatal("the service does not run")
 		}
 	}
 	_ = cmd.Process.Kill() // it may have ended
 	_ = cmd.Wait()
+}
+
+// hasStore reports whether the service runs.
+func (k *task) hasStore() bool {
+	k.t.Helper()
+	if k.way != asDocker {
+		out, err := exec.Command("podman", "ps", "--filter", "label=dev.evalrun.rollout", "--format", "{{.Names}}").CombinedOutput()
+		if err != nil {
+			k.t.Fatalf("%v: %s", err, out)
+		}
+		return strings.Contains(string(out), "store")
+	}
+	c := client(k.t)
+	found, err := c.List(k.t.Context(), "com.docker.compose.project")
+	for id := range found {
+		if is, _ := c.Inspect(k.t.Context(), id); is.State.Running {
+			return true
+		}
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return false
 }
 
 // What of a compose file cannot be run is said before anything runs.
@@ -138,20 +326,7 @@ func TestComposeFilesThatCannotRun(t *testing.T) {
 			t.Errorf("%v: %s", args, out)
 		}
 	}
-	// A daemon's containers have no services yet.
-	d := newTask(t, asDocker, plain, "", "", "")
-	d.write("environment/docker-compose.yaml", "services: {}\n")
-	if out := d.evalrun(3, "run", "-o", "results.json", "--isolation", d.isolation, "--agent", "oracle", "task"); !strings.Contains(out, "services take --isolation podman") {
-		t.Errorf("docker: %s", out)
-	}
-	bwrap, err := exec.LookPath("bwrap")
-	if err == nil {
-		err = errors.Join(os.Mkdir(filepath.Join(k.dir, "bin"), 0o755), os.Symlink(bwrap, filepath.Join(k.dir, "bin", "bwrap")))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.env = []string{"PATH=" + filepath.Join(k.dir, "bin")}
+	k.env = []string{"PATH=" + onlyBwrap(t), "DOCKER_HOST=unix:///nothing"}
 	k.write("environment/docker-compose.yaml", "services: {}\n")
 	if out := k.evalrun(3, "run", "-o", "results.json", "--agent", "oracle", "task"); !strings.Contains(out, "podman, which is not installed") {
 		t.Errorf("%s", out)
