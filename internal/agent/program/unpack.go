@@ -26,10 +26,11 @@ func Unpack(files fs.FS, name string) (string, error) {
 		return dir, nil
 	}
 	dir, err := unpack(files, name)
-	if err == nil {
-		unpacked[name] = dir
+	if err != nil {
+		return "", fmt.Errorf("%w; the user's cache folder (XDG_CACHE_HOME, or in HOME) has to be one that can be written", err)
 	}
-	return dir, err
+	unpacked[name] = dir
+	return dir, nil
 }
 
 func unpack(files fs.FS, name string) (string, error) {
@@ -60,6 +61,9 @@ func unpack(files fs.FS, name string) (string, error) {
 		return "", err
 	}
 	tmp, err := os.MkdirTemp(parent, "new-")
+	if err != nil {
+		return "", err
+	}
 	for path, data := range contents {
 		to := filepath.Join(tmp, filepath.FromSlash(path))
 		err = errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o700), os.WriteFile(to, data, 0o600))
