@@ -105,6 +105,20 @@ func (l *eventLog) watch(runID string) {
 	}
 }
 
+// begin follows a run from its next event, or from its first if it was just made. repairs says that its file is
+// brought up to date before that.
+func (l *eventLog) begin(run store.Run, repairs bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen[run.ID] = run.Seq
+	if justMade(run) {
+		l.seen[run.ID] = 0
+	}
+	if repairs {
+		l.named[run.ID] = true
+	}
+}
+
 // start follows the runner's own run, or every run that is not final, from the next event on. It
 // follows a run that was just made from its first event.
 func (l *eventLog) start(ctx context.Context) error {
@@ -129,15 +143,9 @@ func (l *eventLog) start(ctx context.Context) error {
 		if run.Final() { // the process that ended it may have been killed before it tidied up
 			l.tidy(ctx, run.ID)
 		}
-		l.seen[run.ID] = run.Seq
-		if justMade(run) {
-			l.seen[run.ID] = 0
-		}
 		// A process that was killed may have left a file that lacks events. If there are many runs,
 		// their next event repairs that.
-		if len(runs) <= cachedRuns {
-			l.named[run.ID] = true
-		}
+		l.begin(run, len(runs) <= cachedRuns)
 	}
 	l.wake()
 	l.done.Go(func() {
