@@ -3,6 +3,7 @@
 package starter
 
 import (
+	"cmp"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -132,6 +133,10 @@ func Choose(dir, template string) (*Project, error) {
 		p.Entrypoint = entrypoint(dir, p.Template)
 		if p.Template == nodeagent.Name && node {
 			p.Entrypoint = inNode.Settings.(*nodeagent.Settings).Entrypoint
+		}
+		if p.Entrypoint == "" {
+			return nil, fmt.Errorf("there is no agent for the template %s: none that %s names, and no module that makes one",
+				p.Template, cmp.Or(pyagent.FileOf(p.Template), "package.json"))
 		}
 		p.Program = programOf(dir, p.Template)
 	}
@@ -299,7 +304,8 @@ func (p *Project) inputs(dir, text string) string {
 	return string(data)
 }
 
-// entrypoint returns the first of the agents that the project's file names.
+// entrypoint returns the first of the agents that the project's file names, or that of a module. It
+// is empty if there is neither.
 func entrypoint(dir, template string) string {
 	if names := pyagent.Entrypoints(dir, template); len(names) > 0 {
 		return names[0]
@@ -308,12 +314,15 @@ func entrypoint(dir, template string) string {
 		if place, ok := nodeagent.FindModule(dir); ok {
 			return place
 		}
-		return "agent.ts:main"
+		return ""
 	}
 	if found, ok := pyagent.FindModule(dir); ok && found.Type == template {
 		return found.Entrypoint
 	}
-	return "main"
+	if is(dir, pyagent.FileOf(template)) { // what it says is for its own framework to understand
+		return "main"
+	}
+	return ""
 }
 
 // Write writes the project into a folder, which it makes if need be. If one of its files exists

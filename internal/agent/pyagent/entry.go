@@ -79,7 +79,7 @@ func parse(kind string, r *input.Reader, f *input.Fields) agent.Entry {
 		}
 	} else if kind != UiPath && strings.Contains(s.Entrypoint, ":") && !place.MatchString(s.Entrypoint) {
 		r.Errorf(f.Get("entrypoint"), "expected an agent as FILE.py:NAME, module:NAME or its name in %s, got %q",
-			fileOf(kind), s.Entrypoint)
+			FileOf(kind), s.Entrypoint)
 	}
 	e.Name = f.String("name", nameOf(kind, s.Entrypoint))
 	return e

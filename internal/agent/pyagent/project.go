@@ -24,8 +24,8 @@ var projectFiles = []struct{ name, kind string }{
 	{"llama_index.json", LlamaIndex}, {"google_adk.json", GoogleADK}, {"uipath.json", UiPath},
 }
 
-// fileOf returns the file that names the agents of a type.
-func fileOf(kind string) string {
+// FileOf returns the file that names the agents of a type.
+func FileOf(kind string) string {
 	for _, file := range projectFiles {
 		if file.kind == kind {
 			return file.name
@@ -74,7 +74,7 @@ func (p project) entrypoints(kind string) []string {
 
 // Entrypoints lists the agents of a type that a project's file names; none if it cannot be read.
 func Entrypoints(dir, kind string) []string {
-	p, err := readProject(filepath.Join(dir, fileOf(kind)))
+	p, err := readProject(filepath.Join(dir, FileOf(kind)))
 	if err != nil {
 		return nil
 	}
