@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/mattn/go-shellwords"
 
@@ -78,9 +80,6 @@ func (s *DaemonServices) labels() map[string]string {
 // waits until each is healthy or, where main wants that, has ended well. The container of main must be made
 // afterwards. A caller that Up returns an error to calls Close all the same.
 func (s *DaemonServices) Up(ctx context.Context) error {
-	if err := s.remove(ctx, ""); err != nil { // what an earlier holder has left
-		return err
-	}
 	specs := map[string]docker.Spec{}
 	s.mounts = map[string]map[string]string{}
 	for _, one := range s.spec.Compose.services {
@@ -89,6 +88,48 @@ func (s *DaemonServices) Up(ctx context.Context) error {
 			return s.of(one, err)
 		}
 	}
+	if err := s.makeAll(ctx, specs); err != nil {
+		return err
+	}
+	for _, one := range s.running {
+		if err := s.daemon.Start(ctx, one.id); err != nil {
+			return s.of(one.service, s.daemon.fault(fmt.Errorf("start it: %w", err)))
+		}
+	}
+	for _, one := range s.running {
+		if err := s.await(ctx, one); err != nil {
+			return s.of(one.service, err)
+		}
+	}
+	return nil
+}
+
+// takenTimeout is how long a daemon may go on with what a killed process has asked it for.
+const takenTimeout = time.Minute
+
+// makeAll makes networks, volumes and containers, in place of what an earlier holder of the rollout has left. A
+// daemon goes on with what a killed process has asked it for, and so may make something of a name again.
+func (s *DaemonServices) makeAll(ctx context.Context, specs map[string]docker.Spec) error {
+	for until := time.Now().Add(takenTimeout); ; {
+		err := s.remove(ctx, "")
+		if err == nil {
+			err = s.make(ctx, specs)
+		}
+		if taken := docker.IsStatus(err, http.StatusConflict) || errors.Is(err, errTaken); !taken || time.Now().After(until) {
+			return err
+		}
+		timer := time.NewTimer(200 * time.Millisecond) // nothing tells when the daemon has done it
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *DaemonServices) make(ctx context.Context, specs map[string]docker.Spec) error {
+	s.running = nil
 	for _, name := range s.networks() {
 		if err := s.daemon.CreateNetwork(ctx, s.resource(name), s.spec.Internal, s.labels()); err != nil {
 			return fmt.Errorf("make the network %q of %s: %w", name, ComposeFile, err)
@@ -98,13 +139,8 @@ func (s *DaemonServices) Up(ctx context.Context) error {
 		return fmt.Errorf("make the volumes of %s: %w", ComposeFile, s.daemon.fault(err))
 	}
 	for _, one := range s.spec.Compose.services {
-		if err := s.start(ctx, one, specs[one.name]); err != nil {
+		if err := s.create(ctx, one, specs[one.name]); err != nil {
 			return s.of(one, s.daemon.fault(err))
-		}
-	}
-	for _, one := range s.running {
-		if err := s.await(ctx, one); err != nil {
-			return s.of(one.service, err)
 		}
 	}
 	return nil
@@ -223,8 +259,8 @@ func (s *DaemonServices) mountsFor(volumes map[string]string) (out []docker.Moun
 	return out
 }
 
-// start makes and starts the container of a service.
-func (s *DaemonServices) start(ctx context.Context, one service, spec docker.Spec) error {
+// create makes the container of a service, with the folders beside the file.
+func (s *DaemonServices) create(ctx context.Context, one service, spec docker.Spec) error {
 	of := s.spec.Compose.definition(one.name)
 	id, err := s.daemon.Create(ctx, s.resource(one.name), spec)
 	if err != nil {
@@ -241,9 +277,6 @@ func (s *DaemonServices) start(ctx context.Context, one service, spec docker.Spe
 		if err != nil {
 			return err
 		}
-	}
-	if err := s.daemon.Start(ctx, id); err != nil {
-		return fmt.Errorf("start it: %w", err)
 	}
 	return nil
 }

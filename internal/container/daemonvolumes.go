@@ -26,11 +26,18 @@ func (s *DaemonServices) archive(volume string) string {
 // volumes are the names of the volumes in the compose file, or that they were given.
 func (s *DaemonServices) volumes() []string { return s.spec.Compose.allVolumes(s.mounts) }
 
+// errTaken is why a volume is not ours: a container that a killed process has asked for has it.
+var errTaken = errors.New("somebody else has a volume of its name")
+
 // makeVolumes makes the volumes, with what was kept of them.
 func (s *DaemonServices) makeVolumes(ctx context.Context) error {
 	var kept []string
 	for _, name := range s.volumes() {
-		if _, err := s.daemon.CreateVolume(ctx, s.resource(name), s.labels()); err != nil {
+		labels, err := s.daemon.CreateVolume(ctx, s.resource(name), s.labels())
+		if err == nil && labels[labelOwner] != owner(os.Getpid()) {
+			err = errTaken
+		}
+		if err != nil {
 			return err
 		}
 		if _, err := os.Stat(s.archive(name)); err == nil {
