@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/fault"
@@ -107,6 +108,10 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		return reward, notes, fault.New(fault.Setup, unstarted.Error())
 	case running.Err() != nil:
 		err = fmt.Errorf("the verifier took longer than %v and was ended (verifier.timeout_sec)", timeout)
+	case exit.MemoryNote() != "" && isKilled(exit.State): // what it had written by then is not its last word
+		err = errors.New("the verifier was ended before its end")
+	case exit.MemoryNote() != "":
+		notes = append(notes, strings.TrimPrefix(exit.MemoryNote(), "; "))
 	}
 	workspace.Reclaim(results)
 	logs := workspace.NewCopyOut(nil, v.held.run.filter())
@@ -133,6 +138,16 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		reward.Suspicious = tasks.Suspicious(printed)
 	}
 	return reward, notes, nil
+}
+
+// isKilled reports whether a process was ended by SIGKILL: itself, or as what its sandbox says of it.
+func isKilled(state *os.ProcessState) bool {
+	const killed = 128 + int(syscall.SIGKILL)
+	if state == nil {
+		return false
+	}
+	status, _ := state.Sys().(syscall.WaitStatus)
+	return state.ExitCode() == killed || status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
 // command returns the task's test script in its sandbox, with a fresh home, the tests in their
