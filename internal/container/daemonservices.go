@@ -314,7 +314,7 @@ func (s *DaemonServices) await(ctx context.Context, one runningService) error {
 }
 
 func (s *DaemonServices) lastWords(ctx context.Context, one runningService) string {
-	said := s.daemon.LastLine(ctx, one.id, one.tty)
+	said := s.daemon.LastLines(ctx, one.id, one.tty)
 	if said == "" {
 		return ""
 	}

@@ -125,10 +125,10 @@ func (c *Client) Unpause(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodPost, container(id)+"/unpause", nil, nil, nil)
 }
 
-// LastLine returns the last line that a container has printed; empty if there is none.
-func (c *Client) LastLine(ctx context.Context, id string, tty bool) string {
+// LastLines returns the last lines that a container has printed; empty if there are none.
+func (c *Client) LastLines(ctx context.Context, id string, tty bool) string {
 	answer, err := c.request(ctx, http.MethodGet, container(id)+"/logs",
-		url.Values{"stdout": {"1"}, "stderr": {"1"}, "tail": {"1"}}, nil, "")
+		url.Values{"stdout": {"1"}, "stderr": {"1"}, "tail": {"5"}}, nil, "")
 	if err != nil {
 		return ""
 	}
