@@ -26,8 +26,12 @@ its verifier have printed, segment by segment. With --all it prints every file o
 			return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error {
 				var ids []string
 				if err := s.Report(cmd.Context(), run.ID, runner.Variables{}, func(r *runner.Report) error {
+					isNamed, err := named(r, args[1])
+					if err != nil {
+						return err
+					}
 					if err := r.Rollouts(func(one *schemas.Rollout) error {
-						if isNamed(one, args[1]) {
+						if isNamed(one) {
 							ids = append(ids, one.RolloutID)
 						}
 						return nil

@@ -83,16 +83,19 @@ func showUndelivered(cmd *cobra.Command, s *runner.Store, runID string) error {
 // document.
 func (g *globals) showRollouts(w io.Writer, r *runner.Report, name string) (err error) {
 	n := 0
-	if g.json {
+	isNamed, err := named(r, name)
+	switch {
+	case err != nil:
+	case g.json:
 		err = r.Rollouts(func(o *schemas.Rollout) error {
-			if !isNamed(o, name) {
+			if !isNamed(o) {
 				return nil
 			}
 			n++
 			return writeJSON(w, o)
 		})
-	} else {
-		n, err = r.WriteRollouts(w, func(o *schemas.Rollout) bool { return isNamed(o, name) })
+	default:
+		n, err = r.WriteRollouts(w, isNamed)
 	}
 	if err == nil && n == 0 {
 		return noRollout(r, name)
@@ -100,10 +103,21 @@ func (g *globals) showRollouts(w io.Writer, r *runner.Report, name string) (err 
 	return err
 }
 
-// isNamed reports whether a name is the id of a rollout, a beginning of that, or the id of its
-// evaluation.
-func isNamed(o *schemas.Rollout, name string) bool {
-	return o.EvaluationID == name || name != "" && strings.HasPrefix(o.RolloutID, name)
+// named returns a function that reports whether a name refers to a rollout: to those of the
+// evaluation with this id or, if there is none, to those whose own ids begin with it. Evaluations
+// are often called 1 or a, with which ids of rollouts begin by chance.
+func named(r *runner.Report, name string) (func(*schemas.Rollout) bool, error) {
+	isEvaluation := false
+	err := r.Rollouts(func(o *schemas.Rollout) error {
+		isEvaluation = isEvaluation || o.EvaluationID == name
+		return nil
+	})
+	return func(o *schemas.Rollout) bool {
+		if isEvaluation {
+			return o.EvaluationID == name
+		}
+		return name != "" && strings.HasPrefix(o.RolloutID, name)
+	}, err
 }
 
 // noRollout is the error for a name that refers to no rollout. It says which names do: people see
