@@ -155,7 +155,7 @@ func (c *Client) IfShort(said string) string {
 	switch {
 	case strings.Contains(said, "no space left on device"):
 		return "\nthe disk of the Docker daemon at " + c.Host() + " is full: docker system df says what takes it"
-	case slices.ContainsFunc([]string{"non-zero code: 137", "cannot allocate memory", "oom-killed"},
+	case slices.ContainsFunc([]string{"non-zero code: 137", "cannot allocate memory", "oom-killed", "cannot start a stopped process"},
 		func(sign string) bool { return strings.Contains(said, sign) }):
 		return "\na process was ended or not started, as it is for want of memory: docker info says how much the machine of the Docker daemon at " +
 			c.Host() + " has, and environment.memory_mb what containers of the task may have"

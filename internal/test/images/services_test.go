@@ -1,8 +1,12 @@
 package images
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +15,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/container"
+	"github.com/evalrun/evalrun/internal/docker"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/testenv"
@@ -134,12 +139,20 @@ func testServicesOverASuspension(t *testing.T, w way) {
 
 // The services of a compose file run in a Docker daemon as they do in podman.
 func TestServicesInADaemon(t *testing.T) {
+	if asDocker.bare() {
+		k := withStore(t, asDocker, "", "")
+		if out := k.evalrun(3, "run", "--isolation", k.isolation, "--agent", "oracle", "task"); !strings.Contains(out, "services need a Docker daemon with its own network (bridge)") {
+			t.Errorf("%s", out)
+		}
+		return
+	}
 	for name, test := range map[string]func(t *testing.T){
 		"beside a task":     func(t *testing.T) { testServicesBesideATask(t, asDocker, sandbox.IsolationDocker) },
 		"over a suspension": func(t *testing.T) { testServicesOverASuspension(t, asDocker) },
 		"with all its keys": keysOfServices,
 		"that do not start": servicesThatDoNotStart,
 		"without podman":    servicesWithoutPodman,
+		"lead nowhere":      servicesLeadNowhere,
 	} {
 		t.Run(name, test)
 	}
@@ -169,6 +182,41 @@ func onlyBwrap(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return bin
+}
+
+// servicesLeadNowhere has a program of the daemon's machine, which listens to all its addresses: a task without a
+// network reaches the service beside it, and not that program, which would be at the gateway of their network.
+func servicesLeadNowhere(t *testing.T) {
+	const gateway = `while read -r _ to by _; do if [ $to = 00000000 ]; then
+	echo $((16#${by:6:2})).$((16#${by:4:2})).$((16#${by:2:2})).$((16#${by:0:2}))
+fi; done </proc/net/route`
+	k := withStore(t, asDocker, "[ \"$(ask put first)\" = ok ]\nat=$("+gateway+")\n[ -n \"$at\" ]; ! (exec 4<>/dev/tcp/$at/8000)", "")
+	var archive bytes.Buffer
+	a := tar.NewWriter(&archive)
+	if err := errors.Join(docker.AddTree(a, k.path("environment/store/Dockerfile"), "Dockerfile", docker.Root),
+		docker.AddTree(a, k.path("environment/store/store"), "store", docker.Root), a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c := client(t)
+	image, err := c.Build(t.Context(), &archive, docker.Build{Dockerfile: "Dockerfile"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine := docker.Spec{Image: image}
+	machine.HostConfig.NetworkMode = container.NetworkHost
+	id, err := c.Create(t.Context(), "machine", machine)
+	if err == nil {
+		t.Cleanup(func() {
+			if err := c.Remove(context.WithoutCancel(t.Context()), id); err != nil {
+				t.Error(err)
+			}
+		})
+		err = c.Start(t.Context(), id)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.passes()
 }
 
 // keysOfServices has a service whose compose file names whatever the daemon has to be told in words of its own.
