@@ -357,7 +357,7 @@ func TestUnknownNamesAreSaid(t *testing.T) {
 	testenv.NeedSlow(t)
 	t.Parallel()
 	s := newSite(t, 1, "account")
-	for path, want := range map[string]string{"/runs/none": "there is no run", "/runs/" + s.runID + "/rollouts/none": "there is nothing with this id", "/runs/latest~7": "only 1 runs",
+	for path, want := range map[string]string{"/runs/none": "there is no run", "/runs/" + s.runID + "/rollouts/none": "there is nothing with this id", "/runs/latest~7": "the oldest run of the store is latest~0",
 		"/compare/outputs?a=none&b=latest&evaluation=e": "there is no run"} {
 		if w := s.get(path); w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), want) || strings.Contains(w.Body.String(), s.store.Dir()) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
