@@ -90,10 +90,12 @@ func (s *DaemonServices) withVolumes(ctx context.Context, do func(id string) err
 
 // Keep leaves an archive of each volume in the folder of the spec. The services stand still meanwhile, so that
 // the volumes are as after a failure of power: what a database has promised to keep is there.
-func (s *DaemonServices) Keep(ctx context.Context) (err error) {
+func (s *DaemonServices) Keep() (err error) {
 	if len(s.volumes()) == 0 {
 		return nil
 	}
+	ctx, cancel := withinTime()
+	defer cancel()
 	for _, one := range s.running {
 		is, failed := s.daemon.Inspect(ctx, one.id)
 		if failed == nil && !is.State.Running {

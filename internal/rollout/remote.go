@@ -30,7 +30,7 @@ func (h *held) keepRemote() error {
 	}
 	err = h.remote.Keep(h.layout().Dir(workspace.FolderUpper))
 	if beside, ok := h.services.(*container.DaemonServices); ok && err == nil {
-		err = beside.Keep(context.Background())
+		err = beside.Keep()
 	}
 	return err
 }
