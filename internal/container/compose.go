@@ -61,8 +61,10 @@ type service struct {
 	// volumes are their names by their inside paths; empty for one without a name.
 	volumes map[string]string
 	health  *sandbox.Healthcheck
-	// completes says that main waits for the service's successful end.
+	// completes says that main or another service waits for the service's successful end.
 	completes bool
+	// after are the services that are awaited before the service starts.
+	after []string
 }
 
 // ReadCompose reads a compose file. lookup gives the variables that may be used in it beside those
@@ -174,7 +176,7 @@ func (r *composeReader) document(doc *input.Node) {
 			project["services"].(map[string]any)[m.Key] = r.service(m.Key, m.Value)
 		}
 	}
-	r.waitFor(services.Member(mainService))
+	r.depend(services)
 }
 
 // resources reads the networks or volumes of the file. Only those that are made for it are allowed.
@@ -336,18 +338,60 @@ func (r *composeReader) mainIsTheTasks(f *input.Fields) {
 	}
 }
 
-// waitFor reads from main's depends_on the services whose end main waits for.
-func (r *composeReader) waitFor(main *input.Node) {
-	depends := main.Member("depends_on")
-	if depends == nil {
-		return
+// depend reads from depends_on for which services each waits, and brings them into an order in which they can be
+// started. main waits for all of them.
+func (r *composeReader) depend(services *input.Node) {
+	r.waitFor(services.Member(mainService))
+	all := r.out.services
+	for i := range all {
+		all[i].after = r.waitFor(services.Member(all[i].name))
 	}
-	for _, m := range depends.Members {
-		at := slices.IndexFunc(r.out.services, func(s service) bool { return s.name == m.Key })
-		if at < 0 {
-			r.Errorf(m.Value, "there is no service %q", m.Key)
-		} else if c := m.Value.Member("condition"); c != nil && c.Text == "service_completed_successfully" {
-			r.out.services[at].completes = true
+	var ordered []service
+	for len(ordered) < len(all) {
+		before := len(ordered)
+		for _, one := range all {
+			started := func(name string) bool {
+				return slices.ContainsFunc(ordered, func(s service) bool { return s.name == name })
+			}
+			if !started(one.name) && !slices.ContainsFunc(one.after, func(name string) bool { return !started(name) }) {
+				ordered = append(ordered, one)
+			}
+		}
+		if len(ordered) == before {
+			r.Errorf(services, "some services wait for each other (depends_on), so none of them can be the first")
+			return
 		}
 	}
+	r.out.services = ordered
+}
+
+// waitFor returns the services that are named in depends_on of one. They are awaited, whatever the condition: it
+// only says whether that is until they are healthy, or have ended well.
+func (r *composeReader) waitFor(one *input.Node) (names []string) {
+	depends := one.Member("depends_on")
+	if depends == nil {
+		return nil
+	}
+	wait := func(at *input.Node, name, condition string) {
+		i := slices.IndexFunc(r.out.services, func(s service) bool { return s.name == name })
+		if i < 0 {
+			r.Errorf(at, "there is no service %q to wait for", name)
+			return
+		}
+		names = append(names, name)
+		if condition == "service_completed_successfully" {
+			r.out.services[i].completes = true
+		}
+	}
+	for _, item := range depends.Items {
+		wait(item, item.Text, "")
+	}
+	for _, m := range depends.Members {
+		condition := ""
+		if c := m.Value.Member("condition"); c != nil {
+			condition = c.Text
+		}
+		wait(m.Value, m.Key, condition)
+	}
+	return names
 }

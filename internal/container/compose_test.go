@@ -60,6 +60,9 @@ func TestHostileComposeFilesAreRefused(t *testing.T) {
 		"another build":        {"services:\n  main:\n    build: {context: ., target: x}\n", "services.main.build: main is built of environment/Dockerfile as it is"},
 		"main's image":         {"services:\n  db:\n    image: ${MAIN_IMAGE_NAME}\n", "services.db.image: the image of main is run for main alone"},
 		"no image":             {"services:\n  db:\n    command: x\n", "services.db: the service needs an image"},
+		"a name elsewhere":     {"services:\n  db:\n    image: x\n    networks: {default: {aliases: [y]}}\n", "services.db.networks.default.aliases: the key aliases is not supported"},
+		"nobody to wait for":   {"services:\n  db:\n    image: x\n    depends_on: [y]\n", `:4:18: services.db.depends_on[0]: there is no service "y" to wait for`},
+		"a circle":             {"services:\n  a: {image: x, depends_on: [b]}\n  b: {image: x, depends_on: {a: {condition: service_healthy}}}\n", "services: some services wait for each other"},
 		"what nobody knows":    {"services:\n  db:\n    frobnicate: 1\n", ":3:17: services.db.frobnicate: the key frobnicate is not supported"},
 	} {
 		if _, err := composeOf(t, c.text); err == nil || !strings.Contains(err.Error(), c.want) {

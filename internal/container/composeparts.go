@@ -85,9 +85,9 @@ func (r *composeReader) environment(n *input.Node) (out []string) {
 	return out
 }
 
-// networksOf returns the networks of a service.
+// networksOf returns the networks of a service, at least one.
 func (r *composeReader) networksOf(n *input.Node) (names []string) {
-	if n == nil {
+	if n == nil || len(n.Items)+len(n.Members) == 0 {
 		return []string{"default"}
 	}
 	for _, item := range n.Items {
@@ -95,6 +95,9 @@ func (r *composeReader) networksOf(n *input.Node) (names []string) {
 	}
 	for _, m := range n.Members {
 		names = append(names, m.Key)
+		if m.Value.Kind != input.Null {
+			r.refuseRest(r.Object(m.Value))
+		}
 	}
 	for _, name := range names {
 		if _, ok := r.out.project["networks"].(map[string]any)[name]; !ok {

@@ -85,17 +85,28 @@ func (s *DaemonServices) Up(ctx context.Context) error {
 	if err := s.makeAll(ctx, specs); err != nil {
 		return err
 	}
+	awaited := map[string]bool{}
+	await := func(which func(runningService) bool) error {
+		for _, one := range s.running {
+			if awaited[one.name] || !which(one) {
+				continue
+			}
+			if err := s.await(ctx, one); err != nil {
+				return s.of(one.service, err)
+			}
+			awaited[one.name] = true
+		}
+		return nil
+	}
 	for _, one := range s.running {
+		if err := await(func(other runningService) bool { return slices.Contains(one.after, other.name) }); err != nil {
+			return err
+		}
 		if err := s.daemon.Start(ctx, one.id); err != nil {
 			return s.of(one.service, s.daemon.fault(fmt.Errorf("start it: %w", err)))
 		}
 	}
-	for _, one := range s.running {
-		if err := s.await(ctx, one); err != nil {
-			return s.of(one.service, err)
-		}
-	}
-	return nil
+	return await(func(runningService) bool { return true })
 }
 
 // takenTimeout is how long a daemon may go on with what a killed process has asked it for.

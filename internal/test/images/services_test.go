@@ -271,13 +271,13 @@ exec sleep 1000
   main:
     volumes: ["shared:/shared"]
     networks: [front, back]
-    depends_on: {seed: {condition: service_completed_successfully}}
   seed:
     build: {context: ./service, target: first}
-    command: chmod 777 /shared
+    command: bash -c "sleep 4; chmod 777 /shared"
     volumes: ["shared:/shared"]
   all:
     build: {context: ./service, target: wanted, args: {ARGUMENT: an argument}}
+    depends_on: {seed: {condition: service_completed_successfully}}
     entrypoint: ["/bin/bash", "/script/report.sh"]
     command: "'two words' three"
     user: "1234:4321"
