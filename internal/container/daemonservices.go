@@ -286,15 +286,17 @@ func (s *DaemonServices) create(ctx context.Context, one service, spec docker.Sp
 	return nil
 }
 
-// await waits until a service is healthy, has ended if main waits for that, or else runs.
+// await waits until a service is healthy, has ended if somebody waits for that, or else runs.
 func (s *DaemonServices) await(ctx context.Context, one runningService) error {
 	if one.completes {
+		ctx, cancel := untilEnd(ctx)
+		defer cancel()
 		if err := s.daemon.Await(ctx, one.id); err != nil {
 			return err
 		}
 		is, err := s.daemon.Inspect(ctx, one.id)
 		if err == nil && is.State.ExitCode != 0 {
-			err = fmt.Errorf("it ended with status %d, and main waits for its success%s", is.State.ExitCode, s.lastWords(ctx, one))
+			err = fmt.Errorf("it ended with status %d, and others wait for its success%s", is.State.ExitCode, s.lastWords(ctx, one))
 		}
 		return err
 	}

@@ -295,16 +295,23 @@ func (s *Services) document() map[string]any {
 	return map[string]any{"version": "3", "services": services, "networks": networks, "volumes": volumes}
 }
 
-// await waits until a service is healthy, has ended if main waits for that, or else runs.
+// untilEnd bounds the wait for the end of a service.
+func untilEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, servicesTimeout, fmt.Errorf("it has not ended within %v, and others wait for that", servicesTimeout))
+}
+
+// await waits until a service is healthy, has ended if somebody waits for that, or else runs.
 func (s *Services) await(ctx context.Context, one service) error {
 	name, err := s.container(ctx, one)
 	if err != nil {
 		return err
 	}
 	if one.completes {
+		ctx, cancel := untilEnd(ctx)
+		defer cancel()
 		status, err := s.engine.run(ctx, "wait", name)
 		if err == nil && status != "0" {
-			err = fmt.Errorf("it ended with status %s, and main waits for its success%s", status, s.engine.lastWords(ctx, name))
+			err = fmt.Errorf("it ended with status %s, and others wait for its success%s", status, s.engine.lastWords(ctx, name))
 		}
 		return err
 	}
