@@ -185,7 +185,8 @@ func (o SandboxOptions) placeOf(t *tasks.Task) (can tasks.Capabilities, services
 	if t.ComposeFile() == "" {
 		return can, ""
 	}
-	engine, lacks := IsolationPodman, error(nil)
+	engine := IsolationPodman
+	var lacks error
 	switch o.isolation() {
 	case IsolationPodman:
 		lacks = composes()
