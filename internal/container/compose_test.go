@@ -71,6 +71,20 @@ func TestHostileComposeFilesAreRefused(t *testing.T) {
 	}
 }
 
+// A command that is one text has the words that a shell would make of it. Of what only a shell can run nothing is left
+// out in silence.
+func TestWordsOfACommand(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`sh -c "a; b" 'c d'`: "sh|-c|a; b|c d", "a && b": "words without", "a 'b": "a command whose quotes are closed",
+	} {
+		spec, err := specOf(map[string]any{"command": text})
+		if err == nil && strings.Join(spec.Cmd, "|") != want || err != nil && !strings.Contains(err.Error(), "command: expected "+want) {
+			t.Errorf("%s: got %q, %v, want %s", text, spec.Cmd, err, want)
+		}
+	}
+}
+
 // Two contexts that differ in what nobody can read would otherwise be one image. Of a setting of the
 // kernel that can only be written not even root can read anything.
 func TestABuildContextThatCannotBeRead(t *testing.T) {

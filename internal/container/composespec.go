@@ -84,9 +84,13 @@ func (r *valueReader) words(key string) []string {
 	if !ok {
 		return wordsOf(r.of[key])
 	}
-	words, err := shellwords.Parse(text)
-	if err != nil {
+	p := shellwords.NewParser()
+	words, err := p.Parse(text)
+	switch {
+	case err != nil:
 		r.fail(key, "a command whose quotes are closed")
+	case p.Position >= 0: // it stops there, and leaves the rest out
+		r.fail(key, `words without ; & | < > outside of quotes, which take a shell (sh -c "...")`)
 	}
 	return words
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// Observer is told of every request, and of servers that are not there. Its methods must not block. It is told no secret of a client.
+// Observer is told of every request, and of servers that are not there. Its methods must not block. It is
+// told no secret of a client.
 type Observer interface {
 	// Served is called when a request of MCP has been answered or, for a subscription, when it has
 	// ended.

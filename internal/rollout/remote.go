@@ -16,7 +16,8 @@ var errRemoteGone = fault.New(fault.Workspace,
 	"what the agent has left was in a container of a Docker daemon, and was not kept when that was removed; run the rollout again")
 
 // keepRemote keeps what was changed in the rollout's container, as a file in the folder for changes of
-// an image, and what is in the volumes of its services. Where evalrun has no program for the daemon's containers, nothing is kept beyond this process.
+// an image, and what is in the volumes of its services. Where evalrun has no program for the daemon's
+// containers, nothing is kept beyond this process.
 func (h *held) keepRemote() error {
 	if h.remote == nil {
 		return nil
